@@ -12,6 +12,7 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.wire import (
+    CASES,
     CLASSES,
     CLIENT_LR,
     EVAL_SPLITS,
@@ -265,7 +266,8 @@ class FedAvgClient(NumPyClient):
             train_model(task.model, FineTuning.like(run, steps))
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
-        return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes)
+        cases_of = str(config.get(CASES, ""))
+        return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes, cases_of)
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""

@@ -128,7 +128,9 @@ def main() -> None:
     """Write everything; the same files for the same numbers and seed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--scans", type=int, default=30, help="with masks, at each site; twice as many to screen")
+    parser.add_argument(
+        "--scans", type=int, default=30, help="with masks, at each site; twice as many to screen"
+    )
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     rows: list[tuple[str, str, int]] = []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.core.ground.wire import CLASS_EXAMPLES, CLASS_HITS, STATES
+from fedbn_flower.core.ground.wire import CASES, CLASS_EXAMPLES, CLASS_HITS, STATES
 
 from ..examples import Examples
 from ..modules.lazy_torch import nn, torch
@@ -21,6 +22,8 @@ from .metrics import Metric
 
 EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
+ROWS, SCORES, TARGETS = "rows", "scores", "targets"
+"""What is kept of each held-out case, (n, ...) each: its row, what was predicted, and its target."""
 
 Sums = Mapping[str, NDArray]
 """What is added up over batches, by name: the one mechanism of all metrics of examples.
@@ -30,13 +33,31 @@ Sums = Mapping[str, NDArray]
 - Counts by class, int64 (classes,), if they were asked for: see `Problem.by_class`.
 - The states of the run's further metrics: see `metrics.Metric`.
 """
+Predictions = tuple[NDArray, NDArray]
+"""The scores and the targets of a batch; see `Problem.predicted`."""
+NOTHING_KEPT: Mapping[str, list[Predictions]] = MappingProxyType({})
 
 
 def evaluate_splits(
-    model: nn.Module, examples: Mapping[str, Examples], splits: str, problem: Problem, classes: int = 0
+    model: nn.Module,
+    examples: Mapping[str, Examples],
+    splits: str,
+    problem: Problem,
+    classes: int = 0,
+    cases_of: str = "",
 ) -> dict[str, Any]:
-    """Evaluate a model on comma-separated splits; see `metrics_of_splits`."""
-    return metrics_of_splits(evaluate_share(model, examples, splits, problem, classes), model, problem)
+    """Evaluate a model on comma-separated splits; see `metrics_of_splits`.
+
+    If ``cases_of`` is one of the splits, ``held-out-cases`` has of each of its examples the row, the scores
+    and the target, as `Problem.predicted` gives them.
+    """
+    kept: dict[str, list[Predictions]] = {cases_of: []}
+    batches = evaluate_share(model, examples, splits, problem, classes, kept=kept)
+    metrics = metrics_of_splits(batches, model, problem)
+    if not kept[cases_of]:
+        return metrics
+    scores, targets = (np.concatenate(parts) for parts in zip(*kept[cases_of], strict=True))
+    return {**metrics, CASES: {ROWS: examples[cases_of].rows, SCORES: scores, TARGETS: targets}}
 
 
 def evaluate_share(
@@ -46,10 +67,14 @@ def evaluate_share(
     problem: Problem,
     classes: int = 0,
     share: tuple[int, int] = (0, 1),
+    kept: Mapping[str, list[Predictions]] = NOTHING_KEPT,
 ) -> dict[str, list[Sums]]:
     """Return the sums of a share of each split's batches; see `evaluate_batches`."""
     names = filter(None, splits.split(","))
-    return {name: evaluate_batches(model, examples[name], problem, classes, share) for name in names}
+    return {
+        name: evaluate_batches(model, examples[name], problem, classes, share, kept.get(name))
+        for name in names
+    }
 
 
 def metrics_of_splits(
@@ -80,7 +105,12 @@ def metrics_of_splits(
 
 @usual_surroundings()
 def evaluate_batches(
-    model: nn.Module, examples: Examples, problem: Problem, classes: int = 0, share: tuple[int, int] = (0, 1)
+    model: nn.Module,
+    examples: Examples,
+    problem: Problem,
+    classes: int = 0,
+    share: tuple[int, int] = (0, 1),
+    kept: list[Predictions] | None = None,
 ) -> list[Sums]:
     """Return the sums of each batch, in evaluation mode.
 
@@ -92,6 +122,8 @@ def evaluate_batches(
         Which share of the batches, and of how many: ``(0, 1)`` for all. The shares of a model that neither
         remembers nor is random are those of the whole evaluation, bit for bit. One that is random in
         evaluation mode has the same seed each time.
+    kept : list, optional
+        Gets what was predicted of each batch.
     """
     batches = list(examples.batches(evaluation_batch(examples, problem)))
     first, last = (len(batches) * i // share[1] for i in (share[0], share[0] + 1))
@@ -107,8 +139,10 @@ def evaluate_batches(
             if classes:
                 counts = problem.by_class(output, targets, classes)
                 sums |= {name: count.cpu().numpy() for name, count in counts.items()}
-            if by_state:
+            if by_state or kept is not None:
                 predicted = _predicted(problem, output, targets)
+                if kept is not None:
+                    kept.append(_of_each(problem, predicted, len(targets)))
                 sums |= {name: _state(metric, *predicted) for name, metric in by_state.items()}
             found.append(sums)
     return found
@@ -165,6 +199,13 @@ def _predicted(
     if not both:
         raise WrongResult(problem, "predicted", found, "(scores, targets), two tensors")
     return found  # type: ignore[return-value]
+
+
+def _of_each(problem: Problem, predicted: tuple[torch.Tensor, torch.Tensor], count: int) -> Predictions:
+    scores, targets = predicted
+    if scores.ndim != 2 or not len(scores) == len(targets) == count:
+        raise WrongResult(problem, "predicted", predicted, f"scores and targets of each of {count} examples")
+    return scores.cpu().numpy(), targets.cpu().numpy()
 
 
 def _state(metric: Metric, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:

@@ -26,6 +26,7 @@ from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
 from ..names import CLIENT, models_named
+from ..records.cases import PREDICTIONS_FILE, predictions_of
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
@@ -83,6 +84,20 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The last round's metrics, or with patience the best round's: ``summary.json``."""
         return dict(json.loads((self.folder / "summary.json").read_text()))
+
+    @cached_property
+    def predictions(self) -> DataFrame:
+        """One row per held-out case with what was predicted of it: ``predictions.parquet``.
+
+        Raises
+        ------
+        UserError
+            When the run has not written it.
+        """
+        table = predictions_of(self.folder)
+        if table is None:
+            raise UserError(f"predictions: {str(self.folder)!r} has no {PREDICTIONS_FILE}")
+        return table
 
     def model(self, client: int | str | None = None) -> nn.Module:
         """Return the trained model, or a client's; see `load_model`."""

@@ -12,6 +12,7 @@ from .fine_tuning import FineTuning
 from .freezing import Freezing, FreezingKeys
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
+from .predictions import Predictions, PredictionsKeys
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
 from .rates import Rates
@@ -48,6 +49,7 @@ BUILT_IN: tuple[type[Extension], ...] = (
     Devices,
     Rates,
     FineTuning,
+    Predictions,
     Divergence,
 )
 """In the order from the wire: what comes from it goes through them in this order, what goes to it (`send`,
@@ -65,5 +67,6 @@ class ExtensionKeys(
     PatienceKeys,
     TargetKeys,
     HoldoutKeys,
+    PredictionsKeys,
 ):
     """Their keys; a group that follows a key of another one is below it."""

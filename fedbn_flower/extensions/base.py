@@ -43,6 +43,7 @@ class Exchange(Protocol):
     seconds: dict[str, float]
     bytes_sent: int
     bytes_received: int
+    cases: dict[int, ArrayRecord]
 
     def answers(self, phase: str, messages: Iterable[Message], counted: bool = True) -> Iterator[Message]:
         """Send a phase's messages; yield the replies as they arrive."""

@@ -9,12 +9,14 @@ from ..extensions import Moment
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
 from ..extensions.holdout import Holdout
+from ..extensions.predictions import Predictions
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
 from ..extensions.rates import Rates
 from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
+from .cases import keeps_cases
 from .checks.site_sizes import sites_sizes
 from .extensions import Collaborators
 from .inputs import RunInputs
@@ -46,5 +48,6 @@ def collaborators(
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},
         Holdout: {"held_out": inputs.held_out_clients},
+        Predictions: {"kept": keeps_cases(inputs)},
         Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
     }

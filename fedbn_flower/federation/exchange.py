@@ -2,17 +2,26 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from flwr.app import Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 
 from fedbn_flower.strategies.messages.npy import array_bytes
 
-from ..core.ground.wire import METRICS, SENT_BYTES
+from ..core.ground.wire import CASES, METRICS, SENT_BYTES
 from ..extensions.base import OnAnswer
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0
 """Seconds between two looks for replies; Flower's own are 3."""
+
+
+@runtime_checkable
+class Simulates(Protocol):
+    """A Grid that has the memories of its clients: these are this program's own."""
+
+    def client_memory(self, partition_id: int) -> Any:
+        """Return what a client remembers."""
 
 
 class Exchange:
@@ -37,7 +46,10 @@ class Exchange:
         Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
     bytes_sent, bytes_received : int
         Bytes of all arrays, counted once for each client, as a deployment would carry them. Models that a
-        simulation sums where they were trained count one by one.
+        simulation sums where they were trained count one by one, and cases not at all.
+    cases : dict[int, ArrayRecord]
+        The held-out cases that simulated clients sent, by node. No site sends any: those of others are
+        dropped unread.
     """
 
     def __init__(
@@ -51,6 +63,7 @@ class Exchange:
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.cases: dict[int, ArrayRecord] = {}
 
     def answers(self, phase: str, messages: Iterable[Message], counted: bool = True) -> Iterator[Message]:
         """Send a phase's messages; yield the replies as they arrive.
@@ -88,8 +101,15 @@ class Exchange:
 
     def received(self, reply: Message, asked: Message | None) -> Message:
         """Count a reply; return it as the server reads it, if it answers the train message ``asked``."""
+        self._take_cases(reply)
         self.bytes_received += self._bytes_of(reply)
         return self.read(reply, asked) if asked else reply
+
+    def _take_cases(self, reply: Message) -> None:
+        """Take the held-out cases out of a reply."""
+        cases = reply.content.pop(CASES, None) if reply.has_content() else None
+        if isinstance(cases, ArrayRecord) and isinstance(self.grid, Simulates):
+            self.cases[reply.metadata.src_node_id] = cases
 
     def _count(self, messages: Iterable[Message]) -> None:
         sizes: dict[int, int] = {}

@@ -20,7 +20,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
-from ..core.ground.wire import CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
+from ..core.ground.wire import CASES, CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
 from ..data.notes import Note
 from ..extensions import Moment
 from ..names import STRATEGY
@@ -30,6 +30,7 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.run_totals import RunTotals
 from .built_in import collaborators
+from .cases import cases_used
 from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
@@ -368,7 +369,8 @@ class Federation:
     def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
         """Return what clients that do not train found of the next model."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
-        told.pop(CLASSES, None)
+        for key in (CASES, CLASSES):
+            told.pop(key, None)
         return self.extensions.evaluate(sent, told, moment)
 
     def _recorded(
@@ -405,6 +407,7 @@ class Federation:
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
             others=others,
+            cases=cases_used(exchange.cases, self.strategy.node_directory, evaluate),
             decide_by=self.decide_by,
             costs=self.totals.costs(),
             diverged=diverged,

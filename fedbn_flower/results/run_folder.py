@@ -1,6 +1,7 @@
 """Write the folder of a run: configuration, metrics, summary, model and figures."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -16,7 +17,9 @@ from fedbn_flower.clients import Groups
 
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import CsvLog, csv_text, json_text, write_atomically
+from ..federation.cases import file_of_cases
 from ..federation.federation import Federation
+from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
@@ -28,6 +31,7 @@ from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
+from .run_reader import Run
 from .summary import (
     CLASSES_HEADER,
     class_rows,
@@ -39,18 +43,21 @@ from .summary import (
     without_lists,
 )
 
+LOGGER = logging.getLogger("flwr.fedbn")
+
 
 @dataclass(frozen=True)
 class RoundSnapshot:
-    """What is written of one round: the model, the summary, ``classes.csv`` and ``states.safetensors``.
+    """What is written of one round: the model, the summary, classes, states and predictions.
 
-    ``classes`` and ``states`` are empty if their files are to stay as they are.
+    The last three are empty if their files are to stay as they are.
     """
 
     entries: Mapping[str, NDArray]
     metrics: dict[str, Any]
     classes: str = ""
     states: bytes = b""
+    predictions: bytes = b""
 
 
 class RunFolder(Observer):
@@ -164,6 +171,8 @@ class RunFolder(Observer):
             self.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)
+        for line in Run.read(self.path).missed_in_silence:
+            LOGGER.warning("%s", line)
         return self.summary
 
     @property
@@ -231,6 +240,7 @@ class RunFolder(Observer):
             ),
             csv_text(CLASSES_HEADER, rows) if rows else "",
             states_file(result, dataset.problem),
+            file_of_cases(result, inputs),
         )
 
     def _load_best(self) -> RoundSnapshot | None:
@@ -264,6 +274,8 @@ class RunFolder(Observer):
                 write_atomically(self.path / "classes.csv", kept.classes)
             if kept.states:
                 write_atomically(self.path / STATES_FILE, kept.states)
+            if kept.predictions:
+                write_atomically(self.path / PREDICTIONS_FILE, kept.predictions)
             write_atomically(self.path / "summary.json", text)
 
         self.writer.submit(write, len(model))

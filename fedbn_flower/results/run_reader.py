@@ -16,6 +16,7 @@ from ..data.notes import Note
 from ..names import short
 from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.run_totals import goes_by_real_clock
+from .decisions import binary_cases, missed_in_silence
 from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
 
@@ -155,6 +156,16 @@ class Run:
             if value != "" and phase != "new":
                 points.setdefault(int(partition), {})[int(server_round)] = float(value)
         return dict(sorted(points.items()))
+
+    @cached_property
+    def binary_cases(self) -> "DataFrame | None":
+        """The held-out cases one by one, of two classes; None of other runs, and where they are not kept."""
+        return binary_cases(self.folder)
+
+    @property
+    def missed_in_silence(self) -> list[str]:
+        """Lines of what the usual threshold misses though the scores are good."""
+        return [] if self.binary_cases is None else missed_in_silence(self.binary_cases)
 
     def failures(self) -> list[tuple[str, int, str]]:
         """Return client, count and reason of the unused answers, most frequent first."""

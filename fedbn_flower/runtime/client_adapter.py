@@ -34,6 +34,7 @@ from ..core.errors import not_allowed
 from ..core.files import path_of
 from ..core.ground.wire import (
     ARRAYS,
+    CASES,
     COMPRESSED,
     CONFIG,
     DIGEST_OF_START,
@@ -78,6 +79,7 @@ from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Momen
 from ..results.checkpoints.site_folder import name_of
 from .evaluation_cache import Evaluations
 from .queries import answer_queries
+from .site_cases import allows_cases, settled
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = "learnt"
@@ -141,8 +143,11 @@ def _array(array: Array, like: NDArray | None) -> NDArray:
     return array.numpy() if like is None else np.array(decoded(array, like))
 
 
-def _config(message: Message) -> dict[str, Scalar]:
-    return {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
+def _config(message: Message, context: Context, config: RunConfig) -> dict[str, Scalar]:
+    """What the message says, without what this client does not answer."""
+    left_out = () if allows_cases(context, config) else (CASES,)
+    asked = message.content.config_records[CONFIG]
+    return {k: v for k, v in asked.items() if not isinstance(v, list) and k not in left_out}
 
 
 def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
@@ -160,7 +165,8 @@ def _number(name: str, value: Any) -> float:
 def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The records of what a client reports: its metrics, and the states among them."""
     states = metrics.get(STATES)
-    records = {METRICS: _metrics({name: value for name, value in metrics.items() if name != STATES})}
+    numbers = {name: value for name, value in metrics.items() if name not in (CASES, STATES)}
+    records = {METRICS: _metrics(numbers)}
     return {**records, **({STATES: _record(states)} if states else {})}
 
 
@@ -177,7 +183,8 @@ def _fit(client: FedAvgClient, message: Message, context: Context, config: RunCo
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     privacy.charge_training(client.task, message.content.config_records[CONFIG])
     try:
-        result: object = client.fit(_received(client, message), training_config(config, _config(message)))
+        settings = training_config(config, _config(message, context, config))
+        result: object = client.fit(_received(client, message), settings)
     except FloatingPointError as error:
         return update_of_failure(config, _received(client, message), error)
     if isinstance(result, Update):
@@ -187,8 +194,10 @@ def _fit(client: FedAvgClient, message: Message, context: Context, config: RunCo
     raise WrongResult(client, "fit", result, "(arrays, number of examples, metrics)")
 
 
-def _evaluated(client: FedAvgClient, message: Message) -> tuple[float, int, dict[str, Scalar]]:
-    result: object = client.evaluate(_received(client, message), _config(message))
+def _evaluated(
+    client: FedAvgClient, message: Message, settings: dict[str, Scalar]
+) -> tuple[float, int, dict[str, Scalar]]:
+    result: object = client.evaluate(_received(client, message), settings)
     if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
         return result
     raise WrongResult(client, "evaluate", result, "(loss, number of examples, metrics)")
@@ -210,7 +219,7 @@ def _trained(
     at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
-    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
+    if taken := update.records.keys() & {ARRAYS, CASES, COMPRESSED, MEMORY, METRICS, STATES}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
     metrics, content = reported[METRICS], RecordDict(reported)
@@ -232,6 +241,7 @@ def _trained(
             content = RecordDict(reported)
         except ReplyRefused:
             content[ARRAYS] = _record(model)
+    content.update(settled(update.metrics.get(CASES), message, context, config))
     return Message(content, reply_to=message)
 
 
@@ -272,11 +282,13 @@ def evaluate(message: Message, context: Context) -> Message:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
         reported = _reported({NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
+    settings = _config(message, context, config)
     loss, num_examples, metrics = _evaluations.find(
-        client, message.content, lambda: _evaluated(client, message)
+        client, message.content, lambda: _evaluated(client, message, settings)
     )
     reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
-    return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
+    cases = settled(metrics.get(CASES), message, context, config)
+    return Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
 
 
 @usual_surroundings()
@@ -310,7 +322,7 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     _, initial = inputs.model()
     arrays = message.content.array_records[ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    received: Mapping[str, Any] = _config(message)
+    received: Mapping[str, Any] = message.content.config_records[CONFIG]
     rule, server_round = _rule(inputs), int(received[SERVER_ROUND])
     set_server_rate(rule, config, server_round)
     return GroupSum(rule, server_round, sent, *bounds_in(received))
@@ -336,7 +348,7 @@ def _train_in_lockstep(
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context, config) for message, context in pairs]
-        settings = training_config(config, _config(messages[0]))
+        settings = training_config(config, _config(messages[0], contexts[0], config))
         results = fit_in_lockstep(clients, _received(clients[0], messages[0]), settings)
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)

@@ -14,6 +14,7 @@ from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
 from ..core.private import SUPERLINK_NODE_ID, Run
+from .site_cases import SimulatedContext
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1
@@ -24,7 +25,7 @@ def node_context(
     partition_id: int, num_partitions: int, run_config: UserConfig, state: RecordDict | None = None
 ) -> Context:
     """The Context of the virtual node that holds this partition; with an empty state if none is given."""
-    return Context(
+    return SimulatedContext(
         run_id=RUN_ID,
         node_id=FIRST_NODE_ID + partition_id,
         node_config={"partition-id": partition_id, "num-partitions": num_partitions},

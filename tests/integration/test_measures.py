@@ -52,7 +52,7 @@ def output(folder):
     summary = json.loads((folder / "summary.json").read_text())
     states = (folder / "states.safetensors").read_bytes()
     return (
-        (bits(folder), states),
+        (bits(folder), states, (folder / "predictions.parquet").read_bytes()),
         rows,
         {key: value for key, value in summary.items() if key not in TIMES | PLACE},
     )

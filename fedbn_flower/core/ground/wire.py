@@ -12,6 +12,7 @@
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
+| `CASES` | ArrayRecord | the answers of simulated clients | of each held-out case the row, scores, target |
 | `PARTITION` | ConfigRecord | the answer to `QUERY_PARTITION_ID` | the node's partition |
 | `MEMORY` | ConfigRecord | the answers | which memory the client found, and which it keeps |
 | `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | of its training examples, by channel or column |
@@ -37,6 +38,7 @@ STRUGGLE = "struggle"
 SUMS = "sums"
 SUM_WEIGHTS = "sum-weights"
 STATES = "states"
+CASES = "held-out-cases"  # in CONFIG too: the split of which they are asked for
 PARTITION = "partition"
 MOMENTS = "moments"
 COUNTS = "counts"

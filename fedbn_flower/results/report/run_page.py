@@ -23,6 +23,7 @@ from ..plotting.report_plots import (
 from ..run_reader import Run
 from .citations import citations
 from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
+from .decisions import decisions
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
 from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
@@ -99,12 +100,13 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
         f"{run.config.get('model')} on {run.dataset}: {run.algorithms}",
         "".join(lead),
         [
-            warning("Warnings", *map(paragraph, run.config.get(WARNINGS, ()))),
+            warning("Warnings", *map(paragraph, (*run.config.get(WARNINGS, ()), *run.missed_in_silence))),
             warning("Failures", *_failures(run)),
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
             section("Results", *results, gallery(figures)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
+            section("Decisions by site", *decisions(run.binary_cases)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
             section("New clients", *new_clients(run)),

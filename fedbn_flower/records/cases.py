@@ -1,0 +1,102 @@
+"""Held-out cases one by one: what a model predicted of each, as a table and as a file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PREDICTIONS_FILE = "predictions.parquet"
+SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
+Cases = Mapping[str, NDArray]
+"""The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases."""
+
+
+@dataclass(frozen=True)
+class CaseColumns:
+    """What the columns of a table of cases are called, and what all of its rows have in common.
+
+    Parameters
+    ----------
+    outputs : Sequence[str]
+        The names of the classes, labels or numbers.
+    one_of : bool
+        Whether a case has one class; otherwise it has a target for each output.
+    seed : int
+        The run's.
+    groups : NDArray, optional
+        What each row of the split belongs to with others, such as a patient.
+    """
+
+    outputs: Sequence[str]
+    one_of: bool
+    seed: int
+    groups: NDArray | None = None
+
+    @property
+    def scores(self) -> list[str]:
+        """The columns of scores: one if there are two classes, or one number."""
+        if len(self.outputs) == (2 if self.one_of else 1):
+            return [SCORE]
+        return [f"{SCORE}-{name}" for name in self.outputs]
+
+    @property
+    def targets(self) -> list[str]:
+        """The columns of targets: one, or one for each label or number."""
+        if self.one_of or len(self.outputs) == 1:
+            return [TARGET]
+        return [f"{TARGET}-{name}" for name in self.outputs]
+
+
+def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
+    """Return the content of ``predictions.parquet``: the cases of each site, in the order of its rows.
+
+    Of two classes ``score`` is the probability of the second one. Otherwise there is a column of scores for
+    each class, label or number.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows, scores, targets = (
+        np.concatenate([found[name] for found in cases.values()]) for name in (ROWS, SCORES, TARGETS)
+    )
+    scores = scores[:, 1:2] if columns.scores == [SCORE] and columns.one_of else scores
+    targets = targets.reshape(len(targets), -1)
+    count = len(rows)
+    group = columns.groups
+    table = {
+        SITE: pa.array(np.repeat(list(cases), [len(found[ROWS]) for found in cases.values()]).astype(object)),
+        ID: pa.array(rows),
+        GROUP: pa.nulls(count, pa.string()) if group is None else pa.array(group[rows].astype(str)),
+        **{name: pa.array(targets[:, i]) for i, name in enumerate(columns.targets)},
+        **{name: pa.array(scores[:, i]) for i, name in enumerate(columns.scores)},
+        FOLD: pa.nulls(count, pa.int64()),
+        SEED: pa.array(np.full(count, columns.seed)),
+    }
+    content = io.BytesIO()
+    parquet.write_table(pa.table(table), content)
+    return content.getvalue()
+
+
+def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:
+    """Return the table of a run's folder; None if it has none, or that has no column ``only_if``."""
+    path = folder / PREDICTIONS_FILE
+    if not path.exists():
+        return None
+    from pyarrow import parquet
+
+    if only_if not in parquet.read_schema(path).names:
+        return None
+    import pandas as pd
+
+    return pd.read_parquet(path)

@@ -1,0 +1,60 @@
+"""Two classes: what the usual threshold misses at each site, and what thresholds of their own would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
+from .html import paragraph
+from .tables import Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MOST_SITES = 30
+HEADER = (
+    *("site", "cases", "positives", "AUROC"),
+    *(f"missed at {USUAL}", f"sensitivity at {USUAL}", f"specificity at {USUAL}"),
+    *("threshold", "missed", "sensitivity", "specificity"),
+)
+NOTE = (
+    "Class 1 is predicted from the threshold on. Each site's own is that of the greatest sensitivity + "
+    "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones."
+)
+
+
+def decisions(table: DataFrame | None) -> Iterator[str]:
+    """Yield a table with a row for each site, and one for all cases together."""
+    if table is None:
+        return
+    sites = list(table.groupby("site", sort=False))
+    shown = sites if len(sites) <= MOST_SITES else sorted(sites, key=_missed, reverse=True)[:MOST_SITES]
+    rows = [_row(str(site), cases) for site, cases in shown]
+    if len(sites) > 1:
+        rows.append(_row(POOLED, table))
+    yield Table(HEADER, rows).html()
+    if len(sites) > len(shown):
+        which = f"The {len(shown)} of {len(sites)} sites that miss most positives at {USUAL}."
+        yield paragraph(which, "note")
+    yield paragraph(NOTE, "note")
+
+
+def _missed(site: tuple[object, DataFrame]) -> int:
+    return counts_at(site[1], USUAL).fn
+
+
+def _row(name: str, cases: DataFrame) -> list[str]:
+    own = choose_threshold(cases, "youden")
+    usual, chosen = counts_at(cases, USUAL), counts_at(cases, own)
+    positives = usual.tp + usual.fn
+    found = [name, str(len(cases)), str(positives), _number(auroc(cases))]
+    found += [str(usual.fn), _number(usual.sensitivity), _number(usual.specificity)]
+    if math.isnan(own):  # without both classes there is none
+        return [*found, "", "", "", ""]
+    return [*found, f"{own:.3g}", str(chosen.fn), _number(chosen.sensitivity), _number(chosen.specificity)]
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"

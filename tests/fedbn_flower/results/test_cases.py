@@ -1,0 +1,312 @@
+"""predictions.parquet: what the kept model predicts of each held-out case, against passes by hand."""
+
+import json
+import stat
+from io import BytesIO
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from sklearn.datasets import load_digits
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from clients.problems.metrics import Predicted
+from clients.problems.metrics.scores import Auroc
+from fedbn_flower import Result, UserError
+from fedbn_flower.federation.exchange import Exchange
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.cases import CaseColumns, predictions_file
+from fedbn_flower.runtime.client_adapter import app
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
+
+from .test_supernodes import SuperNodes, run_app
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 4)).astype(np.float32)
+Y = (RNG.random(400) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(np.int64)
+BINARY = {"data": (X[:200], Y[:200], X[200:], Y[200:]), "num_clients": 2, "partition": "iid"}
+LOCALLY = {"eval_data": "local"}
+DIGITS = load_digits()
+IMAGES = DIGITS.images[:, None].astype(np.float32) / 16
+TEN = {
+    "data": (IMAGES[:900], DIGITS.target[:900], IMAGES[900:1300], DIGITS.target[900:1300]),
+    "num_clients": 3,
+    "partition": "dirichlet:1",
+}
+
+
+def by_hand(result, site, rows, images):
+    with torch.no_grad():
+        return result.model(int(site))(torch.tensor(images[rows])).double().softmax(1).numpy()
+
+
+@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
+@pytest.mark.parametrize(
+    "patience", [{}, {"val_fraction": 0.2, "patience": 1, "rounds": 6, "server_lr": 3.0}]
+)
+def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client, patience):
+    result = run(**TEN, **LOCALLY, client=client, strategy="fedavg", **patience, checkpoint_every=1)
+    table = result.predictions
+    assert [*table.columns] == [
+        *("site", "id", "group", "target"), *(f"score-{i}" for i in range(10)), "fold", "seed",
+    ]  # fmt: skip
+    assert sorted(table.id) == list(range(400))
+    assert table.group.isna().all()
+    assert table.fold.isna().all()
+    assert set(table.seed) == {0}
+    scores = table.filter(like="score-").to_numpy()
+    for site, of_site in table.groupby("site"):
+        rows = of_site.id.to_numpy()
+        assert (of_site.target == DIGITS.target[900:1300][rows]).all()
+        np.testing.assert_allclose(
+            scores[of_site.index], by_hand(result, site, rows, IMAGES[900:1300]), rtol=0, atol=1e-6
+        )
+        right = accuracy_score(of_site.target, scores[of_site.index].argmax(1))
+        assert right == pytest.approx(result.summary["clients"][site]["accuracy"], abs=1e-12)
+
+
+def test_metrics_of_the_file_are_the_pooled_ones(run):
+    result = run(**BINARY, **LOCALLY, metrics="auroc,accuracy", client="fedbn", thresholds=10_000)
+    table, pooled = result.predictions, result.summary["pooled"]
+    assert [*table.columns] == ["site", "id", "group", "target", "score", "fold", "seed"]
+    assert accuracy_score(table.target, table.score > 0.5) == pooled["accuracy"]
+    metric = Auroc(Predicted("classes", 2, 10_000))
+    scores = torch.tensor(np.stack([1 - table.score, table.score], 1))
+    assert metric.value(metric.batch(scores, torch.tensor(table.target.to_numpy()))) == pooled["auroc"]
+    assert roc_auc_score(table.target, table.score) == pytest.approx(pooled["auroc"], abs=1e-3)
+
+
+def test_of_shared_examples_each_client_has_a_row(run):
+    table = run(**BINARY, eval_data="global", client="fedbn").predictions
+    assert table.site.tolist() == ["0"] * 200 + ["1"] * 200
+    assert table.id.tolist() == 2 * list(range(200))
+    halves = table.score.to_numpy().reshape(2, 200)
+    assert not np.array_equal(*halves)  # models of their own
+
+
+def test_a_locally_trained_model_is_evaluated_before_it_is_gone(run):
+    result = run(**BINARY, **LOCALLY, eval_model="local")
+    for site, of_site in result.predictions.groupby("site"):
+        right = accuracy_score(of_site.target, of_site.score > 0.5)
+        assert right == pytest.approx(result.summary["clients"][site]["accuracy"], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global", "client": "fedavg"}]
+)
+def test_the_rest_of_a_run_stays_as_it_is(run, keys, tmp_path):
+    """Bits, numbers and counted bytes are those without the file."""
+    folders = [run(**BINARY, **keys, predictions=on, run_dir=tmp_path / on).folder for on in ("auto", "off")]
+    models = [(folder / "model.safetensors").read_bytes() for folder in folders]
+    assert models[0] == models[1]
+    tables = [
+        pd.read_csv(folder / "metrics.csv").filter(regex="^(?!.*seconds)").to_csv() for folder in folders
+    ]
+    assert tables[0] == tables[1]
+    assert [(folder / "predictions.parquet").exists() for folder in folders] == [True, False]
+    with pytest.raises(UserError, match=r"^predictions: '.*/off' has no predictions.parquet$"):
+        Result(folders[1]).predictions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global"}])
+def test_the_file_is_the_same_on_ray(run, keys, tmp_path, on_the_pool):
+    files = [
+        run(**TEN, **keys, backend=backend, workers=workers, run_dir=tmp_path / backend).folder
+        for backend, workers in (("inline", 0), ("ray", 2))
+    ]
+    one, other = ((folder / "predictions.parquet").read_bytes() for folder in files)
+    assert one == other
+
+
+def test_labels_and_numbers_have_columns_of_their_own(run):
+    targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
+    data = (X[:200], targets[:200], X[200:], targets[200:])
+    table = run(data=data, num_clients=2, partition="iid", **LOCALLY, problem="multi-label").predictions
+    assert [*table.columns[3:9]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
+    assert (table[[f"target-{i}" for i in range(3)]].to_numpy() == targets[200:][table.id]).all()
+    numbers = (X[:200], X[:200, :1], X[200:], X[200:, :1])
+    result = run(data=numbers, num_clients=2, partition="iid", **LOCALLY, client="fedavg")
+    table = result.predictions
+    np.testing.assert_array_equal(table.target, X[200:, 0][table.id].astype(float))
+    mae = (table.score - table.target).abs().mean()
+    assert mae == pytest.approx(result.summary["mean"]["mae"], rel=1e-6)
+
+
+def test_sites_are_called_as_the_data_call_them(run, tmp_path):
+    for site, rows in (("lyon", slice(0, 200)), ("turin", slice(200, 400))):
+        frame = pd.DataFrame(X[rows], columns=list("abcd")).assign(ill=np.where(Y[rows], "yes", "no"))
+        (tmp_path / "data").mkdir(exist_ok=True)
+        frame.to_csv(tmp_path / f"data/{site}.csv", index=False)
+    keys = {"dataset": str(tmp_path / "data"), "label_column": "ill=no|yes", "partition": "natural:file"}
+    result = run(**keys, num_clients=2)
+    table = result.predictions
+    assert set(table.site) == {"lyon", "turin"}
+    accuracies = {c["name"]: c["accuracy"] for c in result.summary["clients"].values()}
+    for site, of_site in table.groupby("site"):
+        assert accuracy_score(of_site.target, of_site.score > 0.5) == pytest.approx(accuracies[site])
+
+
+def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.federation.cases.MOST_SCORES", 399)  # 200 cases of two classes
+    assert not (run(**BINARY, **LOCALLY).folder / "predictions.parquet").exists()
+    assert len(run(**BINARY, **LOCALLY, predictions="on").predictions) == 200
+    monkeypatch.setattr("fedbn_flower.federation.cases.MOST_SCORES", 400)
+    assert len(run(**BINARY, **LOCALLY).predictions) == 200
+    assert not (run(**BINARY, eval_data="global").folder / "predictions.parquet").exists()  # 400 cases
+
+
+def test_without_a_final_test_the_cases_are_those_of_validation(run):
+    result = run(**BINARY, **LOCALLY, val_fraction=0.25, final_test=False, client="fedavg")
+    table = result.predictions
+    assert len(table) == 50
+    assert (table.target == Y[:200][table.id]).all()
+    right = accuracy_score(table.target, table.score > 0.5)
+    assert right == pytest.approx(result.summary["mean"]["accuracy"])
+
+
+def test_clients_that_never_train_have_no_rows(run):
+    keys = BINARY | {"num_clients": 4}
+    result = run(**keys, **LOCALLY, holdout_clients=2)
+    assert len(result.summary["new-clients"]["clients"]) == 2
+    assert set(result.predictions.site) == result.summary["clients"].keys()
+
+
+def test_clients_that_were_not_asked_have_no_rows(run):
+    result = run(**BINARY | {"num_clients": 4}, **LOCALLY, fraction_evaluate=0.5)
+    assert set(result.predictions.site) == result.summary["clients"].keys()
+    assert result.predictions.site.nunique() == 2
+
+
+PRIVATE = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all", "client": "fedbn"}
+
+
+def test_what_cannot_be_kept_is_one_line(run):
+    with pytest.raises(UserError) as error:
+        run(**BINARY, **PRIVATE, strategy="fedavg", predictions="on")
+    assert str(error.value) == (
+        "predictions: 'on' is not allowed; expected 'auto' or 'off' with dp 'client': scores tell of single "
+        "examples"
+    )
+    folder = run(**BINARY, **PRIVATE, strategy="fedavg").folder
+    assert not (folder / "predictions.parquet").exists()
+    masks = np.zeros((8, 8, 8), np.uint8)
+    masks[:, :4] = 1
+    data = (RNG.random((8, 1, 8, 8)).astype(np.float32), masks)
+    with pytest.raises(UserError, match="^predictions: 'on' is not allowed; expected 'auto' or 'off': data"):
+        run(data=(*data, *data), model="unet", num_clients=2, partition="iid", predictions="on")
+
+
+def test_asked_for_where_nobody_evaluates_it_is_unused(run):
+    result = run(**BINARY, client="fedavg", fraction_evaluate=0.0, predictions="on")
+    assert json.loads((result.folder / "config.json").read_text())["unused"] == ["predictions"]
+
+
+# ---- sites -------------------------------------------------------------------------------------------------
+
+
+class Sites(SuperNodes):
+    """SuperNodes whose owners say something of predictions; keeps what they answer."""
+
+    def __init__(self, config, state_dir, **of_node):
+        super().__init__(config, state_dir)
+        self.of_node, self.answered = of_node, []
+
+    def work(self, messages, timeout):
+        for message in messages:
+            node_config = {
+                "partition-id": partition_of(message),
+                "num-partitions": 2,
+            } | self.of_node
+            context = Context(1, message.metadata.dst_node_id, node_config, RecordDict(), self.run_config)
+            if message.metadata.message_type.startswith(MessageType.QUERY):
+                yield from super().work([message], timeout)
+                continue
+            if self.state_dir:
+                context.node_config["state-dir"] = str(self.state_dir)
+            answer = app(message, context)
+            self.answered.append(answer)
+            yield answer
+
+    def records(self):
+        return {name for answer in self.answered if answer.has_content() for name in answer.content}
+
+
+@pytest.fixture
+def site_run(configured, tmp_path):
+    def go(state=True, grid=Sites, run="run", keys=None, **of_node):
+        config = configured(rounds=2, client="fedbn", run_dir=str(tmp_path / run), **(keys or {}))
+        sites = grid(config, tmp_path / "state" if state else None, **of_node)
+        run_app(config, sites)
+        return tmp_path / run, sites
+
+    return go
+
+
+@pytest.mark.parametrize("keys", [{}, {"eval_model": "local"}])
+def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path, keys):
+    folder, sites = site_run(predictions=True, keys=keys)
+    assert "held-out-cases" not in sites.records()
+    assert not (folder / "predictions.parquet").exists()
+    found = sorted((tmp_path / "state/predictions").rglob("*.parquet"))
+    assert [path.name for path in found] == ["client-0.parquet", "client-1.parquet"]
+    assert len({path.parent.name for path in found}) == 1  # the run's
+    for site, path in enumerate(found):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        table = pd.read_parquet(path)
+        assert set(table.site) == {str(site)}
+        scores = table.filter(like="score-").to_numpy()
+        metrics = json.loads((folder / "summary.json").read_text())["clients"][str(site)]
+        assert accuracy_score(table.target, scores.argmax(1)) == pytest.approx(metrics["accuracy"])
+
+
+@pytest.mark.parametrize("of_node", [{}, {"predictions": False}])
+@pytest.mark.parametrize("state", [True, False])
+def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node):
+    """Also one that has nothing in its config but what a simulated node has."""
+    _, sites = site_run(state=state, **of_node)
+    assert "metrics" in sites.records()
+    assert "held-out-cases" not in sites.records()
+    assert not list(tmp_path.rglob("predictions*"))
+
+
+@pytest.mark.parametrize(
+    ("of_node", "state", "said"),
+    [
+        ({"predictions": "yes"}, True, "'yes' is not allowed; expected true or false in the node config"),
+        (
+            {"predictions": True},
+            False,
+            "True is not allowed; expected false in a node config without a state",
+        ),
+    ],
+)
+def test_an_owners_mistake_is_one_line(configured, tmp_path, of_node, state, said):
+    config = configured(rounds=1, client="fedbn")
+    sites = Sites(config, tmp_path if state else None, **of_node)
+    with pytest.raises(Exception, match=f"predictions: {said}"):
+        Federation(config).run(sites, [])
+
+
+def test_what_a_site_sends_unasked_is_dropped_unread():
+    reply = Message(RecordDict({"held-out-cases": ConfigRecord({"a": 1})}), 1, "train")
+    exchange = Exchange(InlineGrid(1, {}), 1)
+    exchange.received(reply, None)
+    assert not exchange.cases
+    assert not reply.content
+
+
+# ---- the table ---------------------------------------------------------------------------------------------
+
+
+def test_groups_are_those_of_the_rows():
+    cases = {"rows": np.array([2, 0]), "scores": np.eye(2), "targets": np.array([1, 0])}
+    columns = CaseColumns(["no", "yes"], True, 7, np.array([5, 6, 9]))
+    table = pd.read_parquet(BytesIO(predictions_file({"a": cases}, columns)))
+    assert table.group.tolist() == ["9", "5"]
+    assert table.score.tolist() == [0.0, 1.0]
+    assert table.seed.tolist() == [7, 7]
