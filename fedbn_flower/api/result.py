@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -26,6 +25,7 @@ from ..core.suggestions import hint
 from ..federation.initial_model import build_model
 from ..models import InputSpec
 from ..names import CLIENT, models_named
+from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
@@ -82,7 +82,9 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The last round's metrics, or with patience the best round's: ``summary.json``."""
-        return dict(json.loads((self.folder / "summary.json").read_text()))
+        if (found := Summary.read(self.folder, "run-dir")) is None:
+            raise UserError(f"run-dir: {str(self.folder)!r} has no {SUMMARY_FILE} yet")
+        return found.as_json()
 
     def model(self, client: int | str | None = None) -> nn.Module:
         """Return the trained model, or a client's; see `load_model`."""

@@ -14,6 +14,7 @@ from fedbn_flower.strategies import PhaseReport
 from ..data.notes import Note
 from .columns import GLOBAL, POOLED
 from .deciding import deciding
+from .summary import Summary
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -180,7 +181,7 @@ class Observer:
 
 @contextmanager
 def observed(
-    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Mapping[str, Any] | None]
+    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Summary | None]
 ) -> Iterator[None]:
     """Call `on_start` of each observer, and in the end, whatever that is, ``finish`` and each `on_end`.
 
@@ -194,7 +195,7 @@ def observed(
         Makes the run's summary, for `on_end`.
     """
     started: list[Observer] = []
-    summary: Mapping[str, Any] | None = None
+    summary: Summary | None = None
     error: BaseException | None = None
     try:
         try:
@@ -211,13 +212,12 @@ def observed(
         _end(started, summary, error)
 
 
-def _end(
-    observers: Iterable[Observer], summary: Mapping[str, Any] | None, error: BaseException | None
-) -> None:
+def _end(observers: Iterable[Observer], summary: Summary | None, error: BaseException | None) -> None:
+    content = summary.as_json() if summary else None
     first: Exception | None = None
     for observer in observers:
         try:
-            observer.on_end(summary, error)
+            observer.on_end(content, error)
         except Exception as raised:
             if error or first:
                 LOGGER.warning("%s.on_end: %s: %s", type(observer).__name__, type(raised).__name__, raised)

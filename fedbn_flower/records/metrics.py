@@ -1,7 +1,7 @@
 """Means and spread of the clients' metrics: the only definition of a round's ``loss`` and the like."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -15,7 +15,9 @@ from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from ..core.ground.wire import CLASS_EXAMPLES, CLASS_HITS
 from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
 from .metric_states import pooled_states
+from .summary import OfClasses
 
+T = TypeVar("T")
 PERCENT = frozenset({"accuracy", "balanced-accuracy"})
 """The metrics that are shown in percent."""
 
@@ -160,7 +162,7 @@ def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> ND
 
 def per_class(
     names: Sequence[str], counts: Sequence[NDArray[np.int64]], shared: bool = False
-) -> dict[str, object] | None:
+) -> OfClasses | None:
     """Return the accuracy on each class, ``sum_i hits_i / sum_i examples_i``; None without counts.
 
     The accuracy of a class without examples is None. ``examples`` counts distinct examples: those of one
@@ -171,7 +173,7 @@ def per_class(
     hits, answers = np.sum(counts, axis=0).tolist()
     accuracy = [h / n if n else None for h, n in zip(hits, answers, strict=True)]
     examples = np.max(counts, axis=0)[1].tolist() if shared else answers
-    return {"names": list(names), "examples": examples, "accuracy": accuracy}
+    return OfClasses(names=list(names), examples=examples, accuracy=accuracy)
 
 
 def number(metrics: MetricRecord, key: str) -> float | None:
@@ -180,7 +182,7 @@ def number(metrics: MetricRecord, key: str) -> float | None:
     return None if value is None or isinstance(value, list) else float(value)
 
 
-def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+def metric_values(problem: Problem, metrics: Mapping[str, T], prefix: str) -> dict[str, T | None]:
     """Return the problem's metrics by name, without the prefix; None for a missing one."""
     return {name: metrics.get(prefix + name) for name in problem.metrics}
 

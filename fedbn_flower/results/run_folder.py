@@ -1,12 +1,10 @@
 """Write the folder of a run: configuration, metrics, summary, model and figures."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +20,7 @@ from ..records.columns import CLIENT_COLUMNS
 from ..records.events import Observer, RoundResult
 from ..records.metric_states import STATES_FILE, states_file
 from ..records.metrics import number
+from ..records.summary import SUMMARY_FILE, RoundFigures, Summary
 from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
@@ -31,11 +30,10 @@ from .plotting.plots import plot_curves, plot_partitions
 from .summary import (
     CLASSES_HEADER,
     class_rows,
-    facts_of_metrics,
     round_costs,
     round_header,
     round_metrics,
-    run_totals,
+    summary_of,
     without_lists,
 )
 
@@ -48,7 +46,7 @@ class RoundSnapshot:
     """
 
     entries: Mapping[str, NDArray]
-    metrics: dict[str, Any]
+    figures: RoundFigures
     classes: str = ""
     states: bytes = b""
 
@@ -153,7 +151,7 @@ class RunFolder(Observer):
             if due:
                 self._save_checkpoint(result, LAST)
 
-    def finish(self) -> dict[str, Any] | None:
+    def finish(self) -> Summary | None:
         """Write what the last checkpoint did not, then the figures and the report; return the summary."""
         with self._os_errors_as_user_errors():
             try:
@@ -167,11 +165,9 @@ class RunFolder(Observer):
         return self.summary
 
     @property
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Summary | None:
         """The content of ``summary.json``; None before there is one."""
-        path = self.path / "summary.json"
-        summary: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-        return summary
+        return Summary.read(self.path, "run-dir")
 
     def _os_errors_as_user_errors(self) -> AbstractContextManager[None]:
         return os_errors_as_user_errors("run-dir", f"write to {str(self.path)!r}")
@@ -238,7 +234,7 @@ class RunFolder(Observer):
         if (best := self.folders[BEST].load()) is None:
             return None
         entries = self.federation.known_of_model(best.server_round, best.arrays)
-        return RoundSnapshot(entries, best.counters["figures"])
+        return RoundSnapshot(entries, RoundFigures.model_validate(best.counters["figures"]))
 
     def _write(self) -> None:
         """Write the model, the summary and the rows up to the last round."""
@@ -247,15 +243,8 @@ class RunFolder(Observer):
             self.unwritten = 0
             return
         model = save({name: np.require(entry, requirements="C") for name, entry in kept.entries.items()})
-        of_extensions = self.federation.extensions.summary()
-        summary = {
-            **run_totals(self.federation.totals, of_extensions, self.unwritten, self.seconds),
-            **kept.metrics,
-            **facts_of_metrics(self.federation.problem),
-            "failures": self.failures,
-            **({"memories-lost": lost} if (lost := self.federation.memories.lost) else {}),
-        }
-        text = json_text(summary, indent=2) + "\n"
+        summary = summary_of(self.federation, kept.figures, self.unwritten, self.seconds, self.failures)
+        text = json_text(summary.as_json(), indent=2) + "\n"
 
         def write() -> None:
             self._sync()
@@ -264,7 +253,7 @@ class RunFolder(Observer):
                 write_atomically(self.path / "classes.csv", kept.classes)
             if kept.states:
                 write_atomically(self.path / STATES_FILE, kept.states)
-            write_atomically(self.path / "summary.json", text)
+            write_atomically(self.path / SUMMARY_FILE, text)
 
         self.writer.submit(write, len(model))
         self.unwritten = 0
@@ -281,7 +270,7 @@ class RunFolder(Observer):
         if kept := self.federation.memories.state():
             counters["memories"] = kept
         if name == BEST and self.kept:
-            counters["figures"] = self.kept.metrics
+            counters["figures"] = self.kept.figures.as_json()
         checkpoint = Checkpoint(
             result.server_round,
             strategy.rule_state.updates,

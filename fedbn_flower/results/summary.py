@@ -9,6 +9,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
+from ..federation.federation import Federation
 from ..records.columns import (
     CLIENT_MEAN,
     COSTS,
@@ -31,7 +32,7 @@ from ..records.metrics import (
     pooled_metrics,
     shown,
 )
-from ..records.run_totals import RunTotals
+from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
 
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
@@ -70,7 +71,7 @@ def round_metrics(
     train_examples: Mapping[str, int],
     client_names: Sequence[str] = (),
     shared: bool = False,
-) -> dict[str, Any]:
+) -> RoundFigures:
     """Return the metrics of a round, of the test set if there is a validation set too.
 
     Parameters
@@ -88,21 +89,22 @@ def round_metrics(
     """
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, result.prefix
 
-    def of_clients(metrics: Mapping[str, float], prefix: str) -> dict[str, object] | None:
+    def of_clients(metrics: Mapping[str, float], prefix: str) -> Figures | None:
         return metric_values(problem, metrics, prefix + split) if evaluated else None
 
     names = class_names(dataset)
     by_client = counts_by_client(result, dataset)
     server = class_counts(result.global_metrics or {}, split, len(names))
-    return {
-        "global": result.global_metrics and metric_values(problem, result.global_metrics, split),
-        "mean": of_clients(result.means, ""),
-        "pooled": metric_values(problem, result.pooled, split) if result.pooled else None,
-        "client-mean": of_clients(result.means, CLIENT_MEAN),
-        "worst-client": of_clients(result.spread, WORST),
-        "worst-tenth": of_clients(result.spread, WORST_TENTH),
-        "client-std": of_clients(result.spread, DEVIATION),
-        "clients": {
+    found = result.global_metrics
+    return RoundFigures(
+        global_=found and metric_values(problem, found, split),
+        mean=of_clients(result.means, ""),
+        pooled=metric_values(problem, result.pooled, split) if result.pooled else None,
+        client_mean=of_clients(result.means, CLIENT_MEAN),
+        worst_client=of_clients(result.spread, WORST),
+        worst_tenth=of_clients(result.spread, WORST_TENTH),
+        client_std=of_clients(result.spread, DEVIATION),
+        clients={
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
                 **metric_values(problem, metrics, split),
@@ -111,26 +113,18 @@ def round_metrics(
             for partition, metrics in evaluated.items()
             if str(partition) in train_examples
         },
-        "per-class": per_class(names, list(by_client.values()), shared),
-        "global-per-class": per_class(names, [] if server is None else [server]),
-        "new-clients": _new_clients(result.new, dataset, split, client_names) if result.new else None,
-    }
+        per_class=per_class(names, list(by_client.values()), shared),
+        global_per_class=per_class(names, [] if server is None else [server]),
+        new_clients=_new_clients(result.new, dataset, split, client_names) if result.new else None,
+    )
 
 
-def facts_of_metrics(problem: Problem) -> dict[str, Any]:
-    """Return the headline, the direction of each metric, and the classes of those that are by class too."""
-    return {
-        "compared-by": problem.compared_by,
-        "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
-        "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
-    }
-
-
-def run_totals(
-    totals: RunTotals, of_extensions: Mapping[str, Any], rounds: int, seconds: float
-) -> dict[str, Any]:
-    """Return the totals of the whole run."""
-    return {
+def summary_of(
+    federation: Federation, figures: RoundFigures, rounds: int, seconds: float, failures: int
+) -> Summary:
+    """Return the summary of a run after so many rounds, with the figures of the one that is kept."""
+    problem, totals = federation.problem, federation.totals
+    found = {
         "rounds": rounds,
         "seconds": round(seconds, 3),
         "seconds-per-round": round(seconds / rounds, 4),
@@ -143,11 +137,18 @@ def run_totals(
         "bytes-sent": totals.bytes_sent,
         "bytes-received": totals.bytes_received,
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
-        **of_extensions,
+        **federation.extensions.summary(),
         "stopped": totals.stopped,
         **({"normalization": totals.normalization} if totals.normalization else {}),
         "runtime": totals.runtime,
+        **figures.as_json(),
+        "compared-by": problem.compared_by,
+        "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
+        "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
+        "failures": failures,
+        **({"memories-lost": lost} if (lost := federation.memories.lost) else {}),
     }
+    return Summary.model_validate(found)
 
 
 def round_costs(result: RoundResult) -> dict[str, float]:
@@ -162,23 +163,23 @@ def without_lists(metrics: MetricRecord) -> dict[str, object]:
     return {name: value for name, value in metrics.items() if not isinstance(value, list)}
 
 
-def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
     """Return a summary's metrics by group of clients, as in a table of runs.
 
     With few clients there is a group for each, with many the worst tenth. Summaries of earlier versions lack
     some groups.
     """
-    clients, new = summary["clients"], summary.get("new-clients")
-    few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
-    found = {
-        "global": summary["global"],
-        "pooled": summary.get("pooled"),
-        "mean over examples": summary.get("mean"),
-        "mean over clients": summary.get("client-mean"),
+    clients, new = summary.clients, summary.new_clients or NewClients()
+    few = len(clients) + len(new.clients) <= LISTED_CLIENTS
+    found: dict[str, OfClient | None] = {
+        "global": summary.global_,
+        "pooled": summary.pooled,
+        "mean over examples": summary.mean,
+        "mean over clients": summary.client_mean,
         **({f"client {c.get('name', i)}": c for i, c in clients.items()} if few else {}),
-        "worst tenth": None if few else summary.get("worst-tenth"),
-        "new clients": new and new["mean"],
-        **({f"new client {c.get('name', i)}": c for i, c in new["clients"].items()} if new and few else {}),
+        "worst tenth": None if few else summary.worst_tenth,
+        "new clients": new.mean,
+        **({f"new client {c.get('name', i)}": c for i, c in new.clients.items()} if few else {}),
     }
     return {group: metrics for group, metrics in found.items() if metrics}
 
@@ -201,19 +202,23 @@ def shown_mean(
     return f"{text} ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)"
 
 
-def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
+def to_target(summary: Summary) -> dict[str, float]:
     """Return the rounds, megabytes (sent and received) and seconds to the target, by column."""
-    rounds, costs = summary.get("rounds-to-target") or {}, summary.get("costs-to-target") or {}
-    of = rounds.get("metric", summary.get("compared-by"))
-    name = f"{of}=" if of != summary.get("compared-by") else ""
+    rounds, costs = summary.rounds_to_target, summary.costs_to_target or CostsToTarget()
+    if not rounds:
+        return {}
+    name = f"{rounds.metric}=" if rounds.metric not in (None, summary.compared_by) else ""
     found: dict[str, float] = {}
-    for group, key in (("global", "global"), ("mean over examples", "mean")):
-        cost = costs.get(key) or {}
-        megabytes = cost["bytes"] / 1e6 if cost else None
-        took = (rounds.get(key), megabytes, cost.get(SIMULATED_SECONDS), cost.get(SECONDS))
+    for group, reached, cost in (
+        ("global", rounds.global_, costs.global_ or {}),
+        ("mean over examples", rounds.mean, costs.mean or {}),
+    ):
+        sent = cost.get("bytes")
+        megabytes = None if sent is None else sent / 1e6
+        took = (reached, megabytes, cost.get(SIMULATED_SECONDS), cost.get(SECONDS))
         for kind, value in zip(TO_TARGET, took, strict=True):
             if value is not None:
-                found[f"{kind}{name}{rounds['target']}: {group}"] = value
+                found[f"{kind}{name}{rounds.target}: {group}"] = value
     return found
 
 
@@ -247,15 +252,15 @@ def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:
 
 def _new_clients(
     report: PhaseReport, dataset: Dataset, split: str, client_names: Sequence[str]
-) -> dict[str, Any]:
+) -> NewClients:
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
     pooled = pooled_metrics(report, means, problem)
-    return {
-        "pooled": metric_values(problem, pooled, split) if pooled else None,
-        "mean": metric_values(problem, means, split),
-        "client-mean": metric_values(problem, means, CLIENT_MEAN + split),
-        "clients": {
+    return NewClients(
+        pooled=metric_values(problem, pooled, split) if pooled else None,
+        mean=metric_values(problem, means, split),
+        client_mean=metric_values(problem, means, CLIENT_MEAN + split),
+        clients={
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
                 **metric_values(problem, metrics, split),
@@ -263,7 +268,7 @@ def _new_clients(
             }
             for partition, metrics in report.metrics.items()
         },
-    }
+    )
 
 
 def _whole(metrics: MetricRecord, key: str) -> int | None:
@@ -271,12 +276,12 @@ def _whole(metrics: MetricRecord, key: str) -> int | None:
     return None if value is None else int(value)
 
 
-def columns_by_class(summary: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def columns_by_class(summary: Summary) -> dict[str, dict[str, str]]:
     """Return the columns of metrics by class: for each of those metrics, the column of each class."""
-    found = summary.get("by-class", {}).items()
+    found = summary.by_class.items()
     return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}
 
 
-def class_columns(summary: Mapping[str, Any]) -> set[str]:
+def class_columns(summary: Summary) -> set[str]:
     """Return the columns of `columns_by_class` of all metrics."""
     return {column for columns in columns_by_class(summary).values() for column in columns.values()}

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,6 +13,7 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
 from ..records.metrics import PERCENT, percent
+from ..records.summary import Summary
 from ..results import report
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
@@ -48,9 +48,7 @@ class Comparison:
         self._metrics: dict[str, dict[str, float]] = {}
         self._privacy: dict[str, Private] = {}
 
-    def add(
-        self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
-    ) -> None:
+    def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
         """Add a run with its summary, or with the error message of a failed one.
 
         ``name`` is that of its folder, `cell_name` by default.
@@ -58,21 +56,21 @@ class Comparison:
         name = name or cell_name(config, self.keys)
         metrics: dict[str, float] = {}
         if summary:
-            by = self.compared_by = summary["compared-by"]
-            of_models = metrics_by_group(summary).items()
-            metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
+            by = self.compared_by = summary.compared_by
+            found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
+            metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
         if summary:
-            self._privacy[name] = config.dataset, summary.get("privacy") or {}
+            self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
             "seed": config.seed,
             "status": problem or "ok",
-            "seconds": summary["seconds"] if summary else "",
-            "failures": summary["failures"] if summary else "",
+            "seconds": summary.seconds if summary else "",
+            "failures": summary.failures if summary else "",
             **metrics,
             "folder": name,
         }

@@ -32,7 +32,7 @@ class Group:
         """Return a metric from the summaries of the runs that have it, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for column, metrics in metrics_by_group(run.summary).items() if run.summary else ():
+            for column, metrics in metrics_by_group(run.summary).items():
                 if metrics.get(metric) is not None:
                     found.setdefault(column, []).append(float(metrics[metric]))
         return found
@@ -101,8 +101,8 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
     It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
     clients evaluate, else the global model's value.
     """
-    runs = [run for group in groups for run in group.runs if run.summary]
-    if runs and all(run.summary.get("pooled") for run in runs):
+    runs = [run for group in groups for run in group.runs if run.summary.rounds]
+    if runs and all(run.summary.pooled for run in runs):
         return "pooled", f"{POOLED}{metric}"
     evaluated = any(group.lines(metric) for group in groups)
     return ("mean over examples", metric) if evaluated else ("global", f"{GLOBAL}{metric}")
@@ -131,7 +131,7 @@ def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = (
             *(group.names.get(key, "") for key in keys),
             *(spread(means.get(name, []), metric) for name in columns),
             *(_target_cell(targets.get(name, []), group) for name in costs),
-            spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
+            spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
         ]
         for group, means, targets in zip(groups, values, reached, strict=True)
     ]

@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from fedbn_flower.records.events import Observer, observed
+from fedbn_flower.records.summary import Summary
 
 from .helpers import info
 
-SUMMARY = {"rounds": 3}
+SUMMARY = {"rounds": 3, "later": {"key": 1}}
+MADE = Summary.model_validate(SUMMARY)
 
 
 class Notes(Observer):
@@ -34,7 +36,7 @@ def test_each_starts_in_order_and_ends_after_the_summary_is_made():
 
     def finish():
         notes.append("finished")
-        return SUMMARY
+        return MADE
 
     with observed([Notes(notes, "a"), Notes(notes, "b")], info(first_round=2), finish):
         notes.append("rounds")
@@ -53,7 +55,7 @@ def test_whatever_ends_a_run_each_observer_learns_of_it_once(error):
     notes = []
     with (
         pytest.raises(type(error)) as caught,
-        observed([Notes(notes, "a"), Notes(notes, "b")], info(), lambda: SUMMARY),
+        observed([Notes(notes, "a"), Notes(notes, "b")], info(), lambda: MADE),
     ):
         raise error
     assert caught.value is error
@@ -82,7 +84,10 @@ def test_who_cannot_start_ends_the_run_and_only_who_started_learns_of_it():
 def test_what_is_raised_at_the_end_comes_after_everybodys_end(caplog):
     notes = []
     three = [Notes(notes, name, raises=["end"]) for name in "ab"] + [Notes(notes, "c")]
-    with pytest.raises(LookupError, match="a in end"), observed(three, info(), lambda: SUMMARY):
+    with (
+        pytest.raises(LookupError, match="a in end"),
+        observed(three, info(), lambda: MADE),
+    ):
         pass
     assert [name for name, call, *_ in notes if call == "end"] == ["a", "b", "c"]
     assert caplog.messages == ["Notes.on_end: LookupError: b in end"]
