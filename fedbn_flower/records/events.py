@@ -132,9 +132,22 @@ class RoundResult:
         return f"{splits[-1]}-" if len(splits) > 1 else ""
 
     @property
+    def reports(self) -> dict[str, PhaseReport]:
+        """What clients answered, by phase; in ``new`` those did that do not train."""
+        evaluated = {} if self.evaluate is self.train else {"evaluate": self.evaluate}
+        return {"train": self.train, **evaluated, **({"new": self.new} if self.new else {})}
+
+    @property
+    def train_examples(self) -> dict[str, int]:
+        """The numbers of training examples that clients reported, by partition as text."""
+        trained = self.train.numbers("num-examples")
+        found = {str(partition): int(trained.get(partition, 0)) for partition in self.train.metrics}
+        evaluated = self.evaluate.numbers("train-examples")
+        return found | {str(partition): int(count) for partition, count in evaluated.items()}
+
+    @property
     def failures(self) -> int:
-        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        return len(self.train.failures) + evaluated + len(self.new.failures if self.new else ())
+        return sum(len(report.failures) for report in self.reports.values())
 
 
 class Observer:

@@ -1,22 +1,17 @@
-"""Build the content of ``summary.json`` and ``classes.csv``, and the cost columns of ``metrics.csv``."""
+"""Make the content of ``summary.json``, and tables of it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from flwr.app import MessageType, MetricRecord
+from flwr.app import MetricRecord
 
-from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
 from ..federation.federation import Federation
 from ..records.columns import (
     CLIENT_MEAN,
-    COSTS,
     DEVIATION,
-    GLOBAL,
-    POOLED,
-    ROUND_COLUMNS,
     SECONDS,
     SIMULATED_SECONDS,
     WORST,
@@ -24,22 +19,20 @@ from ..records.columns import (
 )
 from ..records.events import RoundResult
 from ..records.metrics import (
-    class_counts,
     held_out_means,
     metric_values,
     number,
-    per_class,
     pooled_metrics,
     shown,
 )
 from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
+from .classes import accuracy_by_class
 
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
 TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ", "seconds to ")
 """How columns of what it took to reach the target begin."""
-CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
 def seeds_text(runs: Collection[int]) -> str:
@@ -53,19 +46,7 @@ def seeds_text(runs: Collection[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def round_header(problem: Problem) -> list[str]:
-    """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
-    prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
-    return [
-        *ROUND_COLUMNS,
-        *(f"train-{name}" for name in problem.metrics if name not in problem.further),
-        *(prefix + name for prefix in prefixes for name in problem.metrics),
-        *COSTS,
-        *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
-    ]
-
-
-def round_metrics(
+def round_figures(
     result: RoundResult,
     dataset: Dataset,
     train_examples: Mapping[str, int],
@@ -92,10 +73,9 @@ def round_metrics(
     def of_clients(metrics: Mapping[str, float], prefix: str) -> Figures | None:
         return metric_values(problem, metrics, prefix + split) if evaluated else None
 
-    names = class_names(dataset)
-    by_client = counts_by_client(result, dataset)
-    server = class_counts(result.global_metrics or {}, split, len(names))
     found = result.global_metrics
+    new = _new_clients(result.new, dataset, split, client_names) if result.new else None
+    of_clients_by_class, of_global_by_class = accuracy_by_class(result, dataset, shared)
     return RoundFigures(
         global_=found and metric_values(problem, found, split),
         mean=of_clients(result.means, ""),
@@ -113,9 +93,9 @@ def round_metrics(
             for partition, metrics in evaluated.items()
             if str(partition) in train_examples
         },
-        per_class=per_class(names, list(by_client.values()), shared),
-        global_per_class=per_class(names, [] if server is None else [server]),
-        new_clients=_new_clients(result.new, dataset, split, client_names) if result.new else None,
+        per_class=of_clients_by_class,
+        global_per_class=of_global_by_class,
+        new_clients=new,
     )
 
 
@@ -149,18 +129,6 @@ def summary_of(
         **({"memories-lost": lost} if (lost := federation.memories.lost) else {}),
     }
     return Summary.model_validate(found)
-
-
-def round_costs(result: RoundResult) -> dict[str, float]:
-    """Return a round's `COSTS`: seconds waited in each phase, the remaining seconds, and bytes of arrays."""
-    train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
-    seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
-    return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
-
-
-def without_lists(metrics: MetricRecord) -> dict[str, object]:
-    """Return the metrics that fit a CSV cell: all but the lists."""
-    return {name: value for name, value in metrics.items() if not isinstance(value, list)}
 
 
 def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
@@ -220,34 +188,6 @@ def to_target(summary: Summary) -> dict[str, float]:
             if value is not None:
                 found[f"{kind}{name}{rounds.target}: {group}"] = value
     return found
-
-
-def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
-    """Return a row per client and class, with the columns of `CLASSES_HEADER`; none without class counts."""
-    names, found = class_names(dataset), counts_by_client(result, dataset)
-    return [
-        {
-            "round": result.server_round,
-            "partition": partition,
-            "class": name,
-            "examples": examples,
-            "accuracy": hits / examples if examples else "",
-        }
-        for partition, counts in found.items()
-        for name, hits, examples in zip(names, *counts.tolist(), strict=True)
-    ]
-
-
-def class_names(dataset: Dataset) -> list[str]:
-    """Return the classes' names, or their numbers if unnamed; empty if there are no classes."""
-    return dataset.output_names if dataset.has_classes else []
-
-
-def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:
-    """Return `metrics.class_counts` by partition, of each client that reported counts."""
-    classes, split = len(class_names(dataset)), result.prefix
-    found = {p: class_counts(m, split, classes) for p, m in result.evaluate.metrics.items()}
-    return {partition: counts for partition, counts in found.items() if counts is not None}
 
 
 def _new_clients(

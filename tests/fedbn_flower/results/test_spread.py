@@ -5,7 +5,8 @@ import pytest
 from flwr.app import MetricRecord
 
 from clients import Classification, NextCharacter, Regression
-from fedbn_flower.records.metrics import class_counts, per_class, spread
+from fedbn_flower.records.metrics import spread
+from fedbn_flower.results.classes import class_counts, per_class
 
 
 def records(name, *values):
