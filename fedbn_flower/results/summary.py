@@ -9,22 +9,9 @@ from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
 from ..federation.federation import Federation
-from ..records.columns import (
-    CLIENT_MEAN,
-    DEVIATION,
-    SECONDS,
-    SIMULATED_SECONDS,
-    WORST,
-    WORST_TENTH,
-)
+from ..records.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
 from ..records.events import RoundResult
-from ..records.metrics import (
-    held_out_means,
-    metric_values,
-    number,
-    pooled_metrics,
-    shown,
-)
+from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
 from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
 from .classes import accuracy_by_class
 
