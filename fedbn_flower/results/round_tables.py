@@ -9,17 +9,7 @@ from fedbn_flower.clients import Problem
 
 from ..core.files import CsvLog, Row
 from ..federation.federation import Federation
-from ..records.columns import (
-    CLIENT_COLUMNS,
-    CLIENT_MEAN,
-    COSTS,
-    DEVIATION,
-    GLOBAL,
-    POOLED,
-    ROUND_COLUMNS,
-    WORST,
-    WORST_TENTH,
-)
+from ..records import columns
 from ..records.events import RoundResult
 
 
@@ -43,9 +33,11 @@ class RoundTables:
         problem, refused = federation.problem, folder / "failures.csv"
         header = [*round_header(problem), *federation.extensions.header]
         self.metrics = CsvLog(folder / "metrics.csv", header, last_round)
-        header = [*CLIENT_COLUMNS, "num-examples", *problem.metrics]
+        header = [*columns.CLIENT_COLUMNS, "num-examples", *problem.metrics]
         self.clients = CsvLog(folder / "clients.csv", header, last_round)
-        self.refused = CsvLog(refused, [*CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0)
+        self.refused = CsvLog(
+            refused, [*columns.CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0
+        )
 
     def add_round(self, result: RoundResult) -> None:
         """Add the rows of a round."""
@@ -68,17 +60,17 @@ class RoundTables:
 
 def round_header(problem: Problem) -> list[str]:
     """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
-    prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
+    prefixes = ("", columns.CLIENT_MEAN, columns.GLOBAL, *([columns.POOLED] if problem.chosen else []))
     return [
-        *ROUND_COLUMNS,
+        *columns.ROUND_COLUMNS,
         *(f"train-{name}" for name in problem.metrics if name not in problem.further),
         *(prefix + name for prefix in prefixes for name in problem.metrics),
-        *COSTS,
-        *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
+        *columns.COSTS,
+        *(prefix + problem.compared_by for prefix in (columns.WORST, columns.WORST_TENTH, columns.DEVIATION)),
     ]
 
 
-def row_of_round(result: RoundResult, columns: Collection[str]) -> Row:
+def row_of_round(result: RoundResult, known: Collection[str]) -> Row:
     """Return the row of ``metrics.csv``: of the spread over clients, what has a column already."""
     return {
         "round": result.server_round,
@@ -88,7 +80,7 @@ def row_of_round(result: RoundResult, columns: Collection[str]) -> Row:
         **result.metrics,
         **round_costs(result),
         **result.noted,
-        **{name: value for name, value in result.spread.items() if name in columns},
+        **{name: value for name, value in result.spread.items() if name in known},
     }
 
 
@@ -111,4 +103,4 @@ def round_costs(result: RoundResult) -> dict[str, float]:
     """Return a round's `COSTS`: seconds waited in each phase, the remaining seconds, and bytes of arrays."""
     train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
     seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
-    return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
+    return dict(zip(columns.COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))

@@ -23,23 +23,7 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
-from ..core.ground.wire import (
-    ARRAYS,
-    COMPRESSED,
-    CONFIG,
-    DIGEST_OF_START,
-    EVAL_SPLITS,
-    FOUND,
-    KEPT,
-    LOSS,
-    MEMORY,
-    METRICS,
-    NUM_EXAMPLES,
-    ON_DISK,
-    SENT_BYTES,
-    SERVER_ROUND,
-    STATES,
-)
+from ..core.ground import wire
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
@@ -86,9 +70,9 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
     SitePrivacy.of(run_config(context.run_config), context)
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     scale = received_scale(asked)
-    if digest := asked.get(DIGEST_OF_START):
+    if digest := asked.get(wire.DIGEST_OF_START):
         check_start(inputs_at(config, context.node_config, scale), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config, scale)
     if config.dp == "example" and "data-path" in context.node_config:
@@ -98,8 +82,8 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
 
 def round_of(message: Message) -> int:
     """The number of the round that a message is of; 0 where it does not say."""
-    config = message.content.config_records.get(CONFIG)
-    number = config.get(SERVER_ROUND, 0) if config else 0
+    config = message.content.config_records.get(wire.CONFIG)
+    number = config.get(wire.SERVER_ROUND, 0) if config else 0
     return number if type(number) is int else 0
 
 
@@ -113,9 +97,11 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
         return Memory(ContextStore(context.state, round_of(message)))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
     folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits, config.keep_memories)
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     moment = Moment.of(asked)
-    before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
+    before_training = (
+        message.metadata.message_type == MessageType.TRAIN or asked.get(wire.EVAL_SPLITS) == TRAIN
+    )
     return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
 
 
@@ -124,7 +110,7 @@ def _received(client: FedAvgClient, message: Message) -> Received:
         name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
-    return Received(by_name(records.pop(ARRAYS), client.shared_names), records)
+    return Received(by_name(records.pop(wire.ARRAYS), client.shared_names), records)
 
 
 def _array(array: Array, like: NDArray | None) -> NDArray:
@@ -133,7 +119,7 @@ def _array(array: Array, like: NDArray | None) -> NDArray:
 
 
 def _config(message: Message) -> dict[str, Scalar]:
-    return {k: v for k, v in message.content.config_records[CONFIG].items() if not isinstance(v, list)}
+    return {k: v for k, v in message.content.config_records[wire.CONFIG].items() if not isinstance(v, list)}
 
 
 def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
@@ -150,9 +136,11 @@ def _number(name: str, value: Any) -> float:
 
 def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The records of what a client reports: its metrics, and the states among them."""
-    states = metrics.get(STATES)
-    records = {METRICS: _metrics({name: value for name, value in metrics.items() if name != STATES})}
-    return {**records, **({STATES: _record(states)} if states else {})}
+    states = metrics.get(wire.STATES)
+    records = {
+        wire.METRICS: _metrics({name: value for name, value in metrics.items() if name != wire.STATES})
+    }
+    return {**records, **({wire.STATES: _record(states)} if states else {})}
 
 
 def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
@@ -161,12 +149,12 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
     found, kept = memory.found_round, memory.last_round
     if not (found or kept or on_disk):
         return {}
-    return {MEMORY: ConfigRecord({FOUND: found, KEPT: kept, ON_DISK: on_disk})}
+    return {wire.MEMORY: ConfigRecord({wire.FOUND: found, wire.KEPT: kept, wire.ON_DISK: on_disk})}
 
 
 def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
     privacy = SitePrivacy.of(run_config(context.run_config), context)
-    privacy.charge_training(client.task, message.content.config_records[CONFIG])
+    privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
         result: object = client.fit(_received(client, message), training_config(config, _config(message)))
     except FloatingPointError as error:
@@ -197,20 +185,26 @@ def _trained(
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
-    if taken := update.records.keys() & {ARRAYS, COMPRESSED, MEMORY, METRICS, STATES}:
+    if taken := update.records.keys() & {
+        wire.ARRAYS,
+        wire.COMPRESSED,
+        wire.MEMORY,
+        wire.METRICS,
+        wire.STATES,
+    }:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
-    metrics, content = reported[METRICS], RecordDict(reported)
+    reported = _reported({wire.NUM_EXAMPLES: update.num_examples, **update.metrics})
+    metrics, content = reported[wire.METRICS], RecordDict(reported)
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
     travels = model if outgoing.travels is None else outgoing.travels
-    coded = RecordDict({COMPRESSED: outgoing.codes} if outgoing.codes else {})
+    coded = RecordDict({wire.COMPRESSED: outgoing.codes} if outgoing.codes else {})
     if group is None:
-        content[ARRAYS] = _record(travels)
+        content[wire.ARRAYS] = _record(travels)
         content.update(coded)
     client.memory.commit()
     if group is None:
@@ -218,11 +212,11 @@ def _trained(
     if group:
         try:
             group.add(content, model)
-            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
-            metrics[SENT_BYTES] += array_bytes(coded)
+            metrics[wire.SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
+            metrics[wire.SENT_BYTES] += array_bytes(coded)
             content = RecordDict(reported)
         except ReplyRefused:
-            content[ARRAYS] = _record(model)
+            content[wire.ARRAYS] = _record(model)
     return Message(content, reply_to=message)
 
 
@@ -241,7 +235,7 @@ def train(message: Message, context: Context) -> Message:
     client = _client(message, context, config)
     if "data-path" in context.node_config and SHOWN not in context.state:
         context.state[SHOWN] = ConfigRecord()
-        scale = received_scale(message.content.config_records[CONFIG])
+        scale = received_scale(message.content.config_records[wire.CONFIG])
         inputs = inputs_at(config, context.node_config, scale)
         for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
@@ -255,18 +249,18 @@ def train(message: Message, context: Context) -> Message:
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    config, asked = _config_at(message, context), message.content.config_records[CONFIG]
+    config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
-    refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
+    refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
     if config.dp in AT_CLIENTS:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
-        reported = _reported({NUM_EXAMPLES: noisy["eval-examples"], **noisy})
+        reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: _evaluated(client, message)
     )
-    reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
+    reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
 
 
@@ -288,7 +282,7 @@ def answer_all(
     else:
         replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
     if group:
-        bearer = (r.content for r in replies if r.has_content() and ARRAYS not in r.content)
+        bearer = (r.content for r in replies if r.has_content() and wire.ARRAYS not in r.content)
         next(bearer, RecordDict()).update(group.records())
     return replies
 
@@ -299,10 +293,10 @@ _rule = process_cache(maxsize=4)(make_strategy)
 def _group(config: RunConfig, message: Message) -> GroupSum:
     inputs = inputs_of(config)
     _, initial = inputs.model()
-    arrays = message.content.array_records[ARRAYS]
+    arrays = message.content.array_records[wire.ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
     received: Mapping[str, Any] = _config(message)
-    rule, server_round = _rule(inputs), int(received[SERVER_ROUND])
+    rule, server_round = _rule(inputs), int(received[wire.SERVER_ROUND])
     set_server_rate(rule, config, server_round)
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
