@@ -36,12 +36,7 @@ from .objectives.sgd import Sgd
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
-from .training import (
-    LocalRun,
-    LocalTask,
-    load_entries,
-    train_model,
-)
+from .training import LocalRun, LocalTask, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
 
 

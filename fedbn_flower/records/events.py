@@ -17,6 +17,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 from ..data.notes import Note
 from .columns import GLOBAL, POOLED
 from .deciding import deciding
+from .summary import Summary
 
 NEW, NEW_AS_RECEIVED = "new", "new-as-received"
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -153,10 +154,22 @@ class RoundResult:
         return f"{splits[-1]}-" if len(splits) > 1 else ""
 
     @property
+    def reports(self) -> dict[str, PhaseReport]:
+        """What clients answered, by phase; in ``new`` those did that do not train."""
+        evaluated = {} if self.evaluate is self.train else {"evaluate": self.evaluate}
+        return {"train": self.train, **evaluated, **self.others}
+
+    @property
+    def train_examples(self) -> dict[str, int]:
+        """The numbers of training examples that clients reported, by partition as text."""
+        trained = self.train.numbers("num-examples")
+        found = {str(partition): int(trained.get(partition, 0)) for partition in self.train.metrics}
+        evaluated = self.evaluate.numbers("train-examples")
+        return found | {str(partition): int(count) for partition, count in evaluated.items()}
+
+    @property
     def failures(self) -> int:
-        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        of_others = sum(len(report.failures) for report in self.others.values())
-        return len(self.train.failures) + evaluated + of_others
+        return sum(len(report.failures) for report in self.reports.values())
 
 
 class Observer:
@@ -203,7 +216,7 @@ class Observer:
 
 @contextmanager
 def observed(
-    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Mapping[str, Any] | None]
+    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Summary | None]
 ) -> Iterator[None]:
     """Call `on_start` of each observer, and in the end, whatever that is, ``finish`` and each `on_end`.
 
@@ -217,7 +230,7 @@ def observed(
         Makes the run's summary, for `on_end`.
     """
     started: list[Observer] = []
-    summary: Mapping[str, Any] | None = None
+    summary: Summary | None = None
     error: BaseException | None = None
     try:
         try:
@@ -234,13 +247,12 @@ def observed(
         _end(started, summary, error)
 
 
-def _end(
-    observers: Iterable[Observer], summary: Mapping[str, Any] | None, error: BaseException | None
-) -> None:
+def _end(observers: Iterable[Observer], summary: Summary | None, error: BaseException | None) -> None:
+    content = summary.as_json() if summary else None
     first: Exception | None = None
     for observer in observers:
         try:
-            observer.on_end(summary, error)
+            observer.on_end(content, error)
         except Exception as raised:
             if error or first:
                 LOGGER.warning("%s.on_end: %s: %s", type(observer).__name__, type(raised).__name__, raised)

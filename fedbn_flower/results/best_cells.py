@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from ..records.summary import OfClasses, Summary
 from ..statistics.paired import cannot_be_told_from_best
 from .summary import metrics_by_group, seeds_text
 
@@ -25,9 +26,9 @@ def deciding_column(columns: Collection[Collection[str]]) -> str:
     return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL
 
 
-def events_of(summary: Mapping[str, Any]) -> int | None:
+def events_of(summary: Summary) -> int | None:
     """Return how many held-out examples are not of the most frequent class; None without classes."""
-    counts = (summary.get("per-class") or summary.get("global-per-class") or {}).get("examples")
+    counts = (summary.per_class or summary.global_per_class or OfClasses()).examples
     return sum(counts) - max(counts) if counts else None
 
 
@@ -61,7 +62,7 @@ class Verdict(Generic[K]):
 
 
 def verdict(
-    runs: Mapping[K, Sequence[tuple[object, Mapping[str, Any]]]],
+    runs: Mapping[K, Sequence[tuple[object, Summary]]],
     metric: str,
     labels: Mapping[K, str],
     datasets: Collection[str] = (),
@@ -70,7 +71,7 @@ def verdict(
 
     Parameters
     ----------
-    runs : Mapping[K, Sequence[tuple[object, Mapping[str, Any]]]]
+    runs : Mapping[K, Sequence[tuple[object, Summary]]]
         The seed and the summary of each complete run, by cell.
     metric : str
         The metric that is compared.
@@ -89,7 +90,7 @@ def verdict(
         return Verdict(column, frozenset(), False, OTHER_DATA)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
     values = {cell: [of.get(seed, np.nan) for seed in seeds] for cell, of in found.items()}
-    higher = any(metric in summary.get("higher-is-better", ["accuracy"]) for summary in summaries)
+    higher = any(metric in summary.higher_is_better for summary in summaries)
     events = min((n for n in map(events_of, summaries) if n is not None), default=None)
     best, alike, reason = cannot_be_told_from_best(values, higher, events)
     if reason:
@@ -102,9 +103,7 @@ def verdict(
     return Verdict(column, frozenset(alike), True, words)
 
 
-def _by_seed(
-    members: Iterable[tuple[object, Mapping[str, Any]]], column: str, metric: str
-) -> dict[object, float]:
+def _by_seed(members: Iterable[tuple[object, Summary]], column: str, metric: str) -> dict[object, float]:
     found = ((seed, metrics_by_group(summary).get(column, {}).get(metric)) for seed, summary in members)
     return {seed: float(value) for seed, value in found if value is not None}
 

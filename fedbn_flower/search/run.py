@@ -1,6 +1,5 @@
 """Run a search: its trials one by one, then a run with the best values."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..records.metrics import shown
+from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration
 from ..results.progress import progress, say, show_learnt, summary_table, waiting
@@ -178,9 +178,9 @@ class _SearchRunner:
         except RunFailed as error:
             print(f"the run with the best values failed: {error}", file=sys.stderr)
             return 1
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = Summary.read(folder, "resume") or Summary()
         again = command(self.search.arguments(values))
-        test = (summary["mean"] or summary["global"] or {}).get(self.by) if config.final_test else None
+        test = summary.main.get(self.by) if config.final_test else None
         found = {
             **{"trial": int(best["trial"]), "values": values, "compared-by": self.by},
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},

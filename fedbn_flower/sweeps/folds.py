@@ -1,7 +1,7 @@
 """The out-of-fold results of cross-validation: of all folds of a run together, by client and pooled."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..names import short
 from ..records.columns import TEST
 from ..records.metric_states import POOLED, states_of
 from ..records.metrics import held_out_means, number, pooled_metrics, shown
+from ..records.summary import Summary
 from ..results.progress import values_of
 from ..results.run_reader import rows_of
 
@@ -42,16 +43,16 @@ class PooledFolds:
         self.folder = folder
         self.keys = [key for key in keys if key != "fold"]
         self.compared_by = ""
-        self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Mapping[str, Any]]]]
+        self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Summary]]]
         self._runs = defaultdict(list)
 
-    def add(self, config: RunConfig, folder: Path, summary: Mapping[str, Any]) -> None:
+    def add(self, config: RunConfig, folder: Path, summary: Summary) -> None:
         """Add a fold that is done; write the file once all of its run are."""
         axes = {key: short(getattr(config, key)) for key in ("strategy", "client", "objective")}
         axes |= {**values_of(config, self.keys), "seed": str(config.seed)}
         runs = self._runs[tuple(axes.items())]
         runs[:] = [run for run in runs if run[0].fold != config.fold] + [(config, folder, summary)]
-        self.compared_by = summary["compared-by"]
+        self.compared_by = summary.compared_by
         if rows := self.rows:
             columns = dict.fromkeys(column for row in rows for column in row)
             write_atomically(self.folder / FOLDS, csv_text(columns, rows))
@@ -86,7 +87,7 @@ class PooledFolds:
         return f"\nOut of fold: each example is tested on in one of the folds, and counts once.\n\n{table}"
 
 
-def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, dict[str, Any]]:
     """Return the metrics of all folds' test examples by whose they are: pooled, and by client.
 
     A client has its further metrics only where the folds' folders have its states, with few clients.
@@ -98,7 +99,7 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Mapping[str, Any]]]) -> di
     for config, folder, summary in runs:
         for client, record in _reported(config, folder, summary, problem).items():
             reported[client].append(record)
-            names[client] = summary["clients"].get(client, {}).get("name", client)
+            names[client] = summary.clients.get(client, {}).get("name", client)
         for whose, of_one in states_of(folder).items():
             states[whose].append(of_one)
     every = [record for records in reported.values() for record in records]
@@ -108,11 +109,9 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Mapping[str, Any]]]) -> di
     return found
 
 
-def _reported(
-    config: RunConfig, folder: Path, summary: Mapping[str, Any], problem: Problem
-) -> dict[str, MetricRecord]:
+def _reported(config: RunConfig, folder: Path, summary: Summary, problem: Problem) -> dict[str, MetricRecord]:
     """Return each client's metrics of the test examples of a fold, in the round that counts."""
-    last = summary.get("best-round") or summary["rounds"]
+    last = summary.best_round or summary.rounds
     phase = "train" if config.eval_model == "local" else "evaluate"
     prefix = f"{TEST}-" if config.val_fraction else ""
     found = {}

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,6 +13,7 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
 from ..records.metrics import PERCENT, percent
+from ..records.summary import Summary
 from ..results import report
 from ..results.best_cells import MARK, Verdict, verdict
 from ..results.composition import Private, added_up
@@ -49,14 +49,12 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
-        self._summaries: dict[str, dict[str, Any]] = {}
+        self._summaries: dict[str, Summary] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Verdict[Cell] = self._verdict()
         self.folds = PooledFolds(folder, keys)
 
-    def add(
-        self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
-    ) -> None:
+    def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
         """Add a run with its summary, or with the error message of a failed one.
 
         ``name`` is that of its folder, `cell_name` by default.
@@ -64,9 +62,9 @@ class Comparison:
         name = name or cell_name(config, self.keys)
         metrics: dict[str, float] = {}
         if summary:
-            by = self.compared_by = summary["compared-by"]
-            of_models = metrics_by_group(summary).items()
-            metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
+            by = self.compared_by = summary.compared_by
+            found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
+            metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
@@ -74,15 +72,15 @@ class Comparison:
             self.folds.add(config, self.folder / name, summary)
         if summary:
             self._summaries[name] = summary
-            self._privacy[name] = config.dataset, summary.get("privacy") or {}
+            self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
             **({"left-out": name_of_left_out(summary)} if summary and config.left_out >= 0 else {}),
             "seed": config.seed,
             "status": problem or "ok",
-            "seconds": summary["seconds"] if summary else "",
-            "failures": summary["failures"] if summary else "",
+            "seconds": summary.seconds if summary else "",
+            "failures": summary.failures if summary else "",
             **metrics,
             "folder": name,
         }

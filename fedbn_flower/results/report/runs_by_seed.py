@@ -33,7 +33,7 @@ class Group:
         """Return a metric from the summaries of the runs that have it, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for column, metrics in metrics_by_group(run.summary).items() if run.summary else ():
+            for column, metrics in metrics_by_group(run.summary).items():
                 if metrics.get(metric) is not None:
                     found.setdefault(column, []).append(float(metrics[metric]))
         return found
@@ -98,7 +98,7 @@ def common_metric(groups: Sequence[Group]) -> str:
 
 def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
     """Return the column that represents a run, in the table and in ``metrics.csv``; see `deciding_column`."""
-    runs = [run for group in groups for run in group.runs if run.summary]
+    runs = [run for group in groups for run in group.runs if run.summary.rounds]
     column = deciding_column([metrics_by_group(run.summary).keys() for run in runs])
     if not runs and any(group.lines(metric) for group in groups):  # none has ended
         column = OVER_EXAMPLES
@@ -109,7 +109,7 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
 def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
     """Return which groups, by their indices, cannot be told from the best over the seeds."""
     runs = {
-        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary]
+        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary.rounds]
         for i, group in enumerate(groups)
     }
     labels = {i: group.label for i, group in enumerate(groups)}
@@ -139,7 +139,7 @@ def metrics_table(
                 for name in columns
             ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
-            spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
+            spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
         ]
         for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
@@ -156,7 +156,7 @@ def _target_cell(took: Sequence[float], group: Group) -> str:
 def legend(groups: Sequence[Group], metric: str) -> str:
     """Return the sentence that explains the values of the table."""
     unit = " in %" if metric in PERCENT else ""
-    seeds = seeds_text([sum(run.summary is not None for run in group.runs) for group in groups])
+    seeds = seeds_text([sum(bool(run.summary.rounds) for run in group.runs) for group in groups])
     deviation = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
     return f"{metric.capitalize()}{unit}{deviation}."
 

@@ -2,6 +2,7 @@
 
 import csv
 
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
 from fedbn_flower.sweeps.grid_table import Comparison
 
@@ -22,7 +23,7 @@ def test_of_many_clients_the_worst_tenth_is_reported(configured, tmp_path):
         many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
         new = {"accuracy": 0.25, "loss": 1.0}
         many["new-clients"] = {"mean": new, "clients": {"20": new}}
-        grid.add(configured(seed=seed), many)
+        grid.add(configured(seed=seed), Summary.model_validate(many))
     (row,) = table(tmp_path)
     assert row["worst tenth"] == "20.0 +- 14.1"
     assert row["new clients"] == "25.0 +- 0.0"
@@ -36,7 +37,7 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
         run = summary(0.5, 0.5, [])
         run["clients"] = {str(i): figures[i] for i in figures if i != seed}
         run["new-clients"] = {"mean": figures[seed], "clients": {str(seed): figures[seed]}}
-        grid.add(configured(seed=seed), run)
+        grid.add(configured(seed=seed), Summary.model_validate(run))
     (row,) = table(tmp_path)
     names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
     assert list(row)[-6:] == names
@@ -46,10 +47,10 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
 
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
     grid = Comparison(tmp_path, ["dataset"])
-    grid.add(configured(dataset="digits"), summary(0.5, 0.5, []))
+    grid.add(configured(dataset="digits"), Summary.model_validate(summary(0.5, 0.5, [])))
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
     losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
-    grid.add(configured(dataset="quadratic:3", client="fedavg"), losses)
+    grid.add(configured(dataset="quadratic:3", client="fedavg"), Summary.model_validate(losses))
     first, second = table(tmp_path)
     assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
     assert second["loss: mean over examples"] == "3"
@@ -64,7 +65,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
         run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
         costs = reached and {"bytes": reached * 10**6, "simulated-seconds": reached / 2}
         run["costs-to-target"] = {"mean": None, "global": costs}
-        grid.add(configured(seed=seed), run)
+        grid.add(configured(seed=seed), Summary.model_validate(run))
     (row,) = table(tmp_path)
     assert row["MB to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
     assert row["simulated seconds to 0.9: global"] == "5.8 +- 1.1 (2 of 3)"
@@ -78,7 +79,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
 def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured, tmp_path):
     grid = Comparison(tmp_path)
     run = summary(0.5, 0.5, [], 0.75) | {"rounds-to-target": {"target": 0.5, "mean": None, "global": 4}}
-    grid.add(configured(seed=0), run)
+    grid.add(configured(seed=0), Summary.model_validate(run))
     grid.add(configured(seed=1), None, "it diverged")
     (row,) = table(tmp_path)
     assert row["rounds to 0.5: global"] == "4.0"
@@ -88,13 +89,13 @@ def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured
 def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
-        grid.add(configured(server_lr=rate), summary(0.5, 0.5, []))
+        grid.add(configured(server_lr=rate), Summary.model_validate(summary(0.5, 0.5, [])))
     text = shown(grid.table())
     assert "fedyogi fedbn sgd: accuracy in %" in text
     assert text.count("fedyogi") == 1
     assert "0.1" in text
     assert "0.2" in text
-    grid.add(configured(strategy="fedadam"), summary(0.5, 0.5, []))
+    grid.add(configured(strategy="fedadam"), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "fedbn sgd: accuracy in %" in shown(grid.table())
     assert shown(grid.table()).count("fedyogi") == 2
 
@@ -102,16 +103,16 @@ def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
 def test_the_number_of_seeds_is_as_it_is(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed in (0, 1):
-        grid.add(configured(seed=seed), summary(0.5, 0.5, []))
+        grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "over 2 seeds" in (tmp_path / "grid.md").read_text()
-    grid.add(configured(strategy="fedadam", seed=0), summary(0.5, 0.5, []))
+    grid.add(configured(strategy="fedadam", seed=0), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "over 1 to 2 seeds" in (tmp_path / "grid.md").read_text()
 
 
 def test_rows_of_one_seed_each_are_no_means(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, strategy in enumerate(("fedadam", "fedyogi")):
-        grid.add(configured(strategy=strategy, seed=seed), summary(0.5, 0.5, []))
+        grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "seeds" not in (tmp_path / "grid.md").read_text()
 
 
