@@ -133,7 +133,7 @@ def test_the_reports_of_a_round_are_by_phase():
     own = result(train=train, evaluate=train)
     assert own.reports == {"train": train}
     assert own.failures == 1
-    all_three = result(train=train, evaluate=evaluate, new=new)
+    all_three = result(train=train, evaluate=evaluate, others={"new": new})
     assert list(all_three.reports.items()) == [("train", train), ("evaluate", evaluate), ("new", new)]
     assert all_three.failures == 3
 

@@ -138,7 +138,8 @@ def compared(configured, folder, seeds=5, keys=(), **more):
     grid = Comparison(folder, keys)
     for strategy, values in ACCURACIES.items():
         for seed, accuracy in enumerate(values[:seeds]):
-            grid.add(configured(strategy=strategy, seed=seed), summary(accuracy, accuracy, [accuracy]) | more)
+            found = summary(accuracy, accuracy, [accuracy]) | more
+            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
     return grid
 
 
@@ -176,7 +177,8 @@ def test_where_all_are_alike_it_says_so(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
         for seed in range(5):
-            grid.add(configured(server_lr=rate, seed=seed), summary(0.5 + seed / 100, 0.5, []))
+            found = Summary.model_validate(summary(0.5 + seed / 100, 0.5, []))
+            grid.add(configured(server_lr=rate, seed=seed), found)
     words = "Marked *: none of the 2 rows can be told from the best mean, server-lr=0.1 ("
     assert grid.sentence.startswith(words)
 
@@ -198,13 +200,13 @@ def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configur
 
 def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(configured, tmp_path):
     grid = Comparison(tmp_path)
-    grid.add(configured(), summary(0.5, 0.5, []))
+    grid.add(configured(), Summary.model_validate(summary(0.5, 0.5, [])))
     assert grid.sentence == ""
     assert told(tmp_path) == {"fedyogi": ""}
     grid.add(configured(strategy="fedavg", seed=1), None, "it failed")
     assert told(tmp_path) == {"fedyogi": "", "fedavg": ""}
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
-    grid.add(configured(strategy="fedadam"), losses)
+    grid.add(configured(strategy="fedadam"), Summary.model_validate(losses))
     assert grid.sentence == ""
     others = compared(configured, tmp_path, keys=["dataset"])
     others.add(configured(strategy="fedavg", dataset="quadratic:3"), summary(0.5, 0.5, []))
@@ -231,5 +233,6 @@ def test_runs_are_paired_by_their_seeds(configured, tmp_path):
     for strategy, seeds, ahead in (("fedavg", (0, 1, 2, 3, 4), 0.0), ("fedadam", (3, 0, 4, 2, 1), 0.02)):
         for seed in seeds:
             accuracy = 0.5 + seed / 10 + ahead
-            grid.add(configured(strategy=strategy, seed=seed), summary(accuracy, accuracy, [accuracy]))
+            found = Summary.model_validate(summary(accuracy, accuracy, [accuracy]))
+            grid.add(configured(strategy=strategy, seed=seed), found)
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "yes"}
