@@ -209,7 +209,8 @@ def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(co
     grid.add(configured(strategy="fedadam"), Summary.model_validate(losses))
     assert grid.sentence == ""
     others = compared(configured, tmp_path, keys=["dataset"])
-    others.add(configured(strategy="fedavg", dataset="quadratic:3"), summary(0.5, 0.5, []))
+    found = Summary.model_validate(summary(0.5, 0.5, []))
+    others.add(configured(strategy="fedavg", dataset="quadratic:3"), found)
     assert others.sentence == "Runs on different data are not compared with each other."
 
 
