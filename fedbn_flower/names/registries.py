@@ -1,9 +1,11 @@
 """A registry for each key that names something."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from fedbn_flower.clients import (
     CLIENTS,
+    FORMER_NAMES,
     LOSSES,
     METRICS,
     OBJECTIVES,
@@ -22,6 +24,9 @@ from .client_unions import parts, union
 from .registry import Registry
 
 
+T = TypeVar("T")
+
+
 class _Metrics(Registry[type[Metric]]):
     """Metrics, ours and torchmetrics'."""
 
@@ -31,7 +36,7 @@ class _Metrics(Registry[type[Metric]]):
 
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
-OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective, former=FORMER_NAMES)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
@@ -41,6 +46,11 @@ COMPRESS = Registry("compress", CODECS, Codec)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""
+
+
+def name_now(key: str, value: T) -> T | str:
+    """Return a value of a key by today's name, if it is a former one."""
+    return OBJECTIVE.former.get(str(value), value) if key == OBJECTIVE.key else value
 
 
 def models_named(name: str) -> list[str]:

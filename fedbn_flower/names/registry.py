@@ -5,7 +5,7 @@ joined by ``+``.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -46,6 +46,8 @@ class Registry(Generic[T]):
         Makes one of several by name, and of the name that joins theirs.
     argument : str
         What a function is called with.
+    former : Mapping[str, str]
+        Today's name by each former one.
     """
 
     key: str
@@ -53,6 +55,7 @@ class Registry(Generic[T]):
     base: type | None = None
     joined: Callable[[Mapping[str, T], str], T] | None = None
     argument: str = "the data's shape"
+    former: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -62,6 +65,7 @@ class Registry(Generic[T]):
         UserError
             When there is none, it is something else, or its file cannot be loaded.
         """
+        name = self.former.get(name, name)
         if name in self.names:
             return self.names[name]
         if is_session_name(name):

@@ -14,7 +14,7 @@ from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
-from ..names import short
+from ..names import name_now, short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""
@@ -221,7 +221,7 @@ def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
     check_given(key, given)
-    return as_text(given).strip()
+    return name_now(key, as_text(given).strip())
 
 
 def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

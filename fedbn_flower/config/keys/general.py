@@ -31,7 +31,7 @@ class Run(KeyGroup):
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
     client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
-    objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    objective: Algorithm = setting("plain", description="what a client minimises locally")
     problem: Algorithm = setting(
         "auto",
         description="what is learnt; auto follows from the data: classes, numbers, characters or masks",
@@ -60,8 +60,8 @@ class Data(KeyGroup):
     """Data"""
 
     dataset: str = setting(
-        "digits",
-        description="'digits', a local folder or file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face "
+        "scanners",
+        description="'scanners', four sites of digits; 'digits', the same with one scanner; a local folder or file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face "
         "name, FILE.py:FUNCTION, synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
         "SuperNodes have data",
     )
@@ -70,7 +70,11 @@ class Data(KeyGroup):
         description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
         "clients that the data have, or iid, as for images whose problem or label columns have no classes",
     )
-    num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
+    num_clients: int = setting(
+        "auto",
+        ge=1,
+        description="number of partitions of the training set; auto is 2, or the 4 sites of 'scanners'",
+    )
     val_fraction: float = setting(
         0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
     )

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
+from ...config.gone import in_new_keys
 from ...records.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..run_reader import Points, Run, rows_of
@@ -66,7 +67,7 @@ class Sweep:
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
         """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys."""
-        rows = list(rows_of(folder / "grid.csv"))
+        rows = [in_new_keys(row) for row in rows_of(folder / "grid.csv")]
         columns = list(rows[0]) if rows else []
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
         common = {key: rows[0][key] for key in keys if len({row[key] for row in rows}) == 1}

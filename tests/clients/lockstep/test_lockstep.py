@@ -25,7 +25,7 @@ def conv_model():
     )
 
 
-def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
+def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="plain"):
     """Clients that share one model, the local entries and memories of each its own."""
     model = make_model()
     clients = []

@@ -151,7 +151,7 @@ def test_batches_are_poisson_samples():
 
 
 class TestTraining:
-    def run(self, objective="sgd", **settings):
+    def run(self, objective="plain", **settings):
         client = make_client(
             FedAvgClient, model=network(), training=LocalTraining(2, 10), objective=objective
         )
@@ -228,15 +228,15 @@ def test_inversion_of_one_gradient(noise, error):
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
     assert fits == {"sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
-    fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["sgd"], loss)}
+    fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["plain"], loss)}
     assert "focal" in fits
     assert fits.isdisjoint({"class-balanced", "logit-adjusted", "weighted-bce"})
-    found = obstacle(small_model(), OBJECTIVES["sgd"], Loss)
+    found = obstacle(small_model(), OBJECTIVES["plain"], Loss)
     assert found == "BatchNorm mixes examples, as in the layer '2'"
     bare = nn.Sequential(nn.BatchNorm1d(4, affine=False, track_running_stats=False))
-    assert obstacle(bare, OBJECTIVES["sgd"], Loss)
+    assert obstacle(bare, OBJECTIVES["plain"], Loss)
 
-    class Own(OBJECTIVES["sgd"]):
+    class Own(OBJECTIVES["plain"]):
         pass
 
     assert obstacle(network(), Own, Loss) == "objective Own does not set `example_wise`"

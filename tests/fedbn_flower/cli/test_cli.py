@@ -95,7 +95,7 @@ def test_the_version(capsys):
 def test_a_mistake_is_one_line_and_status_2(capsys):
     assert cli.main(["--strategy", "fedavg", "--tau", "0.5"]) == 2
     assert capsys.readouterr().err == (
-        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'sgd' or loss 'auto'; "
+        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
         "it is a setting of fedadagrad, fedadam, fedyogi\n"
     )
 
@@ -124,7 +124,7 @@ def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inli
     rounds = [line for line in others if ": round " in line]
     assert len(rounds) == 3
     folder = re.fullmatch(r"results go to (runs/\d{8}-\d{6})", first)[1]
-    shape = r"fedyogi-fedbn-sgd-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
+    shape = r"fedyogi-fedbn-plain-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
     for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(shape.format(number), line)
     with open(f"{folder}/metrics.csv") as file:
@@ -151,7 +151,7 @@ def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatc
         "to go on with it: python 'some where/run_sim.py' --resume 'a run'\n"
     )
     assert cli.main(shlex.split(output)[-2:]) == 0
-    cells = ("fedavg-fedbn-sgd-seed0", "fedyogi-fedbn-sgd-seed0") if grid else ("",)
+    cells = ("fedavg-fedbn-plain-seed0", "fedyogi-fedbn-plain-seed0") if grid else ("",)
     for cell in cells:
         with open(f"a run/{cell}/metrics.csv") as file:
             assert [row["round"] for row in csv.DictReader(file)] == ["1", "2", "3"]

@@ -89,7 +89,7 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
     [
         (
             "--strategy fedavg --tau 0.5",
-            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'sgd' or loss 'auto'; "
+            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
             "it is a setting of fedadagrad, fedadam, fedyogi",
         ),
         (
@@ -127,7 +127,7 @@ def test_a_setting_that_nothing_uses_or_that_is_given_twice_is_refused(arguments
     [
         (
             "--strategy feddyn",
-            "objective: 'sgd' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
+            "objective: 'plain' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
         ),
         ("--strategy scaffold --objective fedprox", "expected 'scaffold', which goes with strategy"),
         (

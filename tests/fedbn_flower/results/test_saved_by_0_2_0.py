@@ -172,7 +172,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     assert (cells["0.7"] / "metrics.csv").read_bytes() == before
     assert not cells["1.0"].exists()
     folders = {row["client-lr-schedule"]: row["folder"] for row in rows(saved / "sweep/grid.csv")}
-    new = "fedavg-fedavg-sgd-client-lr-schedule=constant-seed0"
+    new = "fedavg-fedavg-plain-client-lr-schedule=constant-seed0"
     assert folders == {"exponential:0.7": cells["0.7"].name, "constant": new}
     assert (saved / "sweep" / new / "summary.json").exists()
     assert cli.main(["report", "sweep"]) == 0

@@ -62,7 +62,7 @@ def test_numbers_are_whole_and_rows_are_distinguished_in_80_columns():
     table.add_column("run")
     for name in ("mean over examples", "mean over clients", "client 0", "client 1", "seconds"):
         table.add_column(name, justify="right")
-    names = [f"fedyogi-fedbn-sgd-server-lr={rate}-dirichlet~0.5-hospitals-seed0" for rate in (0.01, 0.02)]
+    names = [f"fedyogi-fedbn-plain-server-lr={rate}-dirichlet~0.5-hospitals-seed0" for rate in (0.01, 0.02)]
     for name in names:
         table.add_row(name, "55.13 ± 1.25", "54.18 ± 1.31", "50.01", "60.02", "1234.5")
     lines = shown(table, 80).splitlines()

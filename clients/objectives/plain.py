@@ -1,0 +1,10 @@
+"""The plain objective: the loss alone."""
+
+from .base import Objective
+
+
+class Plain(Objective):
+    """The loss f without further terms, whatever the optimiser."""
+
+    elementwise = True
+    example_wise = True
