@@ -127,6 +127,12 @@ def on_the_pool(pool, monkeypatch):
     return closed
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    """No test depends on what else the machine does."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
     """One folder of decoded datasets for the session."""

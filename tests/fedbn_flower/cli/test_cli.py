@@ -78,11 +78,11 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
         for registry in KINDS
         for name, algorithm in registry.names.items()
     ]
-    assert "objective  sgd               The loss f without further terms." in lines
+    assert "objective  plain             The loss f without further terms, whatever the optimiser." in lines
     starts = {(line.split()[0], len(line) - len(line.split(maxsplit=2)[2])) for line in lines}
     assert len(starts) == len({kind for kind, _ in starts})  # a column for each kind
     assert union.startswith("client     NAME+NAME: ")
-    assert dataset.startswith("dataset    digits (embedded)")
+    assert dataset.startswith("dataset    scanners and digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
 
 

@@ -94,7 +94,7 @@ def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
     assert run(cache_dir, "--strategy", names, "--scale", 0.5, *where) == 0
     folders = {path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()}
     assert folders == {"fedavg-fedbn-plain-seed0", "own.Scaled-fedbn-plain-seed0"}
-    assert "| own.Scaled | fedbn | sgd |" in (tmp_path / "grid" / "grid.md").read_text()
+    assert "| own.Scaled | fedbn | plain |" in (tmp_path / "grid" / "grid.md").read_text()
     assert "scale" not in json.loads((tmp_path / "grid" / "fedavg-fedbn-plain-seed0/config.json").read_text())
 
 

@@ -74,10 +74,10 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
     before = cell.read_bytes()
     assert cli.main(["--resume", "sweep"]) == 0
     assert cell.read_bytes() == before
-    assert (saved / "sweep/fedadam-fedavg-sgd-seed1/summary.json").exists()
+    assert (saved / "sweep/fedadam-fedavg-plain-seed1/summary.json").exists()
     table = (saved / "sweep/grid.md").read_text()
     assert "over 2 seeds" in table
-    assert "| fedadam | fedavg | sgd |" in table
+    assert "| fedadam | fedavg | plain |" in table
 
 
 def test_the_search_goes_on_with_further_trials(saved):
