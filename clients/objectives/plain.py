@@ -6,5 +6,7 @@ from .base import Objective
 class Plain(Objective):
     """The loss f without further terms, whatever the optimiser."""
 
+    purpose = "The loss alone: where to begin."
+
     elementwise = True
     example_wise = True

@@ -193,7 +193,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`, or the key is gone."""
     for key in GONE:
         parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
-    parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument("--list", action="store_true", help="show every name and what it is for, and exit; formulas with --list --long")
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
         "--sweep",

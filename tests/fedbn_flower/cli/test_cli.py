@@ -71,7 +71,7 @@ KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, C
 
 
 def test_every_name_is_listed_with_a_line_on_it(capsys):
-    assert cli.main(["--list"]) == 0
+    assert cli.main(["--list", "--long"]) == 0
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
@@ -84,6 +84,16 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
     assert union.startswith("client     NAME+NAME: ")
     assert dataset.startswith("dataset    scanners and digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
+
+
+def test_the_short_list_says_what_a_method_is_for(capsys):
+    assert cli.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "objective  fedprox           Keeps a client near the global model: label skew, unequal work." in lines
+    formulas = [
+        line for line in lines if line.split()[0] in ("strategy", "client", "objective", "loss") and "=" in line
+    ]
+    assert formulas == []
 
 
 def test_the_version(capsys):
