@@ -29,9 +29,7 @@ def given_by_key(values: Mapping[str, UserConfigValue]) -> dict[str, Any]:
     """
     for key, value in values.items():
         check_given(key, value)
-    given: dict[str, Any] = {
-        key: name_now(key, value) for key, value in with_absolute_paths(values).items()
-    }
+    given: dict[str, Any] = {key: name_now(key, value) for key, value in with_absolute_paths(values).items()}
     text = str(given.pop("settings", ""))
     for alias, key in ALIASES.items():
         if (value := given.pop(alias, NOT_GIVEN)) != NOT_GIVEN:

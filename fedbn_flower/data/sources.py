@@ -5,14 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
-from ..core.free_memory import check_fits
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image
-from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
 from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of

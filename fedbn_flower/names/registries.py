@@ -23,7 +23,6 @@ from ..models import MODELS
 from .client_unions import parts, union
 from .registry import Registry
 
-
 T = TypeVar("T")
 
 

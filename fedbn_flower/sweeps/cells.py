@@ -14,8 +14,8 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
-from ..names import OBJECTIVE
 from ..federation.federation import Federation
+from ..names import OBJECTIVE
 from ..records.events import Observer
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import CONFIG, read_configuration

@@ -95,7 +95,9 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     with lock_sweep_folder(folder):
         for cell in cells:
             cell.check()
-        write_atomically(folder / EXPERIMENT, json_text(_with_dataset(experiment.as_given()), indent=2) + "\n")
+        write_atomically(
+            folder / EXPERIMENT, json_text(_with_dataset(experiment.as_given()), indent=2) + "\n"
+        )
         comparison = Comparison(folder, keys, [cell.name for cell in cells])
         missing = []
         for cell in cells:

@@ -19,7 +19,11 @@ def run(cache_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def simulated(**keys):
-        small = {"rounds": 2} if "resume" in keys else {**SMALL, **({} if "data" in keys else {"dataset": "digits"})}
+        small = (
+            {"rounds": 2}
+            if "resume" in keys
+            else {**SMALL, **({} if "data" in keys else {"dataset": "digits"})}
+        )
         return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
     return simulated

@@ -91,7 +91,9 @@ def decode_scanners(request: Request) -> Decoded:
         ids = np.array(list(SITES))
         counts = ([len(part[split]) for part in found] for split in (2, 3))
         groups = tuple(np.repeat(ids, count) for count in counts)
-    return images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups, tests_by_client=True)
+    return images_decoded(
+        (train[:, None], train_labels), (test[:, None], test_labels), groups=groups, tests_by_client=True
+    )
 
 
 def _digits() -> tuple[Pixels, NDArray[np.int64]]:

@@ -37,7 +37,7 @@ from fedbn_flower.results.run_directory import default_run_folder
 def help_of(capsys, arguments):
     """Section title -> the flags in it."""
     with pytest.raises(SystemExit) as ended:
-        parse([*arguments.split(), "--help"])
+        parse([*arguments.split(), "--help", "all"])
     assert ended.value.code == 0
     sections, title = {}, ""
     for line in capsys.readouterr().out.splitlines():
@@ -67,6 +67,33 @@ def test_help_knows_the_settings_of_a_file(capsys):
     assert sections["strategy signsgd.SignSGD"] == ["--server-lr", "--decay"]
 
 
+def shown_by(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        parse([*arguments])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_begins_with_what_one_runs_first_then_commands_then_topics(capsys):
+    text = shown_by(capsys, "--strategy", "feddyn", "--objective", "feddyn", "--help")
+    places = [text.index(word) for word in ("what to run first:", "commands:", "topics:", "--help TOPIC")]
+    assert places == sorted(places)
+    assert len(text.splitlines()) < 60
+    shown = re.findall(r"([a-z]+) [A-Z]", text[places[1] : places[2]])
+    assert sorted(shown) == sorted(command.COMMANDS)
+    first, *_ = text[places[2] :].splitlines()[1:]
+    assert first.split() == ["strategy-feddyn", "alpha"]
+
+
+def test_help_shows_the_keys_of_a_topic_or_one_key(capsys):
+    text = shown_by(capsys, "--help", "privacy")
+    assert "--dp-epsilon VALUE" in text
+    assert "--rounds" not in text
+    assert shown_by(capsys, "--help", "rounds").split()[:2] == ["--rounds", "VALUE"]
+    with pytest.raises(UserError, match="help: unknown name 'evaluaton' .did you mean 'evaluation'"):
+        parse(["--help", "evaluaton"])
+
+
 KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
 
 
@@ -89,9 +116,14 @@ def test_every_name_is_listed_with_a_line_on_it(capsys):
 def test_the_short_list_says_what_a_method_is_for(capsys):
     assert cli.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "objective  fedprox           Keeps a client near the global model: label skew, unequal work." in lines
+    assert (
+        "objective  fedprox           Keeps a client near the global model: label skew, unequal work."
+        in lines
+    )
     formulas = [
-        line for line in lines if line.split()[0] in ("strategy", "client", "objective", "loss") and "=" in line
+        line
+        for line in lines
+        if line.split()[0] in ("strategy", "client", "objective", "loss") and "=" in line
     ]
     assert formulas == []
 

@@ -21,7 +21,11 @@ def swept(cache_dir, monkeypatch, tmp_path):
     monkeypatch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
 
     def run(words, *further):
-        keys = () if "--resume" in words else ("--dataset", "digits", "--partition", "iid", "--local-epochs", "1")
+        keys = (
+            ()
+            if "--resume" in words
+            else ("--dataset", "digits", "--partition", "iid", "--local-epochs", "1")
+        )
         return cli.main(
             [*words.split(), *further, *keys, "--backend", "inline", "--cache-dir", str(cache_dir)]
         )

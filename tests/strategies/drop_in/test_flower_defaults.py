@@ -14,7 +14,9 @@ NAMES = flower_defaults.__all__
 
 
 def defaults(cls):
-    return {name: p.default for name, p in inspect.signature(cls).parameters.items() if p.default is not p.empty}
+    return {
+        name: p.default for name, p in inspect.signature(cls).parameters.items() if p.default is not p.empty
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
