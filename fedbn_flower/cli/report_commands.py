@@ -46,7 +46,7 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Run ``compare DIR DIR ... [--metric NAME] [--to DIR]``: print tables, and write a page into a new folder."""
+    """Run ``compare DIR DIR ... [--metric NAME] [--to DIR]``: print tables, and write a page."""
     parser = Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
@@ -82,10 +82,7 @@ def _compare(options: argparse.Namespace) -> int:
             save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
     console = Console()
     for title, table in tables.items():
-        names = (
-            len({key for group in groups for key in group.names}) if table.words < len(table.header) else 1
-        )
-        for part in table.parts(console.width, names):
+        for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):
             console.print(fit_to_width(part.terminal(title), console.width))
     for line in (warning, *together):
         if line:

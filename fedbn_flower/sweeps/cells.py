@@ -127,7 +127,7 @@ def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) ->
 
 
 def _names_before(keys: Sequence[str], folder: Path) -> dict[str, str]:
-    """Return the names of cells with a key or an objective of former times, by what they would be called now."""
+    """Return the names of cells with a former key or objective, by what they would be called now."""
     words = [*(f"-{key}=" for key in GONE), *(f"-{name}-" for name in OBJECTIVE.former)]
     old = {path.parent for word in words for path in folder.glob(f"*{word}*/{CONFIG}")}
     return {cell_name(run_config(as_before(read_configuration(cell))), keys): cell.name for cell in old}

@@ -88,7 +88,7 @@ class Table:
         return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
 
     def parts(self, width: int, names: int) -> Iterator["Table"]:
-        """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal's width.
+        """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.
 
         Of a column of words at least `WORD` characters are shown.
         """

@@ -160,8 +160,8 @@ def test_a_file_that_cannot_be_ends_it_before_anything_starts(
     if rows is not None:
         (tmp_path / "there.csv").write_bytes(rows)
     arguments = [
-        "--dataset",
-        "digits",
+        "--num-clients",
+        "2",
         "--availability",
         "there.csv",
         "--run-dir",

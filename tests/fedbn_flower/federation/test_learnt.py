@@ -5,6 +5,7 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.data.notes import ROWS, Note
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.learnt import what_is_learnt
 from fedbn_flower.results.report.run_page import run_page

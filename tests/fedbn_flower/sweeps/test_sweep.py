@@ -22,9 +22,7 @@ def swept(cache_dir, monkeypatch, tmp_path):
 
     def run(words, *further):
         keys = (
-            ()
-            if "--resume" in words
-            else ("--dataset", "digits", "--partition", "iid", "--local-epochs", "1")
+            () if "--resume" in words else ("--num-clients", "2", "--partition", "iid", "--local-epochs", "1")
         )
         return cli.main(
             [*words.split(), *further, *keys, "--backend", "inline", "--cache-dir", str(cache_dir)]
