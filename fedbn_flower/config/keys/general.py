@@ -61,7 +61,7 @@ class Data(KeyGroup):
 
     dataset: str = setting(
         "scanners",
-        description="'scanners', four sites of digits; 'digits', the same seen by one scanner; a local folder or "
+        description="'scanners', four sites of digits; 'digits', the same of one scanner; a local folder or "
         "file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face name, FILE.py:FUNCTION, "
         "synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
         "SuperNodes have data",

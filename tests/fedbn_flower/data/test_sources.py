@@ -308,7 +308,8 @@ def test_the_scanners_show_the_digits_of_each_site_differently(cache_dir):
         held_out = test.columns["y"][test.groups == name]
         counts = np.bincount(held_out, minlength=10)
         assert len(held_out) in (90, 89), name
-        assert counts.min() >= 8 and len(scans) == pytest.approx(359, abs=1)
+        assert counts.min() >= 8
+        assert len(scans) + len(held_out) in (449, 450)
 
 
 def test_a_scanner_is_a_site_or_nobodys(cache_dir):
