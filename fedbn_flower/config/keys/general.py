@@ -71,7 +71,7 @@ class Data(KeyGroup):
         description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
         "clients that the data have, or iid, as for images whose problem or label columns have no classes",
     )
-    num_clients: int = setting(
+    num_clients: int = setting(  # type: ignore[assignment]  # `making` puts a number in the place of auto
         "auto",
         ge=1,
         description="number of partitions of the training set; auto is 2, or the 4 sites of 'scanners'",

@@ -44,7 +44,8 @@ def coarse(scans: Seen, rng: Generator) -> Seen:
     """Show half the resolution: each square of four pixels is their mean."""
     count, height, width = scans.shape
     squares = scans.reshape(count, height // 2, 2, width // 2, 2).mean((2, 4))
-    return squares.repeat(2, axis=1).repeat(2, axis=2)
+    shown: Seen = squares.repeat(2, axis=1).repeat(2, axis=2)
+    return shown
 
 
 SITES: dict[str, Callable[[Seen, Generator], Seen]] = {
@@ -89,8 +90,8 @@ def decode_scanners(request: Request) -> Decoded:
     groups = None
     if request.group_column:
         ids = np.array(list(SITES))
-        counts = ([len(part[split]) for part in found] for split in (2, 3))
-        groups = tuple(np.repeat(ids, count) for count in counts)
+        train_ids, test_ids = (np.repeat(ids, [len(part[split]) for part in found]) for split in (2, 3))
+        groups = train_ids, test_ids
     return images_decoded(
         (train[:, None], train_labels), (test[:, None], test_labels), groups=groups, tests_by_client=True
     )
