@@ -166,7 +166,7 @@ class TestTraining:
         control = {n: np.zeros(p.shape, np.float32) for n, p in client.task.model.named_parameters()}
         return Received(sent.by_name(), {"control": control})
 
-    @pytest.mark.parametrize("objective", ["sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
+    @pytest.mark.parametrize("objective", ["plain", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
     def test_every_objective_that_post_processes_trains(self, objective):
         client = self.run(objective)
         for server_round in (1, 2):
@@ -227,7 +227,7 @@ def test_inversion_of_one_gradient(noise, error):
 
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
-    assert fits == {"sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
+    assert fits == {"plain", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
     fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["plain"], loss)}
     assert "focal" in fits
     assert fits.isdisjoint({"class-balanced", "logit-adjusted", "weighted-bce"})

@@ -95,10 +95,10 @@ def test_data_that_the_seed_draws_are_not_different(tmp_path):
 def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
     assert main(["compare", *map(str, two), "--metric", "loss", "--to", str(tmp_path / "page")]) == 0
     assert capsys.readouterr().out.split()[0] == "Loss"
-    assert main(["compare", *map(str, two), "--metric", "auroc", "--to", str(tmp_path / "other")]) == 2
+    assert main(["compare", *map(str, two), "--metric", "auroc", "--to", str(tmp_path / "none")]) == 2
     line = "error: metric: 'auroc' is not allowed; expected one that all runs have: accuracy, loss\n"
     assert capsys.readouterr().err == line
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "none").exists()
 
 
 def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
