@@ -32,7 +32,7 @@ from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
 from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
-from .objectives.sgd import Sgd
+from .objectives.plain import Plain
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
@@ -257,7 +257,7 @@ class FedAvgClient(NumPyClient):
         task = self.task
         if steps := int(config.get(FINE_TUNE, 0)):
             parameters = dict(task.model.named_parameters())
-            run = self.with_objective(Sgd).begin_run(parameters, config, {})
+            run = self.with_objective(Plain).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0

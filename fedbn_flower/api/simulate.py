@@ -108,7 +108,7 @@ def simulate(
 
     Examples
     --------
-    Two silos of digits with five classes each, whose BatchNorm layers stay local:
+    Four sites whose scanners differ, and whose BatchNorm layers stay local:
 
     >>> from fedbn_flower import simulate
     >>> result = simulate(strategy="fedavg", client="fedbn", rounds=3, backend="inline", progress=False)

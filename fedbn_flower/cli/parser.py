@@ -22,6 +22,7 @@ from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
+from .help_pages import Help
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
@@ -173,8 +174,17 @@ def _full_parser(algorithms: Iterable[Named]) -> Parser:
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
         epilog=f"A comma in --{', --'.join(GRID_KEYS)} also makes a sweep, with one table.",
         allow_abbrev=False,
+        add_help=False,
     )
     _add_commands(parser)
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=Help,
+        nargs="?",
+        metavar="TOPIC",
+        help="show where to begin, or the keys of a topic",
+    )
     seen: set[str] = set()
     algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))
     groups = {f"{a.kind} {short(a.name)}": flags_of(a.cls) for a in algorithms}
@@ -193,7 +203,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`, or the key is gone."""
     for key in GONE:
         parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
-    parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="show every name and what it is for, and exit; formulas with --list --long",
+    )
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
         "--sweep",

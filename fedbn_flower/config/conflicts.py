@@ -13,7 +13,7 @@ from ..data.images.library_augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import BUILT_IN
 from ..models import InputSpec
-from ..names import models_named
+from ..names import models_named, name_now
 from .extension_names import EXTENSION
 from .named_algorithms import REGISTRIES, Named, settings_of
 from .run_config import RunConfig
@@ -73,7 +73,7 @@ def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -
                 raise UserError(f"{algorithm}: it requires {key!r}, which is no key of this run")
             value = values[key]
             if key in partners:
-                met = any(_has_name(partners[key], str(name)) for name in wanted)
+                met = any(_has_name(partners[key], name_now(key, str(name))) for name in wanted)
             else:
                 met = value in wanted
             if not met:

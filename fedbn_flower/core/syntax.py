@@ -1,7 +1,7 @@
 """The syntax of some keys, for help texts; apart from their parsers, which are slow to import."""
 
 DATASET = (
-    "digits (embedded), a local folder or table, text:FILE, tokens:TOKENIZER.json:FILE, "
+    "scanners and digits (embedded), a local folder or table, text:FILE, tokens:TOKENIZER.json:FILE, "
     "synthetic:ALPHA,BETA, quadratic:DIM, or any Hugging Face name"
 )
 PARTITIONER = "CLASSPartitioner:KEY=VALUE,..."

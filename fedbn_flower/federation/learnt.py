@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.problems.metrics.base import LABELS
 
+from ..config.run_config import RunConfig
 from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images
@@ -56,6 +58,7 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     yield Note("clients", _clients(inputs))
     if unused := shares.left_out(inputs.evaluates_locally):
         yield Note("left out", unused)
+    yield from _of_the_optimizer(inputs.config)
 
 
 def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
@@ -63,6 +66,16 @@ def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
     yield Note("target", f"{_predicted(inputs.dataset)}, as the dataset {inputs.config.dataset!r} says")
     yield Note("inputs", _size(inputs.dataset))
     yield Note("clients", "SuperNodes, each with its own data or the same")
+    yield from _of_the_optimizer(inputs.config)
+
+
+def _of_the_optimizer(config: RunConfig) -> Iterator[Note]:
+    """Yield keys at 0 for which torch's default is another."""
+    text = config.client_optimizer
+    values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
+    for key, default in torch_defaults(text).items():
+        if default and values.get(key) == 0:
+            yield Note("training", f"client-optimizer {text!r} with {key} 0; torch's default is {default:g}")
 
 
 def _target(dataset: Dataset) -> str:

@@ -1,9 +1,11 @@
 """A registry for each key that names something."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from fedbn_flower.clients import (
     CLIENTS,
+    FORMER_NAMES,
     LOSSES,
     METRICS,
     OBJECTIVES,
@@ -23,6 +25,8 @@ from ..models.libraries import is_of_library, of_library
 from .client_unions import parts, union
 from .registry import FORMS, Registry
 
+T = TypeVar("T")
+
 
 class _Metrics(Registry[type[Metric]]):
     """Metrics, ours and torchmetrics'."""
@@ -40,7 +44,7 @@ class _Models(Registry[Callable[..., object]]):
 
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
-OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective, former=FORMER_NAMES)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
@@ -50,6 +54,11 @@ COMPRESS = Registry("compress", CODECS, Codec)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""
+
+
+def name_now(key: str, value: T) -> T | str:
+    """Return a value of a key by today's name, if it is a former one."""
+    return OBJECTIVE.former.get(str(value), value) if key == OBJECTIVE.key else value
 
 
 def models_named(name: str) -> list[str]:

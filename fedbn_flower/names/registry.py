@@ -5,7 +5,7 @@ joined by ``+``.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -49,6 +49,8 @@ class Registry(Generic[T]):
         What a function is called with.
     forms : str
         Which names are allowed beside the built-in ones.
+    former : Mapping[str, str]
+        Today's name by each former one.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Registry(Generic[T]):
     joined: Callable[[Mapping[str, T], str], T] | None = None
     argument: str = "the data's shape"
     forms: str = FORMS
+    former: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -66,6 +69,7 @@ class Registry(Generic[T]):
         UserError
             When there is none, it is something else, or its file cannot be loaded.
         """
+        name = self.former.get(name, name)
         if name in self.names:
             return self.names[name]
         if is_session_name(name):

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from flwr.app import MessageType
 from rich.console import Console, RenderableType
@@ -19,6 +20,7 @@ from ..names import short
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.summary import OfClient, Summary
+from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
 from .terminal import fit_to_width
@@ -60,6 +62,12 @@ def _safe(value: str) -> str:
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def last_line(folder: Path) -> str:
+    """Return what ends a job: where its report is, or its results if it has none."""
+    report = folder / REPORT
+    return f"the report is {report}" if report.exists() else f"results are in {folder}"
 
 
 def show_learnt(learnt: Iterable[Sequence[Note]], console: Console) -> None:

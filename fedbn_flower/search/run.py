@@ -16,7 +16,7 @@ from ..records.metrics import shown
 from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration
-from ..results.progress import progress, say, show_learnt, summary_table, waiting
+from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.run_directory import folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
@@ -193,7 +193,7 @@ class _SearchRunner:
             once = "" if config.may_end_early else ", used this once"
             say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
         say(self.console, f"its command: {again}")
-        say(self.console, f"results are in {self.folder}")
+        say(self.console, last_line(self.folder))
         return 0
 
     def _terminal_table(self) -> Table:

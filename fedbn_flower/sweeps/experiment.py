@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from ..config.defaults import num_clients_for
 from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.help import as_text
@@ -14,7 +15,7 @@ from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
-from ..names import short
+from ..names import name_now, short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""
@@ -181,7 +182,10 @@ def _with_every_run(given: Table) -> Table:
     if folds.isdecimal() and int(folds) > 1 and given.get("fold", "0") == "0":
         return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
     if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
-        clients = given.get("num-clients", str(RUN_KEYS["num-clients"].default))
+        clients = given.get("num-clients", NOT_GIVEN)
+        if clients == NOT_GIVEN:
+            dataset = given.get("dataset", RUN_KEYS["dataset"].default)
+            clients = str(num_clients_for(str(dataset)))
         if isinstance(clients, tuple):
             raise not_allowed("num-clients", ",".join(clients), "one value with leave-one-site-out")
         if clients.isdecimal():
@@ -238,7 +242,7 @@ def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
     check_given(key, given)
-    return as_text(given).strip()
+    return name_now(key, as_text(given).strip())
 
 
 def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

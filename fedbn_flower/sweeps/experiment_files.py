@@ -3,9 +3,11 @@
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config.defaults import UP_TO_0_2_0
 from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
 from ..results.manifest import EXPERIMENT, NOT_KEYS
@@ -84,4 +86,6 @@ def resumed_sweep(values: Mapping[str, str]) -> Experiment:
     folder = Path(values["resume"])
     check_may_change(values, {"resume"})
     given = {key: value for key, value in values.items() if key != "resume"}
-    return read_experiment(folder / EXPERIMENT).overridden({**given, "run-dir": str(folder)})
+    experiment = read_experiment(folder / EXPERIMENT)
+    experiment = replace(experiment, values={"dataset": UP_TO_0_2_0, **experiment.values})
+    return experiment.overridden({**given, "run-dir": str(folder)})

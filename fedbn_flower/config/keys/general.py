@@ -43,7 +43,7 @@ class Run(KeyGroup):
     client: Client = setting(
         "fedbn", description="which part of the model stays at a client (BatchNorm, the head) or is personal"
     )
-    objective: Algorithm = setting("sgd", description="what each client minimises locally")
+    objective: Algorithm = setting("plain", description="what each client minimises locally")
     problem: Algorithm = setting(
         "auto",
         description="what is learnt; auto infers it from the data: classes, numbers, characters or masks",
@@ -75,9 +75,10 @@ class Data(KeyGroup):
     """Data"""
 
     dataset: str = setting(
-        "digits",
-        description="'digits', a local folder or file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face "
-        "name, FILE.py:FUNCTION, synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
+        "scanners",
+        description="'scanners', four sites of digits; 'digits', the same of one scanner; a local folder or "
+        "file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face name, FILE.py:FUNCTION, "
+        "synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
         "SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
@@ -86,7 +87,11 @@ class Data(KeyGroup):
         "data's own clients, or iid, as for images whose problem or label columns have no "
         "classes",
     )
-    num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
+    num_clients: int = setting(  # type: ignore[assignment]  # `making` puts a number in the place of auto
+        "auto",
+        ge=1,
+        description="number of partitions of the training set; auto is 2, or the 4 sites of 'scanners'",
+    )
     val_fraction: float = setting(
         0.0,
         ge=0,

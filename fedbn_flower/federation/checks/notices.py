@@ -7,7 +7,6 @@ from typing import Any
 
 from fedbn_flower.clients import FedAvgClient, Loss, Objective
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
-from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
@@ -37,7 +36,6 @@ def notices(inputs: RunInputs) -> list[str]:
         *_of_the_weights(inputs),
         *_of_the_policy(inputs),
         *_of_written_classes(inputs.config),
-        *_of_the_optimizer(inputs.config),
         *_of_evaluation(inputs),
     )
     return [line for line in found if line]
@@ -143,15 +141,6 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
         }
         if name not in registry.names and written and not written & methods:
             yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
-
-
-def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
-    """Keys at 0 for which torch's default is another."""
-    text = config.client_optimizer
-    values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
-    for key, default in torch_defaults(text).items():
-        if default and values.get(key) == 0:
-            yield f"{key}: 0.0 goes to client-optimizer {text!r}, for which torch's default is {default:g}"
 
 
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
-from .runs_by_seed import FOLDER, Group, Sweep, common_metric, legend, metrics_table
+from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
 from .sweep_page import curves
 from .tables import Table
 
@@ -143,14 +143,14 @@ def costs(groups: Sequence[Group]) -> Table:
     return Table(["", *COSTS], rows)
 
 
-def compare_page(groups: Sequence[Group]) -> str:
-    """Return the page."""
-    metric = common_metric(groups)
+def compare_page(groups: Sequence[Group], metric: str) -> str:
+    """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
     table = metrics_table(groups, metric, comparable=not warning)
     different = differences(groups)
     explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
     warnings = [paragraph(warning, "note")] if warning else []
+    drawn = [] if warning else [section("Metrics by round", curves(groups, metric))]
     together = [paragraph(line, "note") for line in privacy_together(groups)]
     return page(
         "Comparison",
@@ -161,7 +161,7 @@ def compare_page(groups: Sequence[Group]) -> str:
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
             section("Costs", costs(groups).html()),
-            section("Metrics by round", *warnings, curves(groups, metric)),
+            *drawn,
             *closing_sections([run.config for group in groups for run in group.runs], table),
         ],
     )

@@ -6,11 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
+from ...config.gone import in_new_keys
+from ...core.errors import not_allowed
 from ...records.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
-from ..summary import metrics_by_group, seeds_text, to_target
+from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -67,7 +69,7 @@ class Sweep:
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
         """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys."""
-        rows = list(rows_of(folder / "grid.csv"))
+        rows = [in_new_keys(row) for row in rows_of(folder / "grid.csv")]
         columns = list(rows[0]) if rows else []
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
         common = {key: rows[0][key] for key in keys if len({row[key] for row in rows}) == 1}
@@ -90,10 +92,23 @@ class Sweep:
         return [run for group in self.groups for run in group.runs]
 
 
-def common_metric(groups: Sequence[Group]) -> str:
-    """Return the metric by which all runs are compared, or the loss if they differ in it."""
-    names = {run.main_metric for group in groups for run in group.runs}
-    return names.pop() if len(names) == 1 else "loss"
+def common_metric(groups: Sequence[Group], asked: str = "") -> str:
+    """Return the metric by which runs are compared, ``asked`` for or not.
+
+    It is by default the first of their main metrics that all have, or the loss.
+
+    Raises
+    ------
+    UserError
+        When not all runs have the metric that is asked for.
+    """
+    runs = [run for group in groups for run in group.runs if run.summary]
+    of_all = [{name for found in metrics_by_group(run.summary).values() for name in found} for run in runs]
+    known = set.intersection(*of_all).difference(NON_METRICS) if of_all else set()
+    if asked and asked not in known:
+        raise not_allowed("metric", asked, f"one that all runs have: {', '.join(sorted(known))}")
+    mains = [run.main_metric for group in groups for run in group.runs]
+    return asked or next((name for name in mains if name in known or len({*mains}) == 1), "loss")
 
 
 def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """A table, and its output as HTML, LaTeX, Markdown and terminal text."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
@@ -11,6 +11,9 @@ from rich.table import Table as TerminalTable
 
 from ...data.notes import Note
 
+WORD = 16
+"""Characters of a word or a name that a terminal shows at least."""
+PADDING = 3  # characters of a column besides its text
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -86,6 +89,28 @@ class Table:
             repeated = any(row[0] == note.row for row in rows)
             rows.append(["" if repeated else note.row, note.line])
         return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
+
+    def parts(self, width: int, names: int) -> Iterator["Table"]:
+        """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.
+
+        Of a column of words at least `WORD` characters are shown.
+        """
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
+        longest = [max(map(len, column), default=0) for column in columns]
+        least = [
+            max([min(size, WORD) if i < self.words else size, *map(len, self.header[i].split())])
+            for i, size in enumerate(longest)
+        ]
+        left = width - 1 - sum(size + PADDING for size in least[:names])
+        parts: list[list[int]] = [[]]
+        for i in range(names, len(columns)):
+            if parts[-1] and sum(least[j] + PADDING for j in [*parts[-1], i]) > left:
+                parts.append([])
+            parts[-1].append(i)
+        for part in parts:
+            chosen = [*range(names), *part]
+            rows = [[row[i] for i in chosen] for row in self.rows]
+            yield Table([self.header[i] for i in chosen], rows, min(self.words, len(chosen)))
 
     def terminal(self, title: str = "") -> TerminalTable:
         """Return the table for a terminal."""

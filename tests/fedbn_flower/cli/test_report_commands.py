@@ -1,11 +1,16 @@
 """``report`` and ``compare``: what they write and say, and what they refuse."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
-from fedbn_flower.results.report.runs_by_seed import metrics_table
+from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
+from fedbn_flower.results.report.tables import Table
+from fedbn_flower.results.terminal import fit_to_width
 
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 
@@ -72,7 +77,9 @@ def test_different_data_are_said_to_be(two, tmp_path, capsys):
     to = tmp_path / "page"
     assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
     assert words.format("digits, iris.csv") in capsys.readouterr().out
-    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 2
+    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 1
+    assert "Metrics by round" not in (to / "compare.html").read_text()
+    assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md"}  # nothing is drawn
     assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
     assert "best" not in (to / "compare.md").read_text()
 
@@ -84,6 +91,36 @@ def test_data_that_the_seed_draws_are_not_different(tmp_path):
         for seed in (0, 1)
     ]
     assert data_warning(read_groups(runs)) == ""
+
+
+def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
+    assert main(["compare", *map(str, two), "--metric", "loss", "--to", str(tmp_path / "page")]) == 0
+    assert capsys.readouterr().out.split()[0] == "Loss"
+    assert main(["compare", *map(str, two), "--metric", "auroc", "--to", str(tmp_path / "none")]) == 2
+    line = "error: metric: 'auroc' is not allowed; expected one that all runs have: accuracy, loss\n"
+    assert capsys.readouterr().err == line
+    assert not (tmp_path / "none").exists()
+
+
+def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
+    groups = read_groups([write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"])
+    groups[0].runs[0].summary["compared-by"] = "auroc"
+    assert common_metric(groups) == "accuracy"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_is_divided_to_fit_a_terminal(width):
+    header = ["folder", "client", *(f"client number {i}" for i in range(9)), "seconds"]
+    table = Table(header, [["a-folder-of-runs", "fedavg", *["79.6 ± 2.4"] * 9, "3.0 ± 1.0"]] * 2, words=2)
+    parts = list(table.parts(width, 2))
+    assert [name for part in parts for name in part.header[2:]] == header[2:]
+    assert all(part.header[:2] == header[:2] for part in parts)
+    console = Console(width=width, file=io.StringIO())
+    for part in parts:
+        console.print(fit_to_width(part.terminal(), width))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(line.count("79.6 ± 2.4") for line in lines) == 18
 
 
 def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):

@@ -137,8 +137,8 @@ def fixed_point(curvatures, optima):
 
 
 CASES = [
-    ("fedavg", "sgd", "num-examples"),
-    ("fedavg", "sgd", "uniform"),
+    ("fedavg", "plain", "num-examples"),
+    ("fedavg", "plain", "uniform"),
     ("feddyn", "feddyn", "num-examples"),
     ("scaffold", "scaffold", "num-examples"),
 ]

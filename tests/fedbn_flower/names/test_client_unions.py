@@ -154,7 +154,7 @@ def test_a_union_is_called_what_its_parts_are_called():
     def check(client):
         algorithms = named({"client": client})
         object.__setattr__(algorithms[2], "cls", OnlyFedBN)
-        check_requirements(algorithms, {"client": client, "strategy": "fedyogi", "objective": "sgd"})
+        check_requirements(algorithms, {"client": client, "strategy": "fedyogi", "objective": "plain"})
 
     check("fedbn+fedper")
     with pytest.raises(UserError, match=r"client: 'silobn\+fedper' is not allowed; expected 'fedbn'"):
@@ -225,7 +225,7 @@ def test_who_trains_in_lockstep(configured, client, reason):
 def test_a_grid_of_unions(capsys, cache_dir, tmp_path):
     words = f"--client fedbn+fedper,silobn --rounds 1 --backend inline --cache-dir {cache_dir}"
     assert cli.main([*words.split(), "--run-dir", str(tmp_path / "grid")]) == 0
-    assert (tmp_path / "grid" / "fedyogi-fedbn+fedper-sgd-seed0" / "summary.json").exists()
+    assert (tmp_path / "grid" / "fedyogi-fedbn+fedper-plain-seed0" / "summary.json").exists()
     rows = list(csv.DictReader((tmp_path / "grid" / "grid.csv").open()))
     assert [row["client"] for row in rows] == ["fedbn+fedper", "silobn"]
 

@@ -111,7 +111,7 @@ REFUSED = {
         f"strategy: {name!r} is not allowed; expected a rule that declares post_processes_mean = True with "
         "dp 'client'": {"strategy": name, "objective": objective, "client": "fedbn"}
         for name, objective in (
-            ("fednova", "sgd"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
+            ("fednova", "plain"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
             ("fedproto", "fedproto"), ("fedsat", "fedsat"),
         )
     },

@@ -91,7 +91,7 @@ RULES = ("fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "feddyn")
     ],
 )
 def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
-    objective = "feddyn" if rule == "feddyn" else "sgd"
+    objective = "feddyn" if rule == "feddyn" else "plain"
     config = configured(
         strategy=rule, objective=objective, client=client, rounds=2, num_clients=4, partition="iid", **DP
     )

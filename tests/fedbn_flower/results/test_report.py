@@ -118,7 +118,7 @@ def test_the_command_repeats_the_run(tmp_path, cache_dir):
 
 def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
-    change_run(folder / "fedyogi-fedbn-sgd-seed0", {"dataset": "iris"})
+    change_run(folder / "fedyogi-fedbn-plain-seed0", {"dataset": "iris"})
     found = page(folder)
     assert found.text["h1"] == ["Sweep of strategy, client"]
     words = "Runs on different data are not compared with each other."
@@ -151,7 +151,7 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     ):
         assert row in found.rows
     links = {link for link in found.links if not link.startswith(("#", "data:"))}
-    assert "fedavg-silobn-sgd-seed0/report.html" in links
+    assert "fedavg-silobn-plain-seed0/report.html" in links
     assert r"fedavg & silobn & 55.0 $\pm$ 7.1" in "".join(found.text["pre"])
     cited = "".join(found.text["pre"])
     assert all(

@@ -5,7 +5,7 @@ import json
 CONFIG = {
     "strategy": "fedyogi",
     "client": "fedbn",
-    "objective": "sgd",
+    "objective": "plain",
     "loss": "auto",
     "model": "mlp-bn",
     "rounds": 3,

@@ -91,12 +91,12 @@ def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     for rate in (0.1, 0.2):
         grid.add(configured(server_lr=rate), Summary.model_validate(summary(0.5, 0.5, [])))
     text = shown(grid.table())
-    assert "fedyogi fedbn sgd: accuracy in %" in text
+    assert "fedyogi fedbn plain: accuracy in %" in text
     assert text.count("fedyogi") == 1
     assert "0.1" in text
     assert "0.2" in text
     grid.add(configured(strategy="fedadam"), Summary.model_validate(summary(0.5, 0.5, [])))
-    assert "fedbn sgd: accuracy in %" in shown(grid.table())
+    assert "fedbn plain: accuracy in %" in shown(grid.table())
     assert shown(grid.table()).count("fedyogi") == 2
 
 
