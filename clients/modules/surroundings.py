@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,8 @@ def usual_surroundings() -> Iterator[None]:
 
     Gradients are recorded, also within `torch.no_grad` and `torch.inference_mode`. New tensors are float32
     and on the CPU, whatever the default dtype and device, and no autocast is on. NumPy's errors of floating
-    point are warnings. What is for debugging stays: anomaly mode, deterministic algorithms, threads.
+    point are warnings. Only one thing differs from a new process: on a GPU, float32 is float32, see
+    `_without_tf32`. What is for debugging stays: anomaly mode, deterministic algorithms, threads.
     """
     with ExitStack() as stack:
         if torch.is_inference_mode_enabled():
@@ -28,6 +31,7 @@ def usual_surroundings() -> Iterator[None]:
         if torch.get_default_device() != torch.device("cpu"):
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+        stack.enter_context(_without_tf32())
         stack.enter_context(_restored())
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
@@ -53,3 +57,37 @@ def _restored() -> Iterator[None]:
     finally:
         torch.set_grad_enabled(recorded)
         torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """Keep GPUs from rounding the factors of float32 products to TF32, which has 10 bits after the point.
+
+    By default cuDNN does so in convolutions and recurrent layers. Clients in lockstep would differ from the
+    same clients one by one in the fourth digit, and a GPU from a CPU.
+    """
+    switches = _tf32_switches()
+    before = [read() for read, _, _ in switches]
+    for _, write, off in switches:
+        write(off)
+    try:
+        yield
+    finally:
+        for (_, write, _), value in zip(switches, before, strict=True):
+            write(value)
+
+
+def _tf32_switches() -> list[tuple[Callable[[], Any], Callable[[Any], None], Any]]:
+    """Return what reads and what sets each switch of TF32, with the value that switches it off.
+
+    PyTorch has two generations of them, and refuses to read the first once the second contradicts it.
+    """
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    try:
+        cudnn.allow_tf32, products.allow_tf32  # noqa: B018
+    except RuntimeError:
+        parts = [cudnn.conv, cudnn.rnn, products]  # type: ignore[attr-defined]
+        name: str = "fp32_precision"
+        return [(partial(getattr, part, name), partial(setattr, part, name), "ieee") for part in parts]
+    of_cudnn = partial(getattr, cudnn, "allow_tf32"), partial(setattr, cudnn, "allow_tf32"), False
+    return [of_cudnn, (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]

@@ -1,5 +1,8 @@
 """Clients compute as in a new process, whatever the caller has set, and leave it as it was."""
 
+from contextlib import contextmanager, suppress
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +24,7 @@ def found():
         torch.empty(0).device,
         torch.is_autocast_enabled("cpu"),
         np.geterr(),
+        torch.get_float32_matmul_precision(),
     )
 
 
@@ -63,6 +67,50 @@ def test_a_client_trains_and_evaluates_as_ever(name, lockstep):
         loss, _, metrics = client_made_before.evaluate(update.arrays, CONFIG)
     assert all(np.array_equal(x, y) for x, y in zip(arrays, expected[0], strict=True))
     assert (loss, metrics) == expected[1:]
+
+
+def switches():
+    """Those that can be read now."""
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    found = [torch.get_float32_matmul_precision()]
+    with suppress(RuntimeError):
+        found += [cudnn.allow_tf32, products.allow_tf32]
+    newer = [part for part in (getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)) if part]
+    return [*found, *(part.fp32_precision for part in newer)]
+
+
+@contextmanager
+def chosen(older=True, newer="none", products="highest"):
+    """What a caller may have chosen; afterwards PyTorch's defaults."""
+    cudnn = torch.backends.cudnn
+    try:
+        cudnn.allow_tf32 = older
+        torch.set_float32_matmul_precision(products)
+        if newer != "none":
+            cudnn.conv.fp32_precision = newer
+        yield
+    finally:
+        cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("highest")
+
+
+NEWER = hasattr(torch.backends.cudnn, "conv")
+TF32 = {
+    "by default": chosen,
+    "off": partial(chosen, older=False),
+    "for products too": partial(chosen, products="high"),
+    "bf16 for products": partial(chosen, products="medium"),
+} | ({"by the newer switches": partial(chosen, older=False, newer="tf32")} if NEWER else {})
+
+
+@pytest.mark.parametrize("name", TF32)
+def test_float32_is_not_tf32_and_what_was_set_comes_back(name):
+    """Both generations of PyTorch's switches, each read as the caller set it."""
+    with TF32[name]():
+        before = switches()
+        with usual_surroundings():
+            assert set(switches()) <= {False, "ieee", "none", "highest"}
+        assert switches() == before
 
 
 def test_training_by_itself_records_gradients():
