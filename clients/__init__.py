@@ -7,7 +7,7 @@ from .examples import Columns, Examples, Prepare
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
 from .modules.parameter_names import trainable_names
-from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
+from .objectives import FORMER_NAMES, OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.alone import AloneClient
 from .policies.ditto import DittoClient
 from .policies.fedbn import FedBNClient
@@ -44,6 +44,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
 
 __all__ = [
     "CLIENTS",
+    "FORMER_NAMES",
     "LOSSES",
     "METRICS",
     "OBJECTIVES",

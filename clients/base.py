@@ -18,6 +18,7 @@ from fedbn_flower.core.ground.wire import (
     EVAL_SPLITS,
     FINE_TUNE,
     LOCAL_STEPS,
+    OWN_STATISTICS,
     SERVER_ROUND,
     TRAIN_EXAMPLES,
 )
@@ -31,16 +32,11 @@ from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
 from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
-from .objectives.sgd import Sgd
+from .objectives.plain import Plain
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
-from .training import (
-    LocalRun,
-    LocalTask,
-    load_entries,
-    train_model,
-)
+from .training import LocalRun, LocalTask, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
 
 
@@ -214,9 +210,13 @@ class FedAvgClient(NumPyClient):
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Evaluate the received shared entries with the client's local entries, on ``eval-splits``.
 
-        With ``fine-tune`` the config also has the learning rate keys of `fit`.
+        With ``fine-tune`` the config also has the learning rate keys of `fit`. With ``own-statistics`` the
+        client is a new one, see `load_as_new`.
         """
-        self.load_to_evaluate(parameters)
+        if OWN_STATISTICS in config:
+            self.load_as_new(parameters, bool(config[OWN_STATISTICS]))
+        else:
+            self.load_to_evaluate(parameters)
         metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
         split = str(config[EVAL_SPLITS]).split(",", maxsplit=1)[0]
         metrics[TRAIN_EXAMPLES] = len(self.task.train)
@@ -232,8 +232,22 @@ class FedAvgClient(NumPyClient):
         if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
             self.local_names
         ):
-            batch_size = evaluation_batch(task.train, task.problem)
-            estimate_statistics(task.model, task.train, batch_size, task.seed, self.still)
+            self._estimate_statistics()
+
+    def load_as_new(self, parameters: NDArrays, own_statistics: bool) -> None:
+        """Load the model that a client evaluates that has no part in the training.
+
+        Local entries have their initial values. BatchNorm statistics, whether they travel or are local, are
+        estimated on its training examples (AdaBN) or stay as they are.
+        """
+        self.load(self.task.model.state_dict(), parameters)
+        if own_statistics and batch_norm_statistics(self.task.model):
+            self._estimate_statistics()
+
+    def _estimate_statistics(self) -> None:
+        task = self.task
+        batch_size = evaluation_batch(task.train, task.problem)
+        estimate_statistics(task.model, task.train, batch_size, task.seed, self.still)
 
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
@@ -243,7 +257,7 @@ class FedAvgClient(NumPyClient):
         task = self.task
         if steps := int(config.get(FINE_TUNE, 0)):
             parameters = dict(task.model.named_parameters())
-            run = self.with_objective(Sgd).begin_run(parameters, config, {})
+            run = self.with_objective(Plain).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .modules.lazy_torch import nn, torch
 
-if TYPE_CHECKING:
-    from .base import FedAvgClient
+
+class KeepsAtHome(Protocol):
+    """A client's class, as far as it says what stays at home."""
+
+    @staticmethod
+    def local_entries(model: nn.Module) -> Iterable[str]:
+        """Return the names of the state dict's entries that never leave the client."""
 
 
 class WrongResult(TypeError):
@@ -36,7 +41,7 @@ def described(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
 
-def kept_at_home(client: type[FedAvgClient], model: nn.Module) -> frozenset[str]:
+def kept_at_home(client: type[KeepsAtHome], model: nn.Module) -> frozenset[str]:
     """Return the names that `local_entries` gives: of a set, a list or any other iterable of names.
 
     Raises

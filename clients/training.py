@@ -22,7 +22,7 @@ from .modules.precision import precision_of
 from .modules.rng import seeded
 from .modules.surroundings import usual_surroundings
 from .objectives import LocalWork, Objective
-from .objectives.sgd import Sgd
+from .objectives.plain import Plain
 from .problems import Classification, Problem
 from .problems.evaluation import derived_of, predictions_of, scores_of
 from .returned import WrongResult
@@ -123,7 +123,7 @@ class LocalTask:
     evaluation: Mapping[str, Examples]
     training: LocalTraining
     seed: tuple[int, int]
-    objective: type[Objective] = Sgd
+    objective: type[Objective] = Plain
     problem: Problem = field(default_factory=Classification)
     loss: type[Loss] = Loss
     loss_settings: Mapping[str, Any] = field(default_factory=dict)

@@ -25,13 +25,7 @@ from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, all_finite, steppable
 from .expected import ExpectedMetrics, FurtherNames
 from .messages.gate import refusing
-from .messages.nodes import (
-    Everybody,
-    NodeDirectory,
-    NodeSelection,
-    Participation,
-    log_absentees,
-)
+from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation, log_absentees
 from .messages.npy import encoded, viewed
 from .messages.replies import PhaseReport, Replies
 from .messages.sampling import Choice, Sampling

@@ -127,6 +127,12 @@ def on_the_pool(pool, monkeypatch):
     return closed
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    """No test depends on what else the machine does."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
     """One folder of decoded datasets for the session."""
@@ -175,7 +181,7 @@ def configured(cache_dir):
     """A configuration by keys with underscores; small unless told otherwise."""
 
     def make(**values):
-        small = {"rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline"}
+        small = {"dataset": "digits", "rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline"}
         given = small | {"cache_dir": str(cache_dir)} | values
         return run_config({key.replace("_", "-"): value for key, value in given.items()})
 

@@ -27,7 +27,7 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data"},
+    {"records", "models", "data", "statistics"},
     {"names", "privacy"},
     {"extensions"},
     {"config"},
@@ -213,7 +213,7 @@ def test_ray_is_imported_by_those_who_use_it_only():
 
 def test_a_client_that_is_only_asked_who_it_is_imports_no_torch():
     """Nor what trains: a SuperNode starts a process for every message."""
-    others = {"torch", "fedbn_flower.clients", "fedbn_flower.config"}
+    others = {"torch", "fedbn_flower.clients", "fedbn_flower.config", "fedbn_flower.names"}
     code = (
         "import sys, fedbn_flower.client_app, fedbn_flower.core.partition_id; "
         f"sys.exit(bool({others} & sys.modules.keys()))"

@@ -19,6 +19,7 @@ class Calc(Loss):
     personal model, they are 0.
     """
 
+    purpose = "For classes that a client confuses (with objective fedsat)."
     paper = "chowdhury2024fedsat"
 
     requires: ClassVar = {"objective": {"fedsat"}}

@@ -15,6 +15,7 @@ class ClassBalanced(Loss):
     it has have mean 1.
     """
 
+    purpose = "For rare classes: each class counts about alike."
     paper = "cui2019classbalanced"
 
     of_classes = True

@@ -20,6 +20,7 @@ class Dice(Loss):
     nnU-Net leaves out the background. A batch's loss is the mean over its images.
     """
 
+    purpose = "For masks of small structures: overlap instead of pixels."
     paper = "milletari2016vnet"
 
     of_masks = True
@@ -32,6 +33,7 @@ class Dice(Loss):
 class DiceCe(Loss):
     """The soft Dice loss plus cross-entropy, as in nnU-Net (``loss dice`` says of which classes)."""
 
+    purpose = "For masks: overlap and pixels, the usual choice."
     paper = "isensee2021nnunet"
 
     of_masks = True

@@ -11,6 +11,7 @@ from .base import Loss, reduced
 class Focal(Loss):
     """``-(1 - p_y)^gamma log p_y`` (equation 4): well-classified examples have little weight."""
 
+    purpose = "For many easy examples: hard ones count more."
     paper = "lin2017focal"
 
     of_classes = True

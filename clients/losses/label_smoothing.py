@@ -11,6 +11,7 @@ from .base import Loss
 class LabelSmoothing(Loss):
     """Cross-entropy to ``(1 - s) one-hot + s / classes`` (section 7)."""
 
+    purpose = "For labels with mistakes, and against overconfidence."
     paper = "szegedy2016rethinking"
 
     of_classes = True

@@ -14,6 +14,7 @@ class LogitAdjusted(Loss):
     A class that the client lacks counts as one example.
     """
 
+    purpose = "For rare classes at a client: its share of classes is allowed for."
     paper = "menon2021logit"
 
     of_classes = True

@@ -15,6 +15,8 @@ class WeightedBce(Loss):
     These are the counts of the client's training examples, each at least 1.
     """
 
+    purpose = "For rare labels: positive examples count as much as negative ones."
+
     requires: ClassVar = {"problem": {"multi-label"}}
 
     def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:

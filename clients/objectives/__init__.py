@@ -9,11 +9,11 @@ from .fedrs import FedRS
 from .fedsam import FedSAM
 from .fedsat import FedSat
 from .moon import Moon
+from .plain import Plain
 from .scaffold import Scaffold, ScaffoldMomentum
-from .sgd import Sgd
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    "sgd": Sgd,
+    "plain": Plain,
     "fedprox": FedProx,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
@@ -27,4 +27,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
 }
 """Built-in objectives by name. To add one, import it above and enter it here."""
 
-__all__ = ["OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]
+FORMER_NAMES = {"sgd": "plain"}
+"""Former names of objectives, which mean the same ones."""
+
+__all__ = ["FORMER_NAMES", "OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]

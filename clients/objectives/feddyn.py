@@ -13,6 +13,7 @@ class FedDyn(Objective):
     Algorithm 1, initially g_i = 0. It adds ``-g_i + alpha (w - x)`` to the gradient.
     """
 
+    purpose = "The clients' half of FedDyn: corrects drift under label skew."
     paper = "acar2021feddyn"
 
     alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)

@@ -16,6 +16,7 @@ class FedNTD(Objective):
     class. The received model is in evaluation mode.
     """
 
+    purpose = "Keeps what the global model knows of classes that a client lacks."
     paper = "lee2022fedntd"
 
     beta: float = setting(1.0, ge=0, alias="ntd-beta", description="weight of the distillation")

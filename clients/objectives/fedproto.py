@@ -21,6 +21,7 @@ class FedProto(Objective):
     class and the classes' shares are sent to the server. They are computed in evaluation mode.
     """
 
+    purpose = "Pulls features to the mean features of all clients (with strategy fedproto)."
     paper = "tan2022fedproto"
 
     weight: float = setting(

@@ -13,6 +13,7 @@ class FedProx(Objective):
     arXiv 2007.07481, section 4). The proximal term decays the weight of earlier gradients in it.
     """
 
+    purpose = "Keeps a client near the global model: label skew, unequal work."
     paper = "li2020fedprox"
 
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)

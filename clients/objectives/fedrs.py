@@ -15,6 +15,7 @@ class FedRS(Objective):
     loss uses scaled logits; the returned output is not scaled.
     """
 
+    purpose = "Spares the classes that a client lacks: for clients with few classes each."
     paper = "li2021fedrs"
 
     a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class missing at a client")

@@ -15,6 +15,7 @@ class FedSAM(Objective):
     output are those of the second pass, at the perturbed weights.
     """
 
+    purpose = "Looks for flat minima, which survive averaging better; twice the work."
     paper = "qu2022fedsam"
 
     rho: float = setting(0.05, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)

@@ -21,6 +21,7 @@ class FedSat(Objective):
     is sent to the server. It is 1 for a class that the client has not had. All losses work; only CALC uses C.
     """
 
+    purpose = "Counts which classes a client confuses (with strategy fedsat)."
     paper = "chowdhury2024fedsat"
 
     mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="decay of the running confusion")

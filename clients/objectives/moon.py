@@ -19,6 +19,7 @@ class Moon(Objective):
     is left out: with the received model in its place, it would be constant.
     """
 
+    purpose = "Keeps features near those of the global model: label skew in images."
     paper = "li2021moon"
 
     mu: float = setting(1.0, ge=0, description="weight of the contrastive term", allow_inf_nan=False)

@@ -15,6 +15,7 @@ class Scaffold(Objective):
     plain SGD steps.
     """
 
+    purpose = "The clients' half of SCAFFOLD: corrects drift under label skew."
     paper = "karimireddy2020scaffold"
 
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
@@ -47,6 +48,7 @@ class ScaffoldMomentum(Scaffold):
     c_i+ is not a mean gradient, but a mean step over lr, including momentum.
     """
 
+    purpose = "The same with momentum, as in NIID-Bench's code."
     paper = "li2022niidbench"
 
     requires: ClassVar = {"strategy": {"scaffold-momentum"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}

@@ -12,7 +12,7 @@ from fedbn_flower.core.ground.settings import setting
 
 from ..modules.head import head_entries, head_of
 from ..modules.lazy_torch import nn
-from ..objectives.sgd import Sgd
+from ..objectives.plain import Plain
 from ..training import LocalRun, train_model
 from .fedper import FedPerClient
 
@@ -34,7 +34,7 @@ class FedRepClient(FedPerClient):
         model, entries = self.task.model, head_entries(self.task.model)
         inside = set(head_of(model)[1].modules())
         outside = set(model.modules()) - inside
-        head_run = self.with_objective(Sgd).begin_run(dict(model.named_parameters()), config, {})
+        head_run = self.with_objective(Plain).begin_run(dict(model.named_parameters()), config, {})
         training = replace(run.training, epochs=self.head_epochs)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         head = [p for name, p in trained.items() if name in entries]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..modules.lazy_torch import nn, torch
 from .metrics import Metric, Predicted
+from .windows import in_windows
 
 
 class Problem:
@@ -34,6 +35,8 @@ class Problem:
     """Whether class 0 is the background, which metrics of the confusion matrix leave out."""
     values_at_once: ClassVar[int] = 0
     """How many values of held-out examples are evaluated at a time; 0 for any number."""
+    windows: tuple[int, ...] = ()
+    """The sizes of the windows by which images are evaluated; none for whole ones."""
     chosen: Mapping[str, Metric] = {}
     """The further metrics of this run, by name; see `with_metrics`."""
     further: tuple[str, ...] = ()
@@ -51,6 +54,11 @@ class Problem:
     def outputs_for(self, targets: int) -> int:
         """Return how many outputs a prediction has, of that many classes, numbers or characters."""
         return targets
+
+    def outputs_of(self, model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of a model that is evaluated, (b, ...), of inputs (b, ...)."""
+        output: torch.Tensor = in_windows(model, inputs, self.windows) if self.windows else model(inputs)
+        return output
 
     def loss(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         """Return the loss of a batch, from the model's output, (b, ...), and the targets, (b, ...).
@@ -98,6 +106,12 @@ class Problem:
         higher = (column for column, metric in columns.items() if metric.higher_is_better)
         problem.higher_is_better = self.higher_is_better.union(higher)
         problem.ranges = {**self.ranges, **{column: metric.range for column, metric in columns.items()}}
+        return problem
+
+    def with_windows(self, sizes: tuple[int, ...]) -> Self:
+        """Return this problem, evaluated by windows of these sizes."""
+        problem = copy(self)
+        problem.windows = sizes
         return problem
 
     @property

@@ -132,7 +132,7 @@ def evaluate_batches(
     model.eval()
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches[first:last]):
-            output = model(inputs)
+            output = problem.outputs_of(model, inputs)
             values = {"loss": problem.loss(output, targets, "sum"), **scores_of(problem, output, targets)}
             sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
             sums[PREDICTIONS] = np.array(int(predictions_of(problem, targets).sum()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -27,6 +26,7 @@ from ..federation.initial_model import build_model
 from ..models import InputSpec
 from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, predictions_of
+from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
@@ -83,7 +83,9 @@ class Result:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The last round's metrics, or with patience the best round's: ``summary.json``."""
-        return dict(json.loads((self.folder / "summary.json").read_text()))
+        if (found := Summary.read(self.folder, "run-dir")) is None:
+            raise UserError(f"run-dir: {str(self.folder)!r} has no {SUMMARY_FILE} yet")
+        return found.as_json()
 
     @cached_property
     def predictions(self) -> DataFrame:

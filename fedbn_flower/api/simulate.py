@@ -34,8 +34,9 @@ from ..core.logs import show_log
 from ..core.process_cache import clear_process_caches
 from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
-from ..data.readers.arrays import arrays_by_name, keep_arrays
+from ..data.readers.arrays import arrays_by_name, keep_arrays, numbered_groups
 from ..data.readers.torch_datasets import are_datasets, pooled
+from ..data.sources import GROUP
 from ..extensions import Extension
 from ..federation.federation import Federation
 from ..federation.inputs import predicted_by
@@ -56,6 +57,7 @@ def simulate(
     *,
     data: Sequence[Any] | Mapping[Any, Any] | None = None,
     test: Any = None,
+    groups: Any = None,
     progress: bool = True,
     observers: Sequence[Observer] = (),
     extensions: Sequence[type[Extension] | str] = (),
@@ -72,6 +74,10 @@ def simulate(
     test : Dataset, or a sequence or mapping of Datasets, optional
         With Datasets: held-out examples, for all clients or one Dataset per client, who is then evaluated on
         its own. Without it a fixed fifth of each client's examples is held out.
+    groups : pair, sequence or mapping of arrays, optional
+        The group of each example, such as its patient, as words or whole numbers: a pair of arrays, for
+        ``x`` and ``x_test``, or with Datasets an array for each client. All examples of a group are on one
+        side of every split; ``group_column`` is then ``"group"``.
     progress : bool
         Whether to show a progress bar.
     observers : Sequence[Observer], optional
@@ -102,7 +108,7 @@ def simulate(
 
     Examples
     --------
-    Two silos of digits with five classes each, whose BatchNorm layers stay local:
+    Four sites whose scanners differ, and whose BatchNorm layers stay local:
 
     >>> from fedbn_flower import simulate
     >>> result = simulate(strategy="fedavg", client="fedbn", rounds=3, backend="inline", progress=False)
@@ -121,9 +127,11 @@ def simulate(
         if "dataset" in values:
             raise UserError("dataset: given twice, the second time as data")
         cache = cache_folder(str(values.get("cache-dir", "auto")))
-        values = _store_data(data, test, cache, _targets_learnt(values, objects)) | values
+        values = _store_data(data, test, groups, cache, _targets_learnt(values, objects)) | values
     elif test is not None:
         raise UserError("test: given without data")
+    elif groups is not None:
+        raise UserError("groups: given without data; group_column names the column of a dataset")
     clear_process_caches()
     with with_session_objects(objects), _restored_process(), usual_surroundings():
         config = resumed(values) if values.get("resume") else run_config(values)
@@ -178,16 +186,24 @@ def _targets_learnt(values: Mapping[str, Any], objects: Mapping[str, Any]) -> st
     return NOT_GIVEN
 
 
-def _store_data(data: Any, test: Any, cache: Path, predict: str) -> dict[str, UserConfigValue]:
+def _store_data(data: Any, test: Any, groups: Any, cache: Path, predict: str) -> dict[str, UserConfigValue]:
     """Cache a caller's data and return the keys by which a run finds them."""
+    grouped: dict[str, UserConfigValue] = {} if groups is None else {"group-column": GROUP}
     if not are_datasets(data):
         if test is not None:
             raise UserError(
                 "test: not used with arrays, which have x_test and y_test; expected Datasets as data"
             )
-        return {"dataset": keep_arrays(cache, arrays_by_name(data), predict=predict)}
-    name = keep_arrays(cache, *pooled(data, test), predict=predict)
-    return {"dataset": name, "partition": "natural:client", "num-clients": len(data)}
+        arrays, units = arrays_by_name(data), None
+        if groups is not None:
+            sizes = {name: len(arrays[name]) for name in ("x", "x_test")}
+            train, held_out = numbered_groups(groups, sizes, "a pair of arrays, for x and for x_test")
+            units = train, held_out
+        return {"dataset": keep_arrays(cache, arrays, predict=predict, units=units), **grouped}
+    found = pooled(data, test, groups)
+    kept = found.arrays, found.groups, found.notes, found.tests_by_client
+    name = keep_arrays(cache, *kept, predict=predict, units=found.units)
+    return {"dataset": name, "partition": "natural:client", "num-clients": len(data), **grouped}
 
 
 def _run(config: RunConfig, console: Console, observers: Sequence[Observer]) -> Path:

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--list" in arguments:
             from .listing import lines
 
-            print(*lines(), sep="\n")
+            print(*lines(long="--long" in arguments), sep="\n")
             return 0
         if arguments and arguments[0] in COMMANDS:
             run_command = resolve_name(f"{__package__}.{COMMANDS[arguments[0]]}:{arguments[0]}")

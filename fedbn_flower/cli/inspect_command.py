@@ -53,7 +53,7 @@ def inspect(arguments: Sequence[str]) -> int:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / PAGE, text)
-    for line in found.warnings():
+    for line in found.warnings:
         print(line)
     facts = Table(["data", ""], [[name, value] for name, value in found.facts().items()], words=2)
     tables = {"": found.learnt(), "data": facts, "clients": found.clients()}

@@ -9,7 +9,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
-from ..results.progress import cell_name, progress, say, show_learnt, summary_table, waiting
+from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
@@ -55,7 +55,7 @@ def run(job: Job | Search) -> int:
             failed = not _run_one(first, folder, console)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(resume_hint(folder)) from None
-    say(console, f"results are in {folder}")
+    say(console, last_line(folder))
     return int(failed)
 
 

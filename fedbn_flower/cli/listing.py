@@ -13,12 +13,13 @@ KINDS: tuple[Registry[Any], ...] = (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTI
 """What a run can choose by name."""
 
 
-def lines() -> Iterator[str]:
-    """Each name with the first line of its docstring, as ``--list`` shows them."""
+def lines(long: bool = False) -> Iterator[str]:
+    """Each name with what it is for, as ``--list`` shows them; if ``long``, with its formula instead."""
     for kind in KINDS:
         width = max(map(len, kind.names))
         for name, described in kind.names.items():
-            yield f"{kind.key:<10} {name:<{width}} {first_line(described).replace('``', '')}"
+            line = first_line(described) if long else vars(described).get("purpose") or first_line(described)
+            yield f"{kind.key:<10} {name:<{width}} {line.replace('``', '')}"
     yield f"client     {UNION}"
     yield f"dataset    {DATASET}"
     yield f"partition  {PARTITION}"

@@ -20,8 +20,9 @@ from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
-from ..sweeps.experiment_files import TOML, read_experiment, resumed_sweep
+from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
+from .help_pages import Help
 
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
@@ -151,7 +152,7 @@ def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experi
         return given
     path = Path(chosen.experiment)
     experiment = read_experiment(path).overridden(given.values)
-    if path.suffix != TOML and not _trusts_code(chosen):
+    if path.suffix not in WRITTEN and not _trusts_code(chosen):
         check_code(experiment.names(), path, names_of(given.values))
     return experiment
 
@@ -173,8 +174,17 @@ def _full_parser(algorithms: Iterable[Named]) -> Parser:
         description="Simulate federated learning: any server rule with any BatchNorm policy.",
         epilog=f"A comma in --{', --'.join(GRID_KEYS)} also makes a sweep, with one table.",
         allow_abbrev=False,
+        add_help=False,
     )
     _add_commands(parser)
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=Help,
+        nargs="?",
+        metavar="TOPIC",
+        help="show where to begin, or the keys of a topic",
+    )
     seen: set[str] = set()
     algorithms = sorted(algorithms, key=lambda a: ALGORITHM_KEYS.index(a.kind))
     groups = {f"{a.kind} {short(a.name)}": flags_of(a.cls) for a in algorithms}
@@ -193,7 +203,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     """Add the flags that are not keys of a run; ``dest`` of each is in `COMMANDS`, or the key is gone."""
     for key in GONE:
         parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
-    parser.add_argument("--list", action="store_true", help="show every name and exit")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="show every name and what it is for, and exit; formulas with --list --long",
+    )
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(
         "--sweep",
@@ -206,7 +220,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--experiment",
         action=_Once,
         metavar="FILE",
-        help="take keys from a TOML file or a run's config.json; lists make a sweep, flags override the file",
+        help="keys of a TOML or YAML file, or a run's config.json; lists make a sweep, flags override it",
     )
     parser.add_argument(
         "--search",

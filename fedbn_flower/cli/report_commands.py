@@ -46,12 +46,13 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Run ``compare DIR DIR ... [--to DIR]``: print tables, and write a page into a new folder."""
+    """Run ``compare DIR DIR ... [--metric NAME] [--to DIR]``: print tables, and write a page."""
     parser = Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
+    parser.add_argument("--metric", metavar="NAME", default="", help="[the main metric that all runs have]")
     options = parser.parse_args(arguments)
     with damage_as_user_errors("compare", ", ".join(map(str, options.folders))):
         return _compare(options)
@@ -61,9 +62,10 @@ def _compare(options: argparse.Namespace) -> int:
     groups = read_groups(options.folders)
     if len(groups) < 2:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
-    metric, warning, together = common_metric(groups), data_warning(groups), privacy_together(groups)
+    metric = common_metric(groups, options.metric)
+    warning, together = data_warning(groups), privacy_together(groups)
     tables = {
-        legend(groups, metric)[:-1]: metrics_table(groups, metric),
+        legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
         "differences": differences(groups),
         "costs": costs(groups),
     }
@@ -72,15 +74,18 @@ def _compare(options: argparse.Namespace) -> int:
     else:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
-        write_atomically(folder / "compare.html", compare_page(groups))
+        write_atomically(folder / "compare.html", compare_page(groups, metric))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
         text += [f"{line}\n" for line in (warning, *together) if line]
         write_atomically(folder / "compare.md", "\n".join(text))
-        title = "different data" if warning else ""
-        save_figure(curves_figure(groups[:LINES], metric, title), folder / "compare.png")
+        if not warning:
+            save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
     console = Console()
     for title, table in tables.items():
-        console.print(fit_to_width(table.terminal(title), console.width))
+        for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):
+            console.print(fit_to_width(part.terminal(title), console.width))
+        if table.note:
+            print(table.note)
     for line in (warning, *together):
         if line:
             print(line)

@@ -21,9 +21,9 @@ WITHOUT_MEANING = (
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 
 ALGORITHMS = {
-    "alone": {"strategy": "fedavg", "client": "alone", "objective": "sgd"},
+    "alone": {"strategy": "fedavg", "client": "alone", "objective": "plain"},
     "pooled": {
-        **{"strategy": "fedavg", "client": "fedavg", "objective": "sgd"},
+        **{"strategy": "fedavg", "client": "fedavg", "objective": "plain"},
         **{"eval-model": "aggregated", "fast": "off"},
     },
 }

@@ -9,10 +9,11 @@ from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..data.images.library_augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import BUILT_IN
 from ..models import InputSpec
-from ..names import models_named
+from ..names import models_named, name_now
 from .extension_names import EXTENSION
 from .named_algorithms import REGISTRIES, Named, settings_of
 from .run_config import RunConfig
@@ -38,6 +39,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     check_requirements(algorithms, values)
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
+    check_augment(config.augment, bool(config.normalize))
     _check_optimizer(config)
     _check_schedules(config, of_strategy)
     _check_bounds(config, dict(config.algorithm_settings))
@@ -50,6 +52,9 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     for extension in (*BUILT_IN, *own):
         for conflict in extension.conflicts(values):
             raise conflict.error
+    if config.dp != "none" and not all(extension.published_only for extension in own):
+        why = f"since clients' metrics could decide what is published, with dp {config.dp!r}"
+        raise not_allowed(EXTENSION.key, config.extension, f"one that declares published_only = True, {why}")
 
 
 def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> None:
@@ -68,7 +73,7 @@ def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -
                 raise UserError(f"{algorithm}: it requires {key!r}, which is no key of this run")
             value = values[key]
             if key in partners:
-                met = any(_has_name(partners[key], str(name)) for name in wanted)
+                met = any(_has_name(partners[key], name_now(key, str(name))) for name in wanted)
             else:
                 met = value in wanted
             if not met:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from ..core.files import path_of
 from ..data.readers.class_folders import FOLDER
+from ..data.readers.digits import DIGITS, SCANNERS, SITE
+from ..data.readers.digits import SITES as SCANNED
 from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
@@ -14,13 +16,18 @@ from ..data.readers.text.plays import TEXT
 from ..data.readers.text.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
 
-DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
+OF_SCANNERS = {"model": "mlp-bn", "partition": f"natural:{SITE}"}
+OF_DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
 IMAGES = {"model": "mlp-bn", "partition": "silos"}
 TABLES = {"model": "mlp-bn", "partition": "iid"}
 PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
 MASKS = {"model": "unet", "partition": "iid"}
 SITES = {"model": "unet", "partition": f"natural:{FOLDER}"}
 MADE = {"model": "linear", "partition": "natural:client"}
+EMBEDDED = {SCANNERS: OF_SCANNERS, DIGITS: OF_DIGITS}
+USUAL_CLIENTS = 2
+UP_TO_0_2_0 = DIGITS
+"""The dataset of runs of version 0.2.0 for which none was chosen."""
 BEGINNINGS = {
     TEXT: PLAYS,
     TOKENS: PLAYS,
@@ -33,8 +40,8 @@ BEGINNINGS = {
 
 def defaults_for(dataset: str, numbers: bool = False) -> dict[str, str]:
     """``model`` and ``partition`` for a dataset of this name; ``numbers``: it is said to have no classes."""
-    if dataset == "digits":
-        return DIGITS
+    if dataset in EMBEDDED:
+        return EMBEDDED[dataset]
     if dataset.startswith("shape:") and dataset.endswith(":characters"):
         return {**PLAYS, "partition": "iid"}
     if dataset.startswith(("shape:", ARRAYS)) and dataset.endswith(OF_MASKS):
@@ -47,6 +54,11 @@ def defaults_for(dataset: str, numbers: bool = False) -> dict[str, str]:
         return TABLES
     chosen = _of_folder(path_of(dataset))
     return {**chosen, "partition": "iid"} if numbers and chosen is IMAGES else chosen
+
+
+def num_clients_for(dataset: str) -> int:
+    """``num-clients`` for a dataset of this name."""
+    return len(SCANNED) if dataset == SCANNERS else USUAL_CLIENTS
 
 
 def _of_folder(folder: Path) -> dict[str, str]:

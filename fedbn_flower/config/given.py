@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import UserConfigValue
 
 from ..core.errors import UserError, check_plain, not_allowed
+from ..names import name_now
 from .keys import ALIASES, RUN_KEYS
 from .keys.paths import with_absolute_paths
 from .named_algorithms import NOT_GIVEN, names_code
@@ -28,7 +29,7 @@ def given_by_key(values: Mapping[str, UserConfigValue]) -> dict[str, Any]:
     """
     for key, value in values.items():
         check_given(key, value)
-    given: dict[str, Any] = dict(with_absolute_paths(values))
+    given: dict[str, Any] = {key: name_now(key, value) for key, value in with_absolute_paths(values).items()}
     text = str(given.pop("settings", ""))
     for alias, key in ALIASES.items():
         if (value := given.pop(alias, NOT_GIVEN)) != NOT_GIVEN:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import UserError
+from ..names import name_now
 from .keys import RUN_KEYS
 
 
@@ -36,14 +37,18 @@ def refuse_gone(key: str, values: Iterable[object]) -> None:
 
 
 def in_new_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored configuration, or its lists of values, in the keys that there are."""
-    found = {key: value for key, value in stored.items() if key not in GONE}
+    """Return a stored configuration, or its lists of values, in the keys and names that there are."""
+    found = {key: _named_now(key, value) for key, value in stored.items() if key not in GONE}
     for key in filter(stored.__contains__, GONE):
         new, value = GONE[key].key, stored[key]
         if found.get(new, _default(new)) == _default(new):
             many = isinstance(value, list)
             found[new] = [_in_new_form(key, one) for one in value] if many else _in_new_form(key, value)
     return found
+
+
+def _named_now(key: str, value: Any) -> Any:
+    return [name_now(key, one) for one in value] if isinstance(value, list) else name_now(key, value)
 
 
 def _in_new_form(key: str, value: object) -> str:

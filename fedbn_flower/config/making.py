@@ -14,11 +14,15 @@ from ..names import MODEL, PROBLEM, models_named
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
 from .conflicts import check_conflicts
+from .defaults import num_clients_for
 from .given import given_by_key
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, Named, named, settings_of
 from .run_config import RunConfig
+from .splits import with_splits
 from .unknown_keys import check_used
+
+NUM_CLIENTS = "num-clients"
 
 
 def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
@@ -70,6 +74,8 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     algorithms = named(given)
     check_used(given, [algorithms])
     of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
+    if of_run.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN:
+        of_run[NUM_CLIENTS] = num_clients_for(str(of_run.get("dataset", RUN_KEYS["dataset"].default)))
     try:
         config = RunConfig.model_validate(of_run)
     except ValidationError as error:
@@ -94,4 +100,4 @@ def _with_choices(config: RunConfig) -> RunConfig:
         MODEL.find(name)
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
-    return config
+    return with_splits(config)

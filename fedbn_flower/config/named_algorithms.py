@@ -11,14 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import declared, flag, model_of
-from ..core.ground.wire import (
-    CHECKPOINT_ROUND,
-    EVAL_SPLITS,
-    RUN,
-    SERVER_ROUND,
-    UPDATE_BOUND,
-    UPDATE_STEP,
-)
+from ..core.ground.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND, UPDATE_STEP
 from ..data.readers.own_function import is_function
 from ..names import (
     CLIENT,

@@ -15,11 +15,7 @@ from ..records.columns import TEST, VALIDATION
 from . import keys
 from .defaults import defaults_for
 from .keys import RUN_KEYS
-from .named_algorithms import (
-    NOT_GIVEN,
-    Setting,
-    flags,
-)
+from .named_algorithms import NOT_GIVEN, Setting, flags
 from .schedules import CONSTANT, Schedule
 
 

@@ -1,8 +1,8 @@
 """Refuse to run code that a folder or a file from somebody else names, unless it is trusted.
 
 ``FILE.py:NAME`` and ``package.module:NAME`` run Python, and so does what a Ray cluster sends. On the command
-line and in a TOML file, which a person writes, they are the caller's words; in what a run, a sweep or a
-search has left they are those of whoever made the folder.
+line and in a TOML or YAML file, which a person writes, they are the caller's words; in what a run, a sweep
+or a search has left they are those of whoever made the folder. A network of a library is no code.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,8 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..data.readers.own_function import is_function
-from ..names import DATASET, METRIC, WITH_ARGUMENT, parts
+from ..models.libraries import is_of_library
+from ..names import DATASET, METRIC, MODEL, WITH_ARGUMENT, parts
 from ..names import is_code as is_code_with_argument
 from .extension_names import EXTENSION, extension_names
 from .metric_names import is_code, metric_names
@@ -36,6 +37,8 @@ def code_in(key: str, value: str) -> set[str]:
         names = [value]
     if key in WITH_ARGUMENT and is_code_with_argument(key, value):
         names = [value]
+    if key == MODEL.key:
+        names = [name for name in names if not is_of_library(name)]
     return {name.rpartition(":")[0] for name in names if ":" in name}
 
 

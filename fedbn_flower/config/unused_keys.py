@@ -11,9 +11,11 @@ from flwr.app import UserConfigValue
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
 from ..names import SELECTION
+from .defaults import num_clients_for
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, named, settings_of
 from .run_config import RunConfig
+from .splits import implied_by_splits
 
 
 class Caller(NamedTuple):
@@ -102,7 +104,8 @@ def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     settings = {key: field for one in named(values) for key, field in settings_of(one.cls).items()}
     defaults = {key: field.default for key, field in {**settings, **RUN_KEYS}.items()}
     defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
-    defaults |= config.usual_choices
+    defaults |= {**config.usual_choices, **implied_by_splits(config)}
+    defaults |= {"num-clients": num_clients_for(config.dataset)}
     resumed = SET_ON_RESUME if config.resume or caller.searches else frozenset()
     return {key: v for key, v in values.items() if v != defaults.get(key) and key not in resumed}
 

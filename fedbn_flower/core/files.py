@@ -53,6 +53,12 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o666) -> Non
         raise
 
 
+def write_all(folder: Path, files: Mapping[str, bytes | str]) -> None:
+    """Write files of a folder by name, one after the other, each as `write_atomically` does."""
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+
+
 def remove_unfinished(folder: Path, beginning: str = "") -> None:
     """Remove the temporary files of killed writers from a folder and the folders in it.
 

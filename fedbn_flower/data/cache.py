@@ -20,6 +20,7 @@ from .images.shift_spec import PLAIN
 from .kinds import KINDS
 from .notes import Note
 from .sources import ARRAYS, Source, open_source
+from .splits.joined import joined
 
 FORMAT = 8  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
@@ -45,6 +46,10 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
         plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
         source = Source(plain.folder.name, lambda: shift_images(plain, request.feature_shift))
         return decode_once(source, request, cache)
+    if request.joined:
+        parts = load_dataset(replace(request, joined=False), cache)
+        whole = decode_once(Source(parts.folder.name, lambda: joined(parts)), request, cache)
+        return replace(whole, test=whole.train)
     source = open_source(request)
     if request.name.startswith(ARRAYS):
         request = Request(request.name)  # the name holds the hash of the arrays

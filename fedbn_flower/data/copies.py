@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns
 
-from .dataset import Dataset
+from .dataset import Dataset, Rows
 from .images.kind import Images
 from .numeric import Numeric
 
@@ -20,6 +20,12 @@ BLOCK = 2**22
 CHANCE = 1e-2
 """The probability of as many copies among rows that are drawn alike."""
 
+SIDE, ALIKE, PICTURES = 16, 0.999, 1024
+"""Pixels a side of reduced pictures, the correlation of near copies, and how many are compared at once."""
+ROUNDED, FEW_VALUES = 100, 0.5
+"""The steps of a column's deviation to which rows are rounded, and the share of training rows that are then
+like another, from which on near copies are expected."""
+
 FEWEST = 10
 """Clients of fewer examples are not compared: they may have the same by chance."""
 MOST_OWNERS = 10
@@ -28,21 +34,28 @@ SAME, AGAIN = 0.95, 0.1
 """Of two clients the least share of examples that both have, and of one the most that it has again."""
 
 
-def of_copies(dataset: Dataset) -> Iterator[str]:
+def of_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
     """Yield a warning if test examples are training examples, inputs and target alike.
 
     As many are expected as there are copies among the training examples: a table of few categories has most
     of its rows many times, whoever drew the test set, and a fifth that is held out has its share of what
     stands twice. So they are named if they are more than twice as many as expected, and if chance would
-    hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`.
+    hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`. Where there is one set
+    of all examples, ``tested`` are those to test on.
     """
-    train, test = dataset.train.columns, dataset.test.columns
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
-    trained, counts = np.unique(_hashes(train), return_counts=True)
-    copies = int(np.isin(_hashes(test), trained).sum())
+    if dataset.test is not dataset.train:
+        train, test = (_hashes(split.columns) for split in (dataset.train, dataset.test))
+    elif tested is None:
+        return
+    else:
+        every = _hashes(dataset.train.columns)
+        train, test = np.delete(every, tested), every[tested]
+    trained, counts = np.unique(train, return_counts=True)
+    copies = int(np.isin(test, trained).sum())
     again = int(counts[counts > 1].sum())
-    rows, tests = len(dataset.train), len(dataset.test)
+    rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)
     if copies > 2 * share * tests and _is_chance_below(copies, tests, share):
         few = "is a training example, too" if copies == 1 else "are training examples, too"
@@ -58,7 +71,7 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
     Clients of similar size count, of whose examples the smaller one has hardly any twice (`SAME`, `AGAIN`):
     where it has, others have them by chance. Held-out examples count as the others.
     """
-    parts = [part for part in (dataset.train, dataset.test) if part.groups is not None and len(part)]
+    parts = [part for part in dataset.splits if part.groups is not None and len(part)]
     if not parts or not _is_looked_at(dataset):
         return
     names, clients = np.unique(np.concatenate([part.groups for part in parts]), return_inverse=True)
@@ -85,10 +98,77 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
         )
 
 
+def of_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[str]:
+    """Yield a line if test examples are nearly training examples: for ``inspect``, which has the time.
+
+    Pictures are compared as `_small` has them, by their correlation, and are near copies from `ALIKE` on.
+    Rows of numbers are compared once rounded to a hundredth of each column's deviation. Targets do not
+    count. The same examples are near copies, too. Tables of few values, see `FEW_VALUES`, are not looked at.
+    """
+    if not _is_looked_at(dataset) or not len(trained) or not len(tested):
+        return
+    x, x_test = (split.columns["x"] for split in (dataset.train, dataset.test))
+    if isinstance(dataset.kind, Images):
+        found, what, among = _most_alike(_small(x, trained), _small(x_test, tested)), "pictures", ""
+    else:
+        found, again = _rounded_alike(x[trained], x_test[tested])
+        if again > FEW_VALUES:
+            return
+        what, among = "rows", f"; of the training rows {again:.0%} are like another"
+    if count := int(found.sum()):
+        first = f"the first is number {int(tested[np.argmax(found)])}"
+        yield (
+            f"dataset: copies? {count} of {len(tested)} test {what} are nearly the same as training {what}, "
+            f"whatever their targets ({first}){among}: are they of one patient, visit or series? "
+            "group-column keeps these together"
+        )
+
+
+def _rounded_alike(train: NDArray, test: NDArray) -> tuple[NDArray[np.bool_], float]:
+    """Return which test rows are training rows, once both are rounded to parts of each column's deviation.
+
+    And the share of the training rows that others equal, as of a table of few values they do by chance.
+    """
+    scale = np.nanstd(train.astype(np.float64), 0)
+    step = np.where(scale > 0, scale, 1) / ROUNDED
+    rounded = (np.rint(np.nan_to_num(rows.astype(np.float64)) / step) for rows in (train, test))
+    of_train, of_test = (_hashes({"x": rows}) for rows in rounded)
+    known, counts = np.unique(of_train, return_counts=True)
+    return np.isin(of_test, known), float(counts[counts > 1].sum() / len(train))
+
+
+def _small(images: NDArray, rows: Rows) -> NDArray[np.float32]:
+    """Return pictures as `SIDE` x `SIDE` means of intensity, of mean 0 and length 1, (N, SIDE^2).
+
+    Those of one intensity are zeros, and like no other.
+    """
+    import torch
+    from torch.nn.functional import adaptive_avg_pool2d
+
+    found = np.empty((len(rows), SIDE**2), np.float32)
+    for start in range(0, len(rows), PICTURES):
+        part = images[rows[start : start + PICTURES]].astype(np.float32)
+        gray = part.reshape(len(part), -1, *part.shape[-2:]).mean(1)
+        small = adaptive_avg_pool2d(torch.from_numpy(gray)[:, None], SIDE).numpy().reshape(len(part), -1)
+        small = small - small.mean(1, keepdims=True)
+        length = np.linalg.norm(small, axis=1, keepdims=True)
+        found[start : start + PICTURES] = small / np.where(length > 0, length, np.inf)
+    return found
+
+
+def _most_alike(train: NDArray[np.float32], test: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which test pictures have a training picture with a correlation of at least `ALIKE`."""
+    found = np.zeros(len(test), bool)
+    for start in range(0, len(test), PICTURES):
+        rows = slice(start, start + PICTURES)
+        for begin in range(0, len(train), 8 * PICTURES):
+            found[rows] |= (test[rows] @ train[begin : begin + 8 * PICTURES].T).max(1) >= ALIKE
+    return found
+
+
 def _is_looked_at(dataset: Dataset) -> bool:
     """Return whether these are tables, arrays or pictures that are not too large."""
-    of_both = (dataset.train.columns, dataset.test.columns)
-    size = sum(column.nbytes for columns in of_both for column in columns.values())
+    size = sum(column.nbytes for split in dataset.splits for column in split.columns.values())
     return isinstance(dataset.kind, Numeric | Images) and size <= BYTES
 
 

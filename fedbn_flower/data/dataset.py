@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,9 @@ from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
+from .splits import numbered, split_at_random
+from .splits.groups import BY_NAME, crossed, strata_of
+from .splits.split_by import SplitBy
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -33,12 +36,18 @@ PROBLEM_OF = {
 """The name of the problem by what a model predicts, see `InputSpec`."""
 
 
+GROUP_KEY = "group-column"
+LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window")
+"""Fields of a `Request` that came later: they are in the name of what is cached where they are given."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The keys of a run that decide what is read and how it is decoded.
 
-    ``group_column`` is the column of a natural partition, ``unit_column`` that by whose values rows are
-    protected together. ``clients`` and ``seed`` are for generated data.
+    ``group_column`` is the column of a natural partition, ``unit_column`` that by whose values rows stay
+    together, or a pattern (see `groups`), and ``unit_key`` the key that says so. With ``joined`` there is no
+    test set, but one set of all examples. ``clients`` and ``seed`` are for generated data.
     ``of_site`` marks the data of one site among others that are not visible here: what all sites must agree
     on, such as class numbers, is not inferred from such data. Nor is it from ``private`` ones, under
     differential privacy: what decides the shape of a model would tell of single rows. ``predict_by`` is the
@@ -49,7 +58,7 @@ class Request:
     name: str
     image_column: str = "auto"
     label_column: str = "auto"
-    image_size: int = 0
+    image_size: int | str = 0
     group_column: str = ""
     clients: int = 0
     seed: int = 0
@@ -59,14 +68,42 @@ class Request:
     missing_values: str = "auto"
     of_site: bool = False
     unit_column: str = ""
+    unit_key: str = "dp-unit"
+    split_by: str = ""
+    joined: bool = False
     private: bool = False
     predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
+    spacing: float | str = 0.0
+    window: str = "auto"
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""
-        given = {name: value for name, value in vars(self).items() if value or name != "unit_column"}
+        came_later = {name: getattr(Request, name) for name in LATER_FIELDS}
+        given = {k: value for k, value in vars(self).items() if value != came_later.get(k, ...)}
         del given["private"], given["predict_by"]  # the first counts for a table only: see its `Source`
         return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    @property
+    def unit_pattern(self) -> str:
+        """The pattern of paths by which rows stay together; empty where it is a column, or nothing."""
+        return self.unit_column if self.unit_column.startswith(BY_NAME) else ""
+
+    @property
+    def no_inputs(self) -> dict[str, str]:
+        """The columns of a table that ``columns`` must not name, each with the key that names it."""
+        by = {SplitBy.parse(self.split_by).column: "column of split-by"} if self.split_by else {}
+        unit = {self.unit_column: self.unit_key} if self.unit_column and not self.unit_pattern else {}
+        return by | unit
+
+    @property
+    def columns_of_rows(self) -> list[str]:
+        """The columns of a table that say of a row whose it is, or what it is for."""
+        return [*filter(None, [self.group_column]), *self.no_inputs]
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether rows of a group stay together in every split, at one client, and evenly by outcome."""
+        return bool(self.unit_column) and self.unit_key == GROUP_KEY
 
     def misread(self, other: str, why: str) -> UserError:
         """Return the error for targets that cannot be predicted as it was asked, but only as ``other``."""
@@ -110,6 +147,14 @@ class Decoded:
     notes: tuple[Note, ...] = ()
     tests_by_client: bool = False
     units: tuple[Rows, Rows] | None = None
+
+
+def with_units(decoded: Decoded, train: Sequence[NDArray], test: Sequence[NDArray]) -> Decoded:
+    """Return decoded data with the units that these arrays name, if there are any, of both splits."""
+    if not train:
+        return decoded
+    units = numbered(np.concatenate([train[0], test[0]]))
+    return replace(decoded, units=(units[: len(train[0])], units[len(train[0]) :]))
 
 
 @dataclass(frozen=True)
@@ -196,6 +241,10 @@ class Kind:
         """
         return {}
 
+    def of_rows(self, rows: Rows) -> Kind:
+        """Return these data with a part of the training rows."""
+        return type(self)(self.facts, {name: column[rows] for name, column in self.train.items()})
+
     def scaled_by(self, scale: Scale) -> Kind:
         """Return these data, to be standardised by another mean and deviation than this training set's."""
         return type(self)({**self.facts, **scale._asdict()}, self.train)
@@ -217,6 +266,19 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.columns["y"])
+
+    def held_out(self, rng: np.random.Generator, rows: Rows, share: float, evenly: bool) -> tuple[Rows, Rows]:
+        """Return a random share of these rows, and the others; both in random order.
+
+        Rows of a unit stay together. ``evenly`` divides the units of each outcome and natural client alike.
+        """
+        strata = None
+        if evenly:
+            outcomes = strata_of(self.columns["y"][rows])
+            strata = outcomes if self.groups is None else crossed(outcomes, self.groups[rows])
+        units = None if self.units is None else self.units[rows]
+        held_out, rest = split_at_random(rng, len(rows), share, units, strata)
+        return rows[held_out], rows[rest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +324,11 @@ class Dataset:
             here = f"{names}: the {found.outputs} here are numbered anew"
             raise not_allowed("data-path", data_path, here)
         return replace(self, spec=expected, class_names=())
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The sets that there are: of training and of test examples, or one of all."""
+        return (self.train,) if self.test is self.train else (self.train, self.test)
 
     @property
     def has_examples(self) -> bool:

@@ -2,9 +2,11 @@
 
 from typing import Literal, NamedTuple, get_args
 
-Row = Literal["target", "inputs", "examples", "clients", "left out"]
+Row = Literal["target", "inputs", "examples", "clients", "left out", "training"]
 ROWS: tuple[Row, ...] = get_args(Row)
 """The rows of the table that is shown before a run, in their order."""
+WITHOUT_TEST = "no test "
+"""How a note begins that says what is held out, where no test set is given."""
 
 
 class Note(NamedTuple):

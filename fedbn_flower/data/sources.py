@@ -5,16 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
-from ..core.free_memory import check_fits
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image
-from .images.kind import images_decoded
 from .readers.class_folders import decode_class_folders, has_class_folders
+from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
 from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
 from .readers.labelled_images import decode_labelled_images, of_tables_beside, tables_of_images
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
@@ -28,7 +25,6 @@ from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
 from .readers.unread import ADVICE, refuse_unlabelled, suffix
 from .walk import Walk, stamps, walk
 
-DIGITS = "digits"
 ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""
 OF_CLIENTS = "clients:"
@@ -37,9 +33,13 @@ OF_MASKS = ":masks"
 """The end of the name if the targets are masks, as of ``shape:SIZES:CLASSES:masks``."""
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
-EXPECTED = "'digits', a table, a folder with data, or a hub name"
+EXPECTED = "'scanners', 'digits', a table, a folder with data, or a hub name"
+GROUP = "group"
+"""The column of the groups that a caller gives with arrays."""
 COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
 """The fields of a `Request` that are of columns."""
+OF_FILES = ("image_size", "spacing", "window")
+"""Those that are of files of images."""
 OF_IMAGES = COLUMNS[:3]
 """Those of them that do not say whose an example is."""
 
@@ -50,6 +50,8 @@ class Source:
 
     fingerprint: str
     decode: Callable[[], Decoded]
+    has_rows: bool = False
+    """Whether a table names the examples."""
 
 
 def open_source(request: Request) -> Source:
@@ -60,8 +62,16 @@ def open_source(request: Request) -> Source:
     UserError
         When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
-    if request.name == DIGITS:
-        return _digits(request)
+    source = _open(request)
+    if request.split_by and not source.has_rows:
+        wanted = "none: the data are no table, nor pictures that a table names"
+        raise not_allowed("split-by", request.split_by, wanted)
+    return source
+
+
+def _open(request: Request) -> Source:
+    if request.name in EMBEDDED:
+        return _embedded(request)
     for prefix, open_prefixed in PREFIXES.items():
         if request.name.startswith(prefix):
             return open_prefixed(request)
@@ -72,7 +82,7 @@ def open_source(request: Request) -> Source:
         try:
             splits = load_splits(request.name, request.name)
         except UserError as error:
-            raise UserError(f"{error}{hint(request.name, [DIGITS])}") from error
+            raise UserError(f"{error}{hint(request.name, EMBEDDED)}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if has_pictures(folder):
         file = _stamp(request, folder)
@@ -82,7 +92,7 @@ def open_source(request: Request) -> Source:
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         beside = [path.name for path in unread_tables(folder, tables)]
         fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
-        return Source(fingerprint, lambda: decode_tables(request, tables))
+        return Source(fingerprint, lambda: decode_tables(request, tables), has_rows=True)
     return _folder(request, folder)
 
 
@@ -118,7 +128,7 @@ def _folder(request: Request, folder: Path) -> Source:
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamped}"
     if (folder / "train-images.npy").exists():
-        _refuse_keys(request, f"{name!r} contains NumPy files", "image_size", *COLUMNS)
+        _refuse_keys(request, f"{name!r} contains NumPy files", *OF_FILES, *COLUMNS)
         return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
@@ -127,7 +137,7 @@ def _folder(request: Request, folder: Path) -> Source:
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
         fingerprint += f" by table{_named(request)}"
-        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables))
+        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables), has_rows=True)
     if has_class_folders(found):
         _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
         return Source(f"{fingerprint} by folder", lambda: _by_folder(request, found))
@@ -152,7 +162,7 @@ def _unread_file(name: str, path: Path) -> UserError:
     if is_image(path):
         return not_allowed("dataset", name, "the folder of the pictures, not one of them")
     ending = f"a {path.suffix} file" if path.suffix else "a file without an ending"
-    tables = f"{', '.join(TABLES)}, or 'digits', a folder with data, or a hub name"
+    tables = f"{', '.join(TABLES)}, or 'scanners', 'digits', a folder with data, or a hub name"
     return UserError(f"dataset: {name!r} is {ending}, which is not read; expected {tables}")
 
 
@@ -169,7 +179,10 @@ def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
 
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
-    _refuse_keys(request, "data is given as arrays", "image_size", *OF_IMAGES)
+    _refuse_keys(request, "data is given as arrays", *OF_FILES, *OF_IMAGES)
+    if request.unit_column not in ("", GROUP):
+        wanted = f"none, or {GROUP!r} with simulate(groups=...): data is given as arrays"
+        raise not_allowed(request.unit_key, request.unit_column, wanted)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
         _refuse_keys(request, "data is given as arrays", "group_column")
 
@@ -179,28 +192,11 @@ def _cached_arrays(request: Request) -> Source:
     return Source(request.name, decode)
 
 
-def _digits(request: Request) -> Source:
-    """Return scikit-learn's 1,797 8x8 digits; a fixed, stratified fifth is the test set."""
-    _refuse_keys(request, "the digits have no columns", *COLUMNS)
-
-    def decode() -> Decoded:
-        from PIL import Image
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-
-        digits = load_digits()
-        scans = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-        if size := request.image_size:
-            copies = 3  # each image, all of them, and the two splits
-            what = f"{len(scans):,} digits of {size}x{size}"
-            check_fits("image-size", what, copies * len(scans) * size**2)
-            scans = np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])
-        train, test, train_labels, test_labels = train_test_split(
-            scans[:, None], digits.target, test_size=0.2, random_state=0, stratify=digits.target
-        )
-        return images_decoded((train, train_labels.astype(np.int64)), (test, test_labels.astype(np.int64)))
-
-    return Source("digits", decode)
+def _embedded(request: Request) -> Source:
+    decode, columns = EMBEDDED[request.name]
+    _refuse_keys(request, "the digits are no files of scanners", *OF_FILES[1:])
+    _refuse_keys(request, "the digits have no columns", *columns)
+    return Source(request.name, lambda: decode(request))
 
 
 def _generated(request: Request) -> Source:
@@ -227,6 +223,12 @@ def _stamp(request: Request, path: Path) -> str:
         raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
     return f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
 
+
+EMBEDDED: dict[str, tuple[Callable[[Request], Decoded], tuple[str, ...]]] = {
+    SCANNERS: (decode_scanners, OF_IMAGES),
+    DIGITS: (decode_digits, COLUMNS),
+}
+"""The data that come with scikit-learn: the function that decodes them, and the keys that they refuse."""
 
 MADE = {SYNTHETIC: decode_synthetic, QUADRATIC: decode_quadratic}
 """The functions that generate data, by the prefix of the name; data depend on the clients and the seed."""

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from ..core.listing import quoted
+from .images.scans.series import series_folders
 from .notes import Note
 
 MAX_SHOWN = 3
@@ -23,7 +25,8 @@ class Walk(NamedTuple):
     root : Path
         The folder.
     files : tuple[Path, ...]
-        Its files, sorted by path; links to files that do not exist are among them.
+        Its files, sorted by path; links to files that do not exist are among them. A folder with the slices
+        of a DICOM series stands for them, as one file.
     folders : tuple[Path, ...]
         The folders below it, sorted by path, empty ones too.
     loops : tuple[Path, ...]
@@ -56,6 +59,8 @@ def walk(root: Path) -> Walk:
     ------
     OSError
         When a folder cannot be listed.
+    UserError
+        See `series_folders`.
     """
     files: list[Path] = []
     folders: list[Path] = []
@@ -74,6 +79,10 @@ def walk(root: Path) -> Walk:
                 enter(path, here)
 
     enter(root, frozenset())
+    series = series_folders(files, root)
+    slices = {path for paths in series.values() for path in paths}
+    files = [*(path for path in files if path not in slices), *series]
+    folders = [path for path in folders if path not in series]
     return Walk(root, tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(loops)))
 
 
@@ -93,13 +102,16 @@ def _identity(path: Path) -> tuple[int, int]:
 def stamps(files: tuple[Path, ...], root: Path) -> list[tuple[str, int, int]]:
     """Return the path, size and time of each file; of a link to nothing, those of the link.
 
+    Of a series they are those of its slices.
+
     Raises
     ------
     OSError
         When a file cannot be seen.
     """
     found = []
-    for path in files:
+    slices = (sorted(path.iterdir()) if path.is_dir() else [path] for path in files)
+    for path in chain.from_iterable(slices):
         stat = path.stat() if path.exists() else path.lstat()
         found.append((str(path.relative_to(root)), stat.st_size, stat.st_mtime_ns))
     return found

@@ -196,6 +196,10 @@ class Extension(Observer):
         for attribute, value in checked(type(self), settings).items():
             setattr(self, attribute, value)
 
+    published_only: ClassVar[bool] = False
+    """Whether it uses nothing of the answers but what is published: the model, and what follows from it. Only
+    such an extension goes with ``dp``."""
+
     # ---- before the run ------------------------------------------------------------------------------
 
     @classmethod
@@ -272,8 +276,10 @@ class Extension(Observer):
         """
         return model
 
-    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
-        """Return what clients that do not train found of the next model, or None.
+    def evaluate(
+        self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+    ) -> Mapping[str, PhaseReport]:
+        """Return what clients that do not train found of the next model, by the name of a phase.
 
         Parameters
         ----------
@@ -284,7 +290,7 @@ class Extension(Observer):
         moment : Moment
             The round.
         """
-        return None
+        return {}
 
     def after_round(self, result: RoundResult) -> Stop | None:
         """Return why this round is to be the last one, or None."""
@@ -316,11 +322,11 @@ class Extension(Observer):
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint keeps, so that a resumed run goes on: values that JSON can hold."""
+        """Return what a checkpoint keeps, so that a resumed run goes on: arrays, and what JSON can hold."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Go on from a `state`: an empty one, if nothing was kept."""
 
     def check_end(self) -> None:
         """Check a run that is over, before it counts as complete.

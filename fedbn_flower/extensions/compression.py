@@ -35,14 +35,16 @@ class CompressionKeys(KeyGroup):
     after = "round-timeout"
 
     compress: Annotated[str, CODECS] = setting(
-        NONE, description="codec of what clients send: their update of the shared trainable entries"
+        NONE, description="codec for what clients send: their update of the shared trainable entries"
     )
     error_feedback: Literal["auto", "on", "off"] = setting(
         "auto",
-        description="whether clients add what compress lost to their next update; auto: if it needs that",
+        description="whether clients add what compression lost to their next update; auto: if the codec "
+        "needs it",
     )
     compress_down: Literal["none", "bf16"] = setting(
-        "none", description="to what the model is rounded that clients get; the server keeps it as it is"
+        "none",
+        description="precision to which the model is rounded for the clients; the server keeps it as it is",
     )
 
     @property

@@ -34,7 +34,7 @@ class DevicesKeys(KeyGroup):
     devices: Annotated[str, DEVICES] = setting(
         NONE,
         description="how fast clients compute and communicate, for the simulated seconds of a run: all "
-        "alike, drawn for each, or as a file says",
+        "alike, drawn for each client, or as a file says",
     )
     round_deadline: float = setting(
         0.0, ge=0, description="simulated seconds after which answers no longer count; 0 for no deadline"
@@ -42,7 +42,7 @@ class DevicesKeys(KeyGroup):
     over_select: float = setting(
         1.0,
         ge=1,
-        description="how many times as many clients are asked to train as answers count, the first ones",
+        description="ask this many times as many clients to train as answers count; the first ones count",
     )
 
 

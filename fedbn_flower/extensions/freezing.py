@@ -19,14 +19,19 @@ class FreezingKeys(KeyGroup):
 
     after = "init-strict"
 
-    freeze: Patterns = setting("", description="parts of the model that do not train, and never travel")
-    train: Patterns = setting("", description="the parts that train, all others being frozen; empty for all")
+    freeze: Patterns = setting("", description="parts of the model that do not train and are never sent")
+    train: Patterns = setting(
+        "", description="the only parts that train, all others being frozen; empty for all"
+    )
     unfreeze_at: int = setting(
-        0, ge=0, description="round from which on all that freeze or train has frozen trains; 0 for never"
+        0,
+        ge=0,
+        description="round from which on everything that freeze or train has frozen trains; 0 for never",
     )
     frozen_bn: Literal["eval", "adapt"] = setting(
         "eval",
-        description="whether frozen BatchNorm keeps its statistics, or adapts them to the data as it trains",
+        description="whether frozen BatchNorm keeps its statistics, or adapts them to the data during "
+        "training",
     )
 
     def at_round(self, server_round: int) -> Self:

@@ -12,9 +12,9 @@ from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
-from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, SERVER_ROUND
+from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
 from ..core.key_group import KeyGroup
-from ..records.events import RunInfo
+from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo
 from .base import Extension, Moment
 from .conflict import Conflict
 
@@ -27,7 +27,7 @@ class HoldoutKeys(KeyGroup):
     after = "stop-at-target"
 
     holdout_clients: int = setting(
-        0, ge=0, description="clients that never train, and are evaluated at the end as new ones"
+        0, ge=0, description="clients that never train and are evaluated at the end as new ones"
     )
 
 
@@ -40,7 +40,8 @@ class Holdout(Extension):
     """Has every held-out client evaluate the model, whenever it is tested.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN). The strategy neither samples these clients nor averages their metrics.
+    examples (AdaBN). With ``leave-one-site-out`` it does so wherever they are, and evaluates the model once
+    more without. The strategy neither samples these clients nor averages their metrics.
 
     Parameters
     ----------
@@ -62,9 +63,20 @@ class Holdout(Extension):
             most = f"at most {config['num-clients'] - 1}: one client at least is to train (num-clients)"
             yield Conflict("holdout-clients", config["holdout-clients"], most)
 
-    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
+    def evaluate(
+        self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+    ) -> Mapping[str, PhaseReport]:
         if not (moment.tests and self.held_out and moment.shared):
-            return None
+            return {}
+        if not self.run.config["leave-one-site-out"]:
+            return {NEW: self._answers(model, settings, moment)}
+        return {
+            phase: self._answers(model, {**settings, OWN_STATISTICS: own}, moment)
+            for phase, own in ((NEW, True), (NEW_AS_RECEIVED, False))
+        }
+
+    def _answers(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport:
+        """Return what the held-out clients answer to a message with these settings."""
         rule, nodes = moment.rule, moment.rule.node_directory
         connected = nodes.connected(moment.exchange.grid, 1, "holdout-clients")
         asked = ConfigRecord({**settings, SERVER_ROUND: moment.number})

@@ -22,8 +22,8 @@ class PatienceKeys(KeyGroup):
     patience: int = setting(
         0,
         ge=0,
-        description="rounds without a better validation metric after which a run ends, with the model of its "
-        "best round; 0 never",
+        description="rounds without a better validation metric before a run ends, with the model of its "
+        "best round; 0 for never",
     )
 
 

@@ -9,7 +9,6 @@ from pydantic import Field as setting
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from ..core.key_group import KeyGroup, flag_of
-from ..core.session_objects import is_session_name
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.local_privacy import released
@@ -48,22 +47,27 @@ class PrivacyKeys(KeyGroup):
 
     dp: Literal["none", "client", "local", "example"] = setting(
         "none",
-        description="what is published tells almost nothing of whether a client took part, or an example of "
-        "one client; with local each client adds the noise itself",
+        description="the published models tell almost nothing about whether a client took part, or about a "
+        "single example; with local, each client adds the noise itself",
     )
     dp_epsilon: float = setting(
-        0.0, ge=0, description="the privacy budget, from which the noise is found; 0 with dp-noise"
+        0.0, ge=0, description="privacy budget, from which the noise is derived; 0 with dp-noise"
     )
     dp_delta: float = setting(
-        0.0, ge=0, lt=1, description="probability for which epsilon need not hold, below 1/num-clients"
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability with which epsilon need not hold; choose it below 1/num-clients",
     )
     dp_noise: float = setting(
-        0.0, ge=0, description="deviation of the noise on the sum over dp-clip; 0 with dp-epsilon"
+        0.0,
+        ge=0,
+        description="standard deviation of the noise on the sum, in units of dp-clip; 0 with dp-epsilon",
     )
     dp_clip: Annotated[Annotated[float, setting(gt=0)] | Literal["adaptive"], CLIP] = setting(
         1.0,
-        description="bound on the L2 norm of a client's update, or of an example's gradient; adaptive goes "
-        "to the median norm of updates",
+        description="bound on the L2 norm of a client's update or of an example's gradient; adaptive "
+        "follows the median norm of the updates",
     )
     dp_sampling: Literal["poisson", "fixed", "all", "cyclic"] = setting(
         "poisson",
@@ -73,24 +77,25 @@ class PrivacyKeys(KeyGroup):
     dp_bands: int = setting(
         0,
         ge=0,
-        description="with dp-sampling cyclic, over how many rounds noise is correlated; 1 for independent "
-        "noise, 0 for as many as there are groups",
+        description="with dp-sampling cyclic, the number of rounds over which noise is correlated; 1 for "
+        "independent noise, 0 for as many as there are groups",
     )
     dp_secure_noise: bool = setting(
         False,
-        description="draw discrete noise exactly, on a grid that updates are rounded to, against attacks on "
-        "the rounding of floats; it costs more epsilon",
+        description="draw discrete noise exactly, on a grid to which updates are rounded, against attacks "
+        "on the rounding of floats; it costs more epsilon",
     )
     dp_metrics: float = setting(
         0.0,
         ge=0,
-        description="with local and example, the epsilon that all metrics of a client cost it beside "
-        "training: they leave it clipped, with noise; 0 for no metrics",
+        description="with local and example, the epsilon that all metrics of a client cost it in addition "
+        "to training; they are clipped, and noise is added, before they leave it; 0 for no "
+        "metrics",
     )
     dp_scale: str = setting(
         "",
         description="with example and tables, the public scale of numbers, COLUMN=MEAN:DEVIATION with "
-        "commas; others stay as they are, since the clients' own means would tell of single rows",
+        "commas; others are not scaled, since the clients' own means would reveal single rows",
     )
     dp_unit: str = setting(
         "",
@@ -101,15 +106,15 @@ class PrivacyKeys(KeyGroup):
         NO_SEED,
         ge=NO_SEED,
         lt=2**63,
-        description="makes sampling and noise repeatable, which is a simulation only; -1 takes a secret key",
+        description="makes sampling and noise repeatable, for simulations only; -1 uses a secret key",
     )
     dp_simulate_cohort: int = setting(
         0,
         ge=0,
-        description="take noise as for so many clients a round, a hypothetical run; 0 for none",
+        description="add noise as for this many clients a round, a hypothetical run; 0 for none",
     )
     dp_simulate_population: int = setting(
-        0, ge=0, description="the number of clients of that hypothetical run; 0 for num-clients"
+        0, ge=0, description="number of clients of that hypothetical run; 0 for num-clients"
     )
 
     @property
@@ -240,8 +245,6 @@ def _unfit(config: Mapping[str, Any]) -> Unfit:
         yield "patience", "0, since clients' metrics would decide what is published,"
     if config["stop-at-target"]:
         yield "stop-at-target", "false, since clients' metrics would decide what is published,"
-    if any(":" in name or is_session_name(name.strip()) for name in config["extension"].split(",")):
-        yield "extension", "none of your own, since clients' metrics could decide what is published,"
 
 
 def _unfit_noise(config: Mapping[str, Any]) -> Unfit:

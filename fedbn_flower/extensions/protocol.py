@@ -47,14 +47,14 @@ class ProtocolKeys(KeyGroup):
 
     protocol: Annotated[str, FORM] = setting(
         SYNC,
-        description="when the model is updated: after the clients of a round, after any K answers of clients "
-        "that train all the time, or after each",
+        description="when the model is updated: after the clients of a round, after any K answers of "
+        "clients that train all the time, or after each answer",
     )
     concurrency: int = setting(
         0, ge=0, description="how many clients train at once, with a protocol other than sync"
     )
     mixing: float = setting(
-        ALPHA, gt=0, le=1, description="alpha of fedasync: the weight of a fresh answer beside the model"
+        ALPHA, gt=0, le=1, description="alpha of fedasync: the weight of a fresh answer against the model"
     )
 
     @property

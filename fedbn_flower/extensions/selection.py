@@ -29,7 +29,7 @@ class SelectionKeys(KeyGroup):
     after = "fraction-train"
 
     selection: Annotated[str, SELECTIONS] = setting(
-        UNIFORM, description="which clients train in a round: drawn alike, by-size, or power-of-choice:D"
+        UNIFORM, description="which clients train in a round: drawn uniformly, by-size, or power-of-choice:D"
     )
 
 

@@ -42,15 +42,15 @@ class TargetKeys(KeyGroup):
     after = "thresholds"
 
     target: Annotated[str, FORM] = setting(
-        NO_TARGET, description="the summary has the first round that reached this value, such as auroc=0.9"
+        NO_TARGET, description="the summary gives the first round that reached this value, such as auroc=0.9"
     )
     decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
         "auto",
-        description="whose metric patience, stop-at-target and a search go by: of all held-out examples, "
-        "the clients' mean or median, or the server's; auto is the server's where it evaluates what clients "
-        "do, else pooled",
+        description="whose metric decides for patience, stop-at-target and a search: that of all held-out "
+        "examples, the clients' mean or median, or the server's; auto is the server's where it "
+        "evaluates what clients do, otherwise pooled",
     )
-    stop_at_target: bool = setting(False, description="end the run in the round that has reached the target")
+    stop_at_target: bool = setting(False, description="end the run in the round that reaches the target")
 
     @property
     def target_value(self) -> tuple[str, float] | None:

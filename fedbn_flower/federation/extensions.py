@@ -9,7 +9,9 @@ from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message
+from numpy.typing import NDArray
 
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
@@ -19,6 +21,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
 from ..core.ground.overriding import overridden
+from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
 from ..names import as_user_error, short
 from ..records.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
@@ -33,7 +36,7 @@ RESULTS: Mapping[str, tuple[Any, str]] = {
     "settings": (Mapping, "a mapping"),
     "received": (Message, "a Message"),
     "published": (ArrayRecord, "an ArrayRecord"),
-    "evaluate": (PhaseReport | None, "a PhaseReport or None"),
+    "evaluate": (Mapping, "a mapping of PhaseReports"),
     "after_round": (Stop | None, "Stop(reason) or None"),
     "keeps": (bool | None, "True, False or None"),
 }
@@ -104,7 +107,8 @@ class Extensions:
         found: dict[str, Any] = {}
         for name in self.to_the_wire:
             found |= self._call(name, "settings", phase, moment)
-        return found
+        at_clients = [name for name in self.named if self._overrides(name, "trained")]
+        return {**found, **({EXTENSIONS: ",".join(at_clients)} if at_clients else {})}
 
     def asked(self, partitions: Sequence[int], moment: Moment) -> None:
         """Tell all which clients are about to be asked to train."""
@@ -131,10 +135,14 @@ class Extensions:
             model = self._call(name, "published", model, before, sent, moment)
         return model
 
-    def evaluate(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport | None:
-        """Return what clients that do not train found, of the first that asks some."""
-        found = (self._call(name, "evaluate", model, settings, moment) for name in self.all)
-        return next((report for report in found if report is not None), None)
+    def evaluate(
+        self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+    ) -> dict[str, PhaseReport]:
+        """Return what clients that do not train found of the next model, by the name of a phase."""
+        found: dict[str, PhaseReport] = {}
+        for name in self.all:
+            found |= self._call(name, "evaluate", model, settings, moment)
+        return found
 
     def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
         """Return a round with what they make of it, and why the first that ends the run does; else ""."""
@@ -193,21 +201,36 @@ class Extensions:
         found: dict[str, Any] = {}
         for extension in self.built_in.values():
             found |= extension.summary()
-        own = {name: _plain(name, one, "summary") for name, one in self.named.items()}
+        own = {
+            name: _plain(name, one, "summary", _mapping(name, one, "summary"))
+            for name, one in self.named.items()
+        }
         return found | ({"extensions": own} if any(own.values()) else {})
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of them, by name."""
-        found = {name: _plain(name, one, "state") for name, one in self.all.items()}
-        return {name: state for name, state in found.items() if state}
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""
+        plain: dict[str, Any] = {}
+        arrays: dict[str, NDArray] = {}
+        for name, extension in self.all.items():
+            found = _mapping(name, extension, "state")
+            of_this = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
+            arrays |= {f"{name}/{key}": array for key, array in of_this.items()}
+            others = {key: value for key, value in found.items() if key not in of_this}
+            if kept := _plain(name, extension, "state", others):
+                plain[name] = kept
+        return plain, arrays
 
-    def restore(self, states: Mapping[str, Any], account: Mapping[str, Any]) -> None:
+    def restore(
+        self, states: Mapping[str, Any], arrays: Mapping[str, NDArray], account: Mapping[str, Any]
+    ) -> None:
         """Go on from a `state`; ``account`` has that of the built-in ones up to version 0.2."""
-        for name, extension in self.built_in.items():
-            extension.restore(states.get(name, account))
-        for name, extension in self.named.items():
+        for name, extension in self.all.items():
+            of_this = {
+                key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")
+            }
+            before = account if name in self.built_in else {}
             with _mistakes_of(name):
-                extension.restore(states.get(name, {}))
+                extension.restore({**states.get(name, before), **of_this})
 
 
 def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators) -> Extensions:
@@ -230,21 +253,22 @@ def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators
     return Extensions(built_in, named)
 
 
-def classes_of(config: RunConfig) -> dict[str, type[Extension]]:
-    """Return the classes of a run's extensions by name, in the order from the wire."""
-    named = {name: EXTENSION.find(name) for name in extension_names(config.extension)}
-    return {**{cls.__name__: cls for cls in BUILT_IN}, **named}
-
-
 def may_run_in_workers(config: RunConfig) -> bool:
     """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
+    classes = [*BUILT_IN, *map(EXTENSION.find, extension_names(config.extension))]
     hooks = ("trained", "received")
-    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes_of(config).values())
+    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes)
 
 
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
-    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire."""
-    for name, cls in reversed(classes_of(at.config).items()):
+    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire.
+
+    Of the run's own ones only those are loaded here that the server says have to do with it.
+    """
+    needed = str(at.asked.get(EXTENSIONS, "")).split(",")
+    own = [name for name in extension_names(at.config.extension) if short(name) in needed]
+    classes = {cls.__name__: cls for cls in BUILT_IN} | {name: EXTENSION.find(name) for name in own}
+    for name, cls in reversed(classes.items()):
         with as_user_error(EXTENSION.key, name, RunFailed, but=(Exception,) if cls in BUILT_IN else ()):
             outgoing = cls.trained(outgoing, at)
             if not isinstance(outgoing, Outgoing):
@@ -271,12 +295,18 @@ def _columns(extension: Extension, result: RoundResult) -> dict[str, float]:
     return {name: float(value) for name, value in columns.items()}
 
 
-def _plain(name: str, extension: Extension, method: str) -> dict[str, Any]:
-    """Return what a method gave, which JSON has to hold."""
+def _mapping(name: str, extension: Extension, method: str) -> dict[str, Any]:
+    """Return what a method gave, which has to be a mapping."""
     with _mistakes_of(name):
         found: object = getattr(extension, method)()
         if not isinstance(found, Mapping):
             raise WrongResult(extension, method, found, "a mapping of values that JSON can hold")
+        return dict(found)
+
+
+def _plain(name: str, extension: Extension, method: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a method gave, which JSON has to hold."""
+    with _mistakes_of(name):
         try:
             json_text(dict(found))
         except (TypeError, ValueError):

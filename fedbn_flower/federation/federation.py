@@ -185,7 +185,7 @@ class Federation:
             self.run_name = checkpoint.run
             account = checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
-            self.extensions.restore(checkpoint.counters.get("extensions", {}), account)
+            self.extensions.restore(checkpoint.counters.get("extensions", {}), checkpoint.extensions, account)
             memories = checkpoint.counters.get("memories", {})
             self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:
@@ -265,8 +265,8 @@ class Federation:
         model = self.extensions.published(updated or arrays, arrays, sent, moment)
         sent = self.extensions.send(model, moment) if moment.splits else model
         evaluate, means = self._evaluated(moment, sent, train, metrics)
-        new = self._evaluated_by_others(moment, sent) if moment.tests else None
-        return self._recorded(moment, began, arrays, model, train, evaluate, means, new)
+        others = self._evaluated_by_others(moment, sent) if moment.tests else {}
+        return self._recorded(moment, began, arrays, model, train, evaluate, means, others)
 
     def _moment(self, server_round: int, grid: Grid, observers: Iterable[Observer]) -> Moment:
         """Return what a round is about."""
@@ -366,7 +366,7 @@ class Federation:
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}
 
-    def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> PhaseReport | None:
+    def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
         """Return what clients that do not train found of the next model."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
         for key in (CASES, CLASSES):
@@ -382,7 +382,7 @@ class Federation:
         train: PhaseReport,
         evaluate: PhaseReport,
         means: Mapping[str, float],
-        new: PhaseReport | None,
+        others: Mapping[str, PhaseReport],
     ) -> RoundResult:
         """Return a round as observers see it, once the server has evaluated its model."""
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
@@ -406,8 +406,8 @@ class Federation:
             seconds_waited=exchange.seconds,
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
+            others=others,
             cases=cases_used(exchange.cases, self.strategy.node_directory, evaluate),
-            new=new,
             decide_by=self.decide_by,
             costs=self.totals.costs(),
             diverged=diverged,

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -192,7 +192,7 @@ def _made(name: str, spec: InputSpec) -> object:
 
     torchvision's get the number of outputs, and no weights: nothing is downloaded.
     """
-    function: Callable[..., nn.Module] = MODEL.find(name)
+    function: Callable[..., Any] = MODEL.find(name)
     if isinstance(function, nn.Module):
         made = f"function that makes a {type(function).__name__}"
         raise UserError(f"model: a module itself is not allowed; expected a {made}")

@@ -20,15 +20,17 @@ from ..config.metric_names import with_metrics
 from ..config.named_algorithms import NOT_GIVEN
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..core.files import digest_of
+from ..core.files import digest_of, path_of
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
-from ..data.dataset import Kind
+from ..data.dataset import GROUP_KEY, Kind
 from ..data.images.moments import Scale
+from ..data.images.patches import patch_sizes
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
+from ..data.partition.partition import Splits
 from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
@@ -72,7 +74,7 @@ class RunInputs:
             the problem.
         """
         config, dataset = self.config, self._dataset_as_it_is
-        problem = self._problem(dataset)
+        problem = self._problem(dataset).with_windows(patch_sizes(config.patch_size, dataset.spec))
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
         notes = (*dataset.notes, *dataset.kind.notes(bool(config.normalize)))
@@ -101,8 +103,9 @@ class RunInputs:
     @cached_property
     def model_spec(self) -> InputSpec:
         """The specification of the models: the dataset's, with the problem's number of outputs."""
-        spec = self.dataset.spec
-        return replace(spec, outputs=self.dataset.problem.outputs_for(spec.outputs))
+        spec, problem = self.dataset.spec, self.dataset.problem
+        sizes = problem.windows or spec.shape[1:]
+        return replace(spec, shape=(spec.shape[0], *sizes), outputs=problem.outputs_for(spec.outputs))
 
     def _problem(self, dataset: Dataset) -> Problem:
         """The problem that the run names, or by default that of the data."""
@@ -134,14 +137,20 @@ class RunInputs:
         else:
             dataset = load_dataset(request, cache)
         _check_keys(config, dataset)
-        if config.dp_unit and dataset.train.units is None:
+        if request.unit_column and dataset.train.units is None:
             wanted = "none: the data are no table, nor pictures that a table names"
-            raise not_allowed("dp-unit", config.dp_unit, wanted)
+            if request.keeps_groups and not request.unit_pattern and path_of(name).is_dir():
+                wanted = (
+                    "name=PATTERN, which finds the group in a picture's path: no table names the pictures"
+                )
+            raise not_allowed(request.unit_key, request.unit_column, wanted)
         if not shape:
             if data_path:
                 return dataset
             if config.normalize == "median":
                 dataset = replace(dataset, kind=dataset.kind.scaled_by(self._median_scale(dataset)))
+            if config.folds and config.normalize is True:
+                dataset = self._scaled_by_those_not_tested(dataset)
             if not config.holdout_clients:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
@@ -161,11 +170,19 @@ class RunInputs:
         found: list[SiteMoments] = []
         for client in sorted(set(range(self.config.num_clients)) - self.held_out_clients):
             rows = np.sort(np.concatenate([shares.train[client], shares.val[client]]))
-            own = type(kind)(kind.facts, {name: column[rows] for name, column in kind.train.items()})
-            if not (arrays := own.moments()):
+            if not (arrays := kind.of_rows(rows).moments()):
                 raise not_allowed("normalize", "median", "true or false with data of this kind")
             found.append(received(arrays, dataset.spec.shape[0], math.inf))
         return median_scale(found)
+
+    def _scaled_by_those_not_tested(self, dataset: Dataset) -> Dataset:
+        """The dataset of a fold, standardised by the examples that are not tested on."""
+        kind, tested = dataset.kind, self._divided(dataset).test_rows
+        rows = np.delete(np.arange(len(dataset.train)), tested)
+        if not (arrays := kind.of_rows(rows).moments()):
+            return dataset
+        scale = received(arrays, dataset.spec.shape[0], math.inf).scale()
+        return replace(dataset, kind=kind.scaled_by(scale))
 
     def _request(self, shape: InputSpec | None) -> Request:
         config = self.config
@@ -184,9 +201,14 @@ class RunInputs:
             columns=config.columns,
             missing_values=config.missing_values,
             of_site=bool(self.data_path),
-            unit_column=config.dp_unit,
+            unit_column=config.group_column or config.dp_unit,
+            unit_key=GROUP_KEY if config.group_column else Request.unit_key,
+            split_by=config.split_by,
+            joined=bool(config.folds),
             private=config.dp != "none" and not self.data_path,
             predict_by=self._predict_by(shape),
+            spacing=config.spacing,
+            window=config.window,
         )
 
     def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:
@@ -209,7 +231,8 @@ class RunInputs:
     def held_out_clients(self) -> frozenset[int]:
         """The partitions that take no part in the rounds."""
         config = self.config
-        return held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+        count, named = config.holdout_clients, config.left_out
+        return held_out_clients(config.seed, config.num_clients, count, named)
 
     @cached_property
     def partitions(self) -> Partitions:
@@ -220,10 +243,15 @@ class RunInputs:
         pooled = self._rows_that_train(shares)
         return replace(shares, train=shares.train.with_all_but(self.held_out_clients, pooled))
 
+    @property
+    def protected_units(self) -> NDArray[np.int64] | None:
+        """The unit of each training row, where all rows of one are protected together."""
+        return self.dataset.train.units if self.config.dp_unit else None
+
     @cached_property
     def protected(self) -> NDArray[np.int64]:
         """How many training examples each client has, or units where all examples of one are protected."""
-        train, units = self.partitions.train, self.dataset.train.units
+        train, units = self.partitions.train, self.protected_units
         if units is None:
             return train.sizes
         return np.array([len(np.unique(units[train[i]])) for i in range(len(train.sizes))], np.int64)
@@ -231,12 +259,28 @@ class RunInputs:
     def _divided(self, dataset: Dataset) -> Partitions:
         config = self.config
         return partition_dataset(
-            dataset, config.partition, config.num_clients, config.seed, config.val_fraction
+            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, self.splits
         )
+
+    @property
+    def splits(self) -> Splits:
+        """How examples are divided further than by ``partition`` and ``val-fraction``.
+
+        Where single examples are protected, which are held out does not go by the outcomes of others.
+        """
+        config, grouped = self.config, bool(self.config.group_column)
+        return Splits(grouped, grouped and config.dp != "example", config.folds, config.fold)
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
         """The training rows of all clients but those held out, in order."""
         return partitions.train.union(self.held_out_clients)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many examples there are to train on, to validate and to test on."""
+        validation, test = len(self.partitions.val_rows), len(self.partitions.test_rows)
+        others = validation + (test if self.config.folds else 0)
+        return len(self.dataset.train) - others, validation, test
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
@@ -417,7 +461,7 @@ def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int 
 
     All who prepare them alike get one and the same object: evaluations are cached by it.
     """
-    held_out, rows = inputs.dataset.test, np.arange(len(inputs.dataset.test))
+    held_out, rows = inputs.dataset.test, inputs.partitions.test_rows
     if split == VALIDATION:
         held_out, rows = inputs.dataset.train, inputs.partitions.val_rows
     columns = seen_by(held_out.columns, inputs.config.feature_shift, domain)

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.problems.metrics.base import LABELS
 
+from ..config.run_config import RunConfig
 from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images
@@ -15,6 +17,7 @@ from ..data.notes import ROWS, Note
 from ..data.readers.tables import Table
 from ..data.statistics import columns_of
 from ..records.columns import TEST, TRAIN, VALIDATION
+from .group_sides import of_groups, sides_of
 from .inputs import RunInputs
 from .tasks import rows_of
 
@@ -39,21 +42,23 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
         yield Note("target", f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns))}", guessed)
     yield Note("target", _target(dataset))
     yield Note("inputs", _inputs(dataset))
-    if dataset.train.units is not None:
-        count = len(np.unique(dataset.train.units))
+    if (units := inputs.protected_units) is not None:
+        count = len(np.unique(units))
         of_one = f"rows with one value of {inputs.config.dp_unit!r}"
         yield Note("examples", f"{of_one} are protected together: {count} values, in training and validation")
     if inputs.data_path:
         rows = rows_of(inputs, partition_id)
         yield Note("examples", _examples(*(len(rows[split]) for split in (TRAIN, VALIDATION, TEST))))
+        yield from of_groups(inputs, [rows[split] for split in (TRAIN, VALIDATION, TEST)])
         yield Note("clients", f"this site, {inputs.data_path}")
         return
     shares = inputs.partitions
-    validation = len(shares.val_rows)
-    yield Note("examples", _examples(len(dataset.train) - validation, validation, len(dataset.test)))
+    yield Note("examples", _examples(*inputs.sizes))
+    yield from of_groups(inputs, sides_of(inputs), shares.train)
     yield Note("clients", _clients(inputs))
     if unused := shares.left_out(inputs.evaluates_locally):
         yield Note("left out", unused)
+    yield from _of_the_optimizer(inputs.config)
 
 
 def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
@@ -61,6 +66,16 @@ def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
     yield Note("target", f"{_predicted(inputs.dataset)}, as the dataset {inputs.config.dataset!r} says")
     yield Note("inputs", _size(inputs.dataset))
     yield Note("clients", "SuperNodes, each with its own data or the same")
+    yield from _of_the_optimizer(inputs.config)
+
+
+def _of_the_optimizer(config: RunConfig) -> Iterator[Note]:
+    """Yield keys at 0 for which torch's default is another."""
+    text = config.client_optimizer
+    values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
+    for key, default in torch_defaults(text).items():
+        if default and values.get(key) == 0:
+            yield Note("training", f"client-optimizer {text!r} with {key} 0; torch's default is {default:g}")
 
 
 def _target(dataset: Dataset) -> str:

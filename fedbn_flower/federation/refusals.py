@@ -39,7 +39,7 @@ class Refusals:
     def note(self, result: RoundResult) -> None:
         """Count the refused replies of a round."""
         phases = [result.train, *([] if result.evaluate is result.train else [result.evaluate])]
-        for report in (*phases, *([result.new] if result.new else [])):
+        for report in (*phases, *result.others.values()):
             for partition, reason in report.failures.items():
                 if reason in self.clients or len(self.clients) < MAX_REASONS:
                     self.clients.setdefault(reason, Counter())[partition] += 1

@@ -11,16 +11,7 @@ from flwr.serverapp import Grid
 from fedbn_flower.strategies.messages.nodes import MAX_NAMES, KnowsPartitions, NodeDirectory
 
 from ..core.errors import RunFailed
-from ..core.ground.wire import (
-    CONFIG,
-    FOUND,
-    KEPT,
-    MEMORY,
-    ON_DISK,
-    QUERY_COMPLETE,
-    RUN,
-    SERVER_ROUND,
-)
+from ..core.ground.wire import CONFIG, FOUND, KEPT, MEMORY, ON_DISK, QUERY_COMPLETE, RUN, SERVER_ROUND
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -18,8 +18,11 @@ from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
+from ..data.images.patches import RandomPatches
 from ..data.images.shift_spec import domain_of, seen_by
-from ..data.splits import numbered, split_at_random
+from ..data.partition.shares import Shares
+from ..data.splits import numbered
+from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..records.columns import TEST, TRAIN, VALIDATION
@@ -84,13 +87,15 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
     if config.dp == "example":
         check_example_wise(inputs)
-    rows, units = rows_of(inputs, partition_id), dataset.train.units
+    rows, units = rows_of(inputs, partition_id), inputs.protected_units
     prepare = inputs.prepare(rows["train"], partition_id)
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
     )
     columns = {"train": train, VALIDATION: train, TEST: test}
     augment = dataset.kind.augmentation(config.augment)
+    if dataset.problem.windows:
+        augment = RandomPatches(dataset.problem.windows, augment)
     examples = {
         split: Examples(
             columns[split], indices, prepare, augment if split == "train" else None, device=config.device
@@ -146,9 +151,13 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
     """Return a client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
     config, dataset = inputs.config, inputs.dataset
     if inputs.data_path:
-        rng, split = np.random.default_rng([config.seed, partition_id]), dataset.train
-        validation, train = split_at_random(rng, len(split), config.val_fraction, split.units)
-        return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: np.arange(len(dataset.test))}
+        rng, test = np.random.default_rng([config.seed, partition_id]), np.arange(len(dataset.test))
+        split, rows = dataset.train, np.arange(len(dataset.train))
+        if config.folds:
+            tested = folds_of_clients(split, Shares.of([rows]), config.folds, config.seed) == config.fold - 1
+            rows, test = rows[~tested], rows[tested]
+        validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits.evenly)
+        return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: test}
     if partition_id >= config.num_clients:
         raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")
     shares = inputs.partitions

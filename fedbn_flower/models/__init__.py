@@ -15,7 +15,7 @@ from .linear import linear
 from .lstm import char_lstm, char_lstm_small
 from .mlp import mlp_bn, two_nn
 from .resnet import resnet20
-from .unet import unet
+from .unet import unet, unet_3d
 
 MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "mlp-bn": mlp_bn,
@@ -26,6 +26,7 @@ MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "simple-cnn-bn": simple_cnn_bn,
     "simple-cnn-gn": simple_cnn_gn,
     "unet": unet,
+    "unet-3d": unet_3d,
     "resnet20": resnet20,
     "linear": linear,
     "char-lstm": char_lstm,

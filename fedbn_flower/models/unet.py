@@ -1,4 +1,4 @@
-"""A U-Net for the segmentation of images."""
+"""U-Nets for the segmentation of images and of volumes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ def unet(spec: InputSpec) -> nn.Module:
     """A small U-Net (Ronneberger et al. 2015): 16, 32 and 64 channels on three levels, with BatchNorm."""
     from .encoder_decoder import UNet  # imports PyTorch
 
-    if len(spec.shape) != 3:
-        raise ValueError(f"expected images with channels, not {spec}; volumes need another model")
-    return UNet(spec.channels, spec.outputs)
+    axes = len(spec.shape) - 1
+    if axes not in (2, 3):
+        raise ValueError(f"expected images or volumes with channels, not {spec}")
+    return UNet(spec.shape[0], spec.outputs, axes)
+
+
+@paper("cicek2016unet3d")
+def unet_3d(spec: InputSpec) -> nn.Module:
+    """The same with 3-D layers and BatchNorm3d (Cicek et al. 2016); of volumes, ``unet`` is this one."""
+    if len(spec.shape) != 4:
+        raise ValueError(f"expected volumes with channels, not {spec}")
+    return unet(spec)

@@ -13,6 +13,7 @@ from .registries import (
     SELECTION,
     STRATEGY,
     models_named,
+    name_now,
 )
 from .registry import FORMS, Registry, absolute, short
 from .user_code import APP, as_user_error, code_file
@@ -40,6 +41,7 @@ __all__ = [
     "is_code",
     "made",
     "models_named",
+    "name_now",
     "parts",
     "short",
 ]

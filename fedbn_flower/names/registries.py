@@ -1,9 +1,11 @@
 """A registry for each key that names something."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from fedbn_flower.clients import (
     CLIENTS,
+    FORMER_NAMES,
     LOSSES,
     METRICS,
     OBJECTIVES,
@@ -18,8 +20,12 @@ from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetr
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
 from ..models import MODELS
+from ..models.libraries import FORM as OF_LIBRARY
+from ..models.libraries import is_of_library, of_library
 from .client_unions import parts, union
-from .registry import Registry
+from .registry import FORMS, Registry
+
+T = TypeVar("T")
 
 
 class _Metrics(Registry[type[Metric]]):
@@ -29,18 +35,30 @@ class _Metrics(Registry[type[Metric]]):
         return super()._fits(value) or is_torchmetric(value)
 
 
+class _Models(Registry[Callable[..., object]]):
+    """Networks, ours and those of other libraries."""
+
+    def find(self, name: str) -> Callable[..., object]:
+        return of_library(name) if is_of_library(name) else super().find(name)
+
+
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
 CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
-OBJECTIVE = Registry("objective", OBJECTIVES, Objective)
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective, former=FORMER_NAMES)
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
-MODEL = Registry("model", MODELS)
+MODEL = _Models("model", MODELS, forms=f"{FORMS}, or {OF_LIBRARY}")
 SELECTION = Registry("selection", SELECTIONS, Selection)
 COMPRESS = Registry("compress", CODECS, Codec)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""
+
+
+def name_now(key: str, value: T) -> T | str:
+    """Return a value of a key by today's name, if it is a former one."""
+    return OBJECTIVE.former.get(str(value), value) if key == OBJECTIVE.key else value
 
 
 def models_named(name: str) -> list[str]:

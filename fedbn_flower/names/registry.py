@@ -5,7 +5,7 @@ joined by ``+``.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -15,6 +15,7 @@ from fedbn_flower.strategies import STRATEGIES
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.session_objects import MARK, is_session_name, session_objects
+from ..models.libraries import is_of_library
 from .client_unions import JOIN, parts
 from .user_code import LoadError, code_file, module_named
 
@@ -46,6 +47,10 @@ class Registry(Generic[T]):
         Makes one of several by name, and of the name that joins theirs.
     argument : str
         What a function is called with.
+    forms : str
+        Which names are allowed beside the built-in ones.
+    former : Mapping[str, str]
+        Today's name by each former one.
     """
 
     key: str
@@ -53,6 +58,8 @@ class Registry(Generic[T]):
     base: type | None = None
     joined: Callable[[Mapping[str, T], str], T] | None = None
     argument: str = "the data's shape"
+    forms: str = FORMS
+    former: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> T:
         """The class or function of that name; a file is loaded once per process.
@@ -62,6 +69,7 @@ class Registry(Generic[T]):
         UserError
             When there is none, it is something else, or its file cannot be loaded.
         """
+        name = self.former.get(name, name)
         if name in self.names:
             return self.names[name]
         if is_session_name(name):
@@ -70,7 +78,7 @@ class Registry(Generic[T]):
             return self.joined({one: self.find(one) for one in several}, name)
         place, colon, attribute = name.rpartition(":")
         if not colon:
-            raise unknown_name(self.key, name, self.names, FORMS, self._of_another_key(name))
+            raise unknown_name(self.key, name, self.names, self.forms, self._of_another_key(name))
         try:
             module = module_named(place)
         except FileNotFoundError as error:
@@ -143,6 +151,8 @@ def absolute(name: str, known: Container[str] = CLIENTS) -> str:
 def short(name: str) -> str:
     """The name for tables and folders: of a file or a module ``stem.NAME``."""
     place, colon, attribute = name.rpartition(":")
+    if is_of_library(name):
+        return name
     if is_session_name(name):
         return name.rpartition(MARK)[0]
     if len(several := parts(name)) > 1:

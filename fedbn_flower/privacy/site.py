@@ -20,14 +20,7 @@ from fedbn_flower.strategies.messages.gate import printable
 
 from ..core.errors import UserError, described
 from ..core.files import path_of
-from ..core.ground.wire import (
-    DP_NOISE,
-    EVAL_SPLITS,
-    LOCAL_NORM,
-    LOCAL_STEPS,
-    RUN,
-    SERVER_ROUND,
-)
+from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
 from ..records.columns import TEST, VALIDATION

@@ -91,7 +91,7 @@ def values_of_examples(client: FedAvgClient, examples: Examples) -> NDArray[np.f
     batches = list(examples.batches(evaluation_batch(examples, problem)))
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches):
-            output = model(inputs)
+            output = problem.outputs_of(model, inputs)
             values = {LOSS: problem.loss(output, targets, "none") / LOSS_CAP}
             counts = problem.predictions(targets)
             values |= {name: score / counts for name, score in problem.scores(output, targets).items()}

@@ -14,6 +14,7 @@ class Checkpoint:
     ``counters`` are those of the run folder; ``run`` is the name that clients know the run by; ``signature``
     says which memories fit, and is None where none belong to it (Flower's runtimes keep
     them where we cannot read them). ``versions`` are older models that clients still train, by number.
+    ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``.
     """
 
     server_round: int
@@ -25,3 +26,4 @@ class Checkpoint:
     signature: str | None
     draws: dict[str, int]
     versions: dict[int, ArrayRecord] = field(default_factory=dict)
+    extensions: dict[str, NDArray] = field(default_factory=dict)

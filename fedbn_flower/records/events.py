@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, UserConfigValue
 from numpy.typing import NDArray
 
 from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.messages.npy import viewed
 
 from ..data.notes import Note
 from .columns import GLOBAL, POOLED
 from .deciding import deciding
+from .summary import Summary
 
+NEW, NEW_AS_RECEIVED = "new", "new-as-received"
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
@@ -88,8 +92,9 @@ class RoundResult:
     bytes_received: int = 0
     cases: Mapping[int, Mapping[str, NDArray]] = field(default_factory=dict)
     """What simulated clients predicted of each held-out case, by partition; see `cases.Cases`."""
-    new: PhaseReport | None = None
-    """The report of the held-out clients, where they evaluated."""
+    others: Mapping[str, PhaseReport] = field(default_factory=dict)
+    """What clients that do not train found of the model, by phase: `NEW`, and with ``leave-one-site-out``
+    `NEW_AS_RECEIVED`, without BatchNorm statistics of their own."""
     decide_by: str = "pooled"
     """Whose metrics decide, of `deciding.DECIDING`."""
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -106,6 +111,21 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+
+    @property
+    def new(self) -> PhaseReport | None:
+        """The report of the held-out clients, where they evaluated."""
+        return self.others.get(NEW)
+
+    @property
+    def new_as_received(self) -> PhaseReport | None:
+        """The same without BatchNorm statistics of their own."""
+        return self.others.get(NEW_AS_RECEIVED)
+
+    def change(self, names: Iterable[str] | None = None) -> dict[str, NDArray]:
+        """Return the change of entries in this round, float64 by name; by default of all that travel."""
+        pairs = ((n, viewed(self.before[n]), viewed(self.arrays[n])) for n in names or self.arrays)
+        return {name: np.subtract(after, before, dtype=np.float64) for name, before, after in pairs}
 
     @property
     def noted(self) -> dict[str, float]:
@@ -134,9 +154,22 @@ class RoundResult:
         return f"{splits[-1]}-" if len(splits) > 1 else ""
 
     @property
+    def reports(self) -> dict[str, PhaseReport]:
+        """What clients answered, by phase; in ``new`` those did that do not train."""
+        evaluated = {} if self.evaluate is self.train else {"evaluate": self.evaluate}
+        return {"train": self.train, **evaluated, **self.others}
+
+    @property
+    def train_examples(self) -> dict[str, int]:
+        """The numbers of training examples that clients reported, by partition as text."""
+        trained = self.train.numbers("num-examples")
+        found = {str(partition): int(trained.get(partition, 0)) for partition in self.train.metrics}
+        evaluated = self.evaluate.numbers("train-examples")
+        return found | {str(partition): int(count) for partition, count in evaluated.items()}
+
+    @property
     def failures(self) -> int:
-        evaluated = 0 if self.evaluate is self.train else len(self.evaluate.failures)
-        return len(self.train.failures) + evaluated + len(self.new.failures if self.new else ())
+        return sum(len(report.failures) for report in self.reports.values())
 
 
 class Observer:
@@ -183,7 +216,7 @@ class Observer:
 
 @contextmanager
 def observed(
-    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Mapping[str, Any] | None]
+    observers: Iterable[Observer], info: RunInfo, finish: Callable[[], Summary | None]
 ) -> Iterator[None]:
     """Call `on_start` of each observer, and in the end, whatever that is, ``finish`` and each `on_end`.
 
@@ -197,7 +230,7 @@ def observed(
         Makes the run's summary, for `on_end`.
     """
     started: list[Observer] = []
-    summary: Mapping[str, Any] | None = None
+    summary: Summary | None = None
     error: BaseException | None = None
     try:
         try:
@@ -214,13 +247,12 @@ def observed(
         _end(started, summary, error)
 
 
-def _end(
-    observers: Iterable[Observer], summary: Mapping[str, Any] | None, error: BaseException | None
-) -> None:
+def _end(observers: Iterable[Observer], summary: Summary | None, error: BaseException | None) -> None:
+    content = summary.as_json() if summary else None
     first: Exception | None = None
     for observer in observers:
         try:
-            observer.on_end(summary, error)
+            observer.on_end(content, error)
         except Exception as raised:
             if error or first:
                 LOGGER.warning("%s.on_end: %s: %s", type(observer).__name__, type(raised).__name__, raised)

@@ -1,21 +1,19 @@
 """Means and spread of the clients' metrics: the only definition of a round's ``loss`` and the like."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
-from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
-from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ..core.ground.wire import CLASS_EXAMPLES, CLASS_HITS
 from .columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
 from .metric_states import pooled_states
 
+T = TypeVar("T")
 PERCENT = frozenset({"accuracy", "balanced-accuracy"})
 """The metrics that are shown in percent."""
 
@@ -148,39 +146,13 @@ def spread(reported: Collection[MetricRecord], problem: Problem) -> dict[str, fl
     return found
 
 
-def class_counts(metrics: Mapping[str, object], prefix: str, classes: int) -> NDArray[np.int64] | None:
-    """Return hits and examples by class, int64 (2, classes); None if the metrics hold no such counts."""
-    lists: list[Any] = [metrics.get(prefix + name) for name in (CLASS_HITS, CLASS_EXAMPLES)]
-    if not all(isinstance(some, list) and len(some) == classes for some in lists):
-        return None
-    if not all(type(n) is int and 0 <= n <= MAX_WEIGHT for some in lists for n in some):
-        return None
-    return np.array(lists, np.int64)
-
-
-def per_class(
-    names: Sequence[str], counts: Sequence[NDArray[np.int64]], shared: bool = False
-) -> dict[str, object] | None:
-    """Return the accuracy on each class, ``sum_i hits_i / sum_i examples_i``; None without counts.
-
-    The accuracy of a class without examples is None. ``examples`` counts distinct examples: those of one
-    client if all clients share the same (``shared``), else the sum over clients.
-    """
-    if not counts:
-        return None
-    hits, answers = np.sum(counts, axis=0).tolist()
-    accuracy = [h / n if n else None for h, n in zip(hits, answers, strict=True)]
-    examples = np.max(counts, axis=0)[1].tolist() if shared else answers
-    return {"names": list(names), "examples": examples, "accuracy": accuracy}
-
-
 def number(metrics: MetricRecord, key: str) -> float | None:
     """Return a scalar metric as a float; None if it is missing or a list."""
     value = metrics.get(key)
     return None if value is None or isinstance(value, list) else float(value)
 
 
-def metric_values(problem: Problem, metrics: Mapping[str, object], prefix: str) -> dict[str, object]:
+def metric_values(problem: Problem, metrics: Mapping[str, T], prefix: str) -> dict[str, T | None]:
     """Return the problem's metrics by name, without the prefix; None for a missing one."""
     return {name: metrics.get(prefix + name) for name in problem.metrics}
 

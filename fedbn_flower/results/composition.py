@@ -12,9 +12,7 @@ Private = tuple[str, Mapping[str, Any]]
 
 def privacy_of_runs(runs: Sequence[Run]) -> list[str]:
     """Return the sentences of `added_up` for runs that are read from their folders."""
-    return added_up(
-        (str(run.config.get("data") or run.dataset), run.summary.get("privacy") or {}) for run in runs
-    )
+    return added_up((str(run.config.get("data") or run.dataset), run.summary.privacy or {}) for run in runs)
 
 
 def added_up(runs: Iterable[Private]) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from pathlib import Path
 
 from flwr.app import MessageType
 from rich.console import Console, RenderableType
@@ -19,6 +19,8 @@ from ..data.notes import Note
 from ..names import short
 from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
+from ..records.summary import OfClient, Summary
+from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
 from .terminal import fit_to_width
@@ -60,6 +62,12 @@ def _safe(value: str) -> str:
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def last_line(folder: Path) -> str:
+    """Return what ends a job: where its report is, or its results if it has none."""
+    report = folder / REPORT
+    return f"the report is {report}" if report.exists() else f"results are in {folder}"
 
 
 def show_learnt(learnt: Iterable[Sequence[Note]], console: Console) -> None:
@@ -176,36 +184,35 @@ def _metrics_text(result: RoundResult) -> str:
     return "  ".join(parts)
 
 
-def summary_table(config: RunConfig, summary: dict[str, Any]) -> Table:
+def summary_table(config: RunConfig, summary: Summary) -> Table:
     """Return a table of the summary's metrics: global model, the clients' means, and each client if few.
 
     Values by class are left out: they do not fit into a terminal.
     """
-    best = f", the best is {summary['best-round']}" if summary.get("best-round") else ""
-    table = Table(title=f"{cell_name(config)}: {summary['rounds']} rounds{best}")
-    clients: dict[str, dict[str, Any]] = summary["clients"]
-    first = summary["global"] or next(iter(clients.values()), {})
+    best = f", the best is {summary.best_round}" if summary.best_round else ""
+    table = Table(title=f"{cell_name(config)}: {summary.rounds} rounds{best}")
+    clients = summary.clients
+    first = summary.global_ or next(iter(clients.values()), {})
     left_out = {*NON_METRICS, *class_columns(summary)}
     names = [name for name in first if name not in left_out]
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")
 
-    def add(model: str, examples: str, metrics: dict[str, Any], of: Mapping[str, Any] = NOBODY) -> None:
-        table.add_row(escape(model), examples, *(shown_mean(name, metrics, of) for name in names))
+    def add(model: str, examples: str, metrics: OfClient | None, of: Mapping[str, OfClient] = NOBODY) -> None:
+        if metrics:
+            table.add_row(escape(model), examples, *(shown_mean(name, metrics, of) for name in names))
 
-    if summary["global"]:
-        add("global", "", summary["global"])
+    add("global", "", summary.global_)
     if clients:
-        if summary.get("pooled"):
-            add("pooled", "", summary["pooled"])
-        add("mean over examples", "", summary["mean"], clients)
-        add("mean over clients", "", summary["client-mean"], clients)
-        if summary.get("worst-client"):
-            add("worst client", "", summary["worst-client"])
-    if summary.get("new-clients"):
-        new = summary["new-clients"]
-        add("new clients, mean over examples", "", new["mean"], new["clients"])
+        add("pooled", "", summary.pooled)
+        add("mean over examples", "", summary.mean, clients)
+        add("mean over clients", "", summary.client_mean, clients)
+        add("worst client", "", summary.worst_client)
+    if new := summary.new_clients:
+        add("new clients, mean over examples", "", new.mean, new.clients)
+    if received := summary.new_clients_as_received:
+        add("the same, statistics as received", "", received.mean, received.clients)
     if len(clients) <= LISTED_CLIENTS:
         for partition, client in clients.items():
             add(f"client {client.get('name', partition)}", str(client["num-examples"]), client)

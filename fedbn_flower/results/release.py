@@ -53,8 +53,8 @@ def release(folder: Path, to: Path) -> Path:
         written.
     """
     run = Run.read(folder, "release")
-    found = run.summary.get("privacy") if isinstance(run.summary, Mapping) else None
-    if not isinstance(found, Mapping):
+    found = run.summary.privacy
+    if not found:
         private = run.config.get("dp", "none") != "none"
         wanted = (
             "complete run with dp: it has no summary" if private else "run with dp: this one is not private"
@@ -132,7 +132,7 @@ def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
     names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
     return f"""# {short(str(config.get("model", "model")))}
 
-A model that was trained by federated learning under differential privacy: {run.summary.get("rounds")}
+A model that was trained by federated learning under differential privacy: {run.summary.rounds}
 rounds of {names}.
 
 ## What is guaranteed

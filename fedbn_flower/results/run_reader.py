@@ -1,10 +1,8 @@
 """Read a run's folder: of any version, and also of a run that was stopped."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -16,6 +14,7 @@ from ..data.notes import Note
 from ..names import short
 from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.run_totals import goes_by_real_clock
+from ..records.summary import Summary
 from .decisions import binary_cases, missed_in_silence
 from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
@@ -38,11 +37,11 @@ def dataset_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder. ``summary`` is empty if the run stopped before its first checkpoint."""
+    """A run's folder. ``summary`` is of no rounds if the run stopped before its first checkpoint."""
 
     folder: Path
     config: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    summary: Summary
     metrics: list[dict[str, str]]
 
     @classmethod
@@ -52,12 +51,10 @@ class Run:
         Raises
         ------
         UserError
-            When the folder is not a run's; the message begins with the key.
+            When the folder is not a run's, or its summary is damaged; the message begins with the key.
         """
         config = read_manifest(folder, key)
-        summary: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            summary = json.loads((folder / "summary.json").read_text())
+        summary = Summary.read(folder, key) or Summary()
         return cls(folder, config, summary, list(rows_of(folder / "metrics.csv")))
 
     @property
@@ -68,12 +65,12 @@ class Run:
     @cached_property
     def main_metric(self) -> str:
         """The metric by which runs are compared, such as ``accuracy`` or ``loss``."""
-        name = self.summary.get("compared-by")
-        return str(name or ("accuracy" if any("accuracy" in row for row in self.metrics[:1]) else "loss"))
+        measured = "accuracy" if any("accuracy" in row for row in self.metrics[:1]) else "loss"
+        return self.summary.compared_by or measured
 
     def higher_is_better(self, metric: str) -> bool:
-        """Whether higher values of a metric are better; versions up to 0.2 wrote it of none."""
-        return metric in self.summary.get("higher-is-better", ["accuracy"])
+        """Whether higher values of a metric are better."""
+        return metric in self.summary.higher_is_better
 
     @property
     def by_class(self) -> dict[str, dict[str, str]]:
@@ -117,8 +114,8 @@ class Run:
 
         Versions up to 0.2 wrote them only with the accuracy by class.
         """
-        by_class = self.summary.get("per-class") or self.summary.get("global-per-class") or {}
-        return self.config.get("class-names") or by_class.get("names") or []
+        by_class = self.summary.per_class or self.summary.global_per_class
+        return self.config.get("class-names") or list(by_class.names if by_class else ())
 
     def points(self, column: str) -> Points:
         """Return a column of ``metrics.csv``, by round; empty cells are left out."""
@@ -130,7 +127,7 @@ class Run:
         if cost == SIMULATED:
             return simulated
         if cost == REAL:
-            counts = not simulated and goes_by_real_clock(self.summary.get("runtime", ()))
+            counts = not simulated and goes_by_real_clock(self.summary.runtime)
             seconds = self.points(SECONDS) if counts else {}
             return dict(zip(seconds, accumulate(seconds.values()), strict=True))
         sent, received = self.points("bytes-sent"), self.points("bytes-received")

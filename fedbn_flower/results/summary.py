@@ -1,44 +1,26 @@
-"""Build the content of ``summary.json`` and ``classes.csv``, and the cost columns of ``metrics.csv``."""
+"""Make the content of ``summary.json``, and tables of it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from flwr.app import MessageType, MetricRecord
+from flwr.app import MetricRecord
 
-from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..data import Dataset
-from ..records.columns import (
-    CLIENT_MEAN,
-    COSTS,
-    DEVIATION,
-    GLOBAL,
-    POOLED,
-    ROUND_COLUMNS,
-    SECONDS,
-    SIMULATED_SECONDS,
-    WORST,
-    WORST_TENTH,
-)
+from ..federation.federation import Federation
+from ..records.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
 from ..records.events import RoundResult
-from ..records.metrics import (
-    class_counts,
-    held_out_means,
-    metric_values,
-    number,
-    per_class,
-    pooled_metrics,
-    shown,
-)
-from ..records.run_totals import RunTotals
+from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
+from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
+from .classes import accuracy_by_class
 
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
+LEFT_OUT = "left out"
 TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ", "seconds to ")
 """How columns of what it took to reach the target begin."""
-CLASSES_HEADER = ("round", "partition", "class", "examples", "accuracy")
 
 
 def seeds_text(runs: Collection[int]) -> str:
@@ -52,25 +34,13 @@ def seeds_text(runs: Collection[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def round_header(problem: Problem) -> list[str]:
-    """Return the first columns of ``metrics.csv``; further metrics are not measured in training."""
-    prefixes = ("", CLIENT_MEAN, GLOBAL, *([POOLED] if problem.chosen else []))
-    return [
-        *ROUND_COLUMNS,
-        *(f"train-{name}" for name in problem.metrics if name not in problem.further),
-        *(prefix + name for prefix in prefixes for name in problem.metrics),
-        *COSTS,
-        *(prefix + problem.compared_by for prefix in (WORST, WORST_TENTH, DEVIATION)),
-    ]
-
-
-def round_metrics(
+def round_figures(
     result: RoundResult,
     dataset: Dataset,
     train_examples: Mapping[str, int],
     client_names: Sequence[str] = (),
     shared: bool = False,
-) -> dict[str, Any]:
+) -> RoundFigures:
     """Return the metrics of a round, of the test set if there is a validation set too.
 
     Parameters
@@ -88,21 +58,21 @@ def round_metrics(
     """
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, result.prefix
 
-    def of_clients(metrics: Mapping[str, float], prefix: str) -> dict[str, object] | None:
+    def of_clients(metrics: Mapping[str, float], prefix: str) -> Figures | None:
         return metric_values(problem, metrics, prefix + split) if evaluated else None
 
-    names = class_names(dataset)
-    by_client = counts_by_client(result, dataset)
-    server = class_counts(result.global_metrics or {}, split, len(names))
-    return {
-        "global": result.global_metrics and metric_values(problem, result.global_metrics, split),
-        "mean": of_clients(result.means, ""),
-        "pooled": metric_values(problem, result.pooled, split) if result.pooled else None,
-        "client-mean": of_clients(result.means, CLIENT_MEAN),
-        "worst-client": of_clients(result.spread, WORST),
-        "worst-tenth": of_clients(result.spread, WORST_TENTH),
-        "client-std": of_clients(result.spread, DEVIATION),
-        "clients": {
+    found = result.global_metrics
+    new = _new_clients(result.new, dataset, split, client_names) if result.new else None
+    of_clients_by_class, of_global_by_class = accuracy_by_class(result, dataset, shared)
+    figures = RoundFigures(
+        global_=found and metric_values(problem, found, split),
+        mean=of_clients(result.means, ""),
+        pooled=metric_values(problem, result.pooled, split) if result.pooled else None,
+        client_mean=of_clients(result.means, CLIENT_MEAN),
+        worst_client=of_clients(result.spread, WORST),
+        worst_tenth=of_clients(result.spread, WORST_TENTH),
+        client_std=of_clients(result.spread, DEVIATION),
+        clients={
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
                 **metric_values(problem, metrics, split),
@@ -111,26 +81,22 @@ def round_metrics(
             for partition, metrics in evaluated.items()
             if str(partition) in train_examples
         },
-        "per-class": per_class(names, list(by_client.values()), shared),
-        "global-per-class": per_class(names, [] if server is None else [server]),
-        "new-clients": _new_clients(result.new, dataset, split, client_names) if result.new else None,
-    }
+        per_class=of_clients_by_class,
+        global_per_class=of_global_by_class,
+        new_clients=new,
+    )
+    if not result.new_as_received:
+        return figures
+    received = _new_clients(result.new_as_received, dataset, split, client_names)
+    return figures.model_copy(update={"new_clients_as_received": received})
 
 
-def facts_of_metrics(problem: Problem) -> dict[str, Any]:
-    """Return the headline, the direction of each metric, and the classes of those that are by class too."""
-    return {
-        "compared-by": problem.compared_by,
-        "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
-        "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
-    }
-
-
-def run_totals(
-    totals: RunTotals, of_extensions: Mapping[str, Any], rounds: int, seconds: float
-) -> dict[str, Any]:
-    """Return the totals of the whole run."""
-    return {
+def summary_of(
+    federation: Federation, figures: RoundFigures, rounds: int, seconds: float, failures: int
+) -> Summary:
+    """Return the summary of a run after so many rounds, with the figures of the one that is kept."""
+    problem, totals = federation.problem, federation.totals
+    found = {
         "rounds": rounds,
         "seconds": round(seconds, 3),
         "seconds-per-round": round(seconds / rounds, 4),
@@ -143,47 +109,62 @@ def run_totals(
         "bytes-sent": totals.bytes_sent,
         "bytes-received": totals.bytes_received,
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
-        **of_extensions,
+        **federation.extensions.summary(),
         "stopped": totals.stopped,
         **({"normalization": totals.normalization} if totals.normalization else {}),
         "runtime": totals.runtime,
+        **figures.as_json(),
+        "compared-by": problem.compared_by,
+        "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
+        "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
+        "failures": failures,
+        **({"memories-lost": lost} if (lost := federation.memories.lost) else {}),
     }
+    return Summary.model_validate(found)
 
 
-def round_costs(result: RoundResult) -> dict[str, float]:
-    """Return a round's `COSTS`: seconds waited in each phase, the remaining seconds, and bytes of arrays."""
-    train, evaluate = (result.seconds_waited.get(p, 0.0) for p in (MessageType.TRAIN, MessageType.EVALUATE))
-    seconds = (round(s, 3) for s in (train, evaluate, result.seconds - train - evaluate))
-    return dict(zip(COSTS, (*seconds, result.bytes_sent, result.bytes_received), strict=True))
-
-
-def without_lists(metrics: MetricRecord) -> dict[str, object]:
-    """Return the metrics that fit a CSV cell: all but the lists."""
-    return {name: value for name, value in metrics.items() if not isinstance(value, list)}
-
-
-def metrics_by_group(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
     """Return a summary's metrics by group of clients, as in a table of runs.
 
     With few clients there is a group for each, with many the worst tenth. Summaries of earlier versions lack
     some groups.
     """
-    clients, new = summary["clients"], summary.get("new-clients")
-    few = len(clients) + len(new["clients"] if new else ()) <= LISTED_CLIENTS
-    found = {
-        "global": summary["global"],
-        "pooled": summary.get("pooled"),
-        "mean over examples": summary.get("mean"),
-        "mean over clients": summary.get("client-mean"),
+    clients, new = summary.clients, summary.new_clients or NewClients()
+    if received := summary.new_clients_as_received:  # of one client, who is left out
+        return {
+            LEFT_OUT: new.mean or {},
+            f"{LEFT_OUT}, statistics as received": received.mean or {},
+            **_of_all(summary),
+        }
+    few = len(clients) + len(new.clients) <= LISTED_CLIENTS
+    found: dict[str, OfClient | None] = {
+        **_of_all(summary),
         **({f"client {c.get('name', i)}": c for i, c in clients.items()} if few else {}),
-        "worst tenth": None if few else summary.get("worst-tenth"),
-        "new clients": new and new["mean"],
-        **({f"new client {c.get('name', i)}": c for i, c in new["clients"].items()} if new and few else {}),
+        "worst tenth": None if few else summary.worst_tenth,
+        "new clients": new.mean,
+        **({f"new client {c.get('name', i)}": c for i, c in new.clients.items()} if few else {}),
+    }
+    return {group: metrics for group, metrics in found.items() if metrics}
+
+
+def _of_all(summary: Summary) -> dict[str, OfClient]:
+    """Return the metrics of the global model, and those over all clients, by group."""
+    found = {
+        "global": summary.global_,
+        "pooled": summary.pooled,
+        "mean over examples": summary.mean,
+        "mean over clients": summary.client_mean,
     }
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
 NOBODY: Mapping[str, Mapping[str, Any]] = {}
+
+
+def name_of_left_out(summary: Summary) -> str:
+    """Return the name of the client that ``leave-one-site-out`` left out, or its number."""
+    clients = (summary.new_clients or NewClients()).clients
+    return ", ".join(client.get("name", number) for number, client in clients.items())
 
 
 def shown_mean(
@@ -201,61 +182,37 @@ def shown_mean(
     return f"{text} ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)"
 
 
-def to_target(summary: Mapping[str, Any]) -> dict[str, float]:
+def to_target(summary: Summary) -> dict[str, float]:
     """Return the rounds, megabytes (sent and received) and seconds to the target, by column."""
-    rounds, costs = summary.get("rounds-to-target") or {}, summary.get("costs-to-target") or {}
-    of = rounds.get("metric", summary.get("compared-by"))
-    name = f"{of}=" if of != summary.get("compared-by") else ""
+    rounds, costs = summary.rounds_to_target, summary.costs_to_target or CostsToTarget()
+    if not rounds:
+        return {}
+    name = f"{rounds.metric}=" if rounds.metric not in (None, summary.compared_by) else ""
     found: dict[str, float] = {}
-    for group, key in (("global", "global"), ("mean over examples", "mean")):
-        cost = costs.get(key) or {}
-        megabytes = cost["bytes"] / 1e6 if cost else None
-        took = (rounds.get(key), megabytes, cost.get(SIMULATED_SECONDS), cost.get(SECONDS))
+    for group, reached, cost in (
+        ("global", rounds.global_, costs.global_ or {}),
+        ("mean over examples", rounds.mean, costs.mean or {}),
+    ):
+        sent = cost.get("bytes")
+        megabytes = None if sent is None else sent / 1e6
+        took = (reached, megabytes, cost.get(SIMULATED_SECONDS), cost.get(SECONDS))
         for kind, value in zip(TO_TARGET, took, strict=True):
             if value is not None:
-                found[f"{kind}{name}{rounds['target']}: {group}"] = value
+                found[f"{kind}{name}{rounds.target}: {group}"] = value
     return found
-
-
-def class_rows(result: RoundResult, dataset: Dataset) -> list[dict[str, object]]:
-    """Return a row per client and class, with the columns of `CLASSES_HEADER`; none without class counts."""
-    names, found = class_names(dataset), counts_by_client(result, dataset)
-    return [
-        {
-            "round": result.server_round,
-            "partition": partition,
-            "class": name,
-            "examples": examples,
-            "accuracy": hits / examples if examples else "",
-        }
-        for partition, counts in found.items()
-        for name, hits, examples in zip(names, *counts.tolist(), strict=True)
-    ]
-
-
-def class_names(dataset: Dataset) -> list[str]:
-    """Return the classes' names, or their numbers if unnamed; empty if there are no classes."""
-    return dataset.output_names if dataset.has_classes else []
-
-
-def counts_by_client(result: RoundResult, dataset: Dataset) -> dict[int, Any]:
-    """Return `metrics.class_counts` by partition, of each client that reported counts."""
-    classes, split = len(class_names(dataset)), result.prefix
-    found = {p: class_counts(m, split, classes) for p, m in result.evaluate.metrics.items()}
-    return {partition: counts for partition, counts in found.items() if counts is not None}
 
 
 def _new_clients(
     report: PhaseReport, dataset: Dataset, split: str, client_names: Sequence[str]
-) -> dict[str, Any]:
+) -> NewClients:
     problem = dataset.problem
     means = held_out_means(report.metrics.values(), False, problem)
     pooled = pooled_metrics(report, means, problem)
-    return {
-        "pooled": metric_values(problem, pooled, split) if pooled else None,
-        "mean": metric_values(problem, means, split),
-        "client-mean": metric_values(problem, means, CLIENT_MEAN + split),
-        "clients": {
+    return NewClients(
+        pooled=metric_values(problem, pooled, split) if pooled else None,
+        mean=metric_values(problem, means, split),
+        client_mean=metric_values(problem, means, CLIENT_MEAN + split),
+        clients={
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
                 **metric_values(problem, metrics, split),
@@ -263,7 +220,7 @@ def _new_clients(
             }
             for partition, metrics in report.metrics.items()
         },
-    }
+    )
 
 
 def _whole(metrics: MetricRecord, key: str) -> int | None:
@@ -271,12 +228,12 @@ def _whole(metrics: MetricRecord, key: str) -> int | None:
     return None if value is None else int(value)
 
 
-def columns_by_class(summary: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def columns_by_class(summary: Summary) -> dict[str, dict[str, str]]:
     """Return the columns of metrics by class: for each of those metrics, the column of each class."""
-    found = summary.get("by-class", {}).items()
+    found = summary.by_class.items()
     return {metric: {name: f"{metric}-{name}" for name in names} for metric, names in found}
 
 
-def class_columns(summary: Mapping[str, Any]) -> set[str]:
+def class_columns(summary: Summary) -> set[str]:
     """Return the columns of `columns_by_class` of all metrics."""
     return {column for columns in columns_by_class(summary).values() for column in columns.values()}

@@ -16,7 +16,7 @@ WORD_BREAKS = " -_=/"
 HEADER_PIECE = re.compile(r"[^\s-]*-|[^\s-]+")
 PIECE = re.compile(r"[^\s|,;/]*[|,;/]?\s*")
 """What stays together in a sentence whose words are longer than a line, as lists without blanks are."""
-NUMBER = re.compile(r"[-+\d.eE±()%, ]*(of[\d ]+\))?|nan|-?inf")
+NUMBER = re.compile(r"[-+\d.eE±()%, ]*(of[\d ]+\))?( \*)?|nan|-?inf")
 
 
 def fit_to_width(table: Table, width: int) -> Table:

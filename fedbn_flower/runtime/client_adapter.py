@@ -6,16 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Message,
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import Scalar
 from numpy.typing import NDArray
@@ -32,24 +23,7 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
-from ..core.ground.wire import (
-    ARRAYS,
-    CASES,
-    COMPRESSED,
-    CONFIG,
-    DIGEST_OF_START,
-    EVAL_SPLITS,
-    FOUND,
-    KEPT,
-    LOSS,
-    MEMORY,
-    METRICS,
-    NUM_EXAMPLES,
-    ON_DISK,
-    SENT_BYTES,
-    SERVER_ROUND,
-    STATES,
-)
+from ..core.ground import wire
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
@@ -97,9 +71,9 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
     SitePrivacy.of(run_config(context.run_config), context)
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     scale = received_scale(asked)
-    if digest := asked.get(DIGEST_OF_START):
+    if digest := asked.get(wire.DIGEST_OF_START):
         check_start(inputs_at(config, context.node_config, scale), str(digest))
     task = local_task(config, partition_id_of(context), context.node_config, scale)
     if config.dp == "example" and "data-path" in context.node_config:
@@ -109,8 +83,8 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
 
 def round_of(message: Message) -> int:
     """The number of the round that a message is of; 0 where it does not say."""
-    config = message.content.config_records.get(CONFIG)
-    number = config.get(SERVER_ROUND, 0) if config else 0
+    config = message.content.config_records.get(wire.CONFIG)
+    number = config.get(wire.SERVER_ROUND, 0) if config else 0
     return number if type(number) is int else 0
 
 
@@ -124,9 +98,11 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
         return Memory(ContextStore(context.state, round_of(message)))
     fits = signature(config.memory_name, config.client, config.objective, task.initial)
     folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits, config.keep_memories)
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     moment = Moment.of(asked)
-    before_training = message.metadata.message_type == MessageType.TRAIN or asked.get(EVAL_SPLITS) == TRAIN
+    before_training = (
+        message.metadata.message_type == MessageType.TRAIN or asked.get(wire.EVAL_SPLITS) == TRAIN
+    )
     return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
 
 
@@ -135,7 +111,7 @@ def _received(client: FedAvgClient, message: Message) -> Received:
         name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
-    return Received(by_name(records.pop(ARRAYS), client.shared_names), records)
+    return Received(by_name(records.pop(wire.ARRAYS), client.shared_names), records)
 
 
 def _array(array: Array, like: NDArray | None) -> NDArray:
@@ -145,8 +121,8 @@ def _array(array: Array, like: NDArray | None) -> NDArray:
 
 def _config(message: Message, context: Context, config: RunConfig) -> dict[str, Scalar]:
     """What the message says, without what this client does not answer."""
-    left_out = () if allows_cases(context, config) else (CASES,)
-    asked = message.content.config_records[CONFIG]
+    left_out = () if allows_cases(context, config) else (wire.CASES,)
+    asked = message.content.config_records[wire.CONFIG]
     return {k: v for k, v in asked.items() if not isinstance(v, list) and k not in left_out}
 
 
@@ -164,10 +140,10 @@ def _number(name: str, value: Any) -> float:
 
 def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The records of what a client reports: its metrics, and the states among them."""
-    states = metrics.get(STATES)
-    numbers = {name: value for name, value in metrics.items() if name not in (CASES, STATES)}
-    records = {METRICS: _metrics(numbers)}
-    return {**records, **({STATES: _record(states)} if states else {})}
+    states = metrics.get(wire.STATES)
+    numbers = {name: value for name, value in metrics.items() if name not in (wire.CASES, wire.STATES)}
+    records = {wire.METRICS: _metrics(numbers)}
+    return {**records, **({wire.STATES: _record(states)} if states else {})}
 
 
 def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
@@ -176,12 +152,12 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
     found, kept = memory.found_round, memory.last_round
     if not (found or kept or on_disk):
         return {}
-    return {MEMORY: ConfigRecord({FOUND: found, KEPT: kept, ON_DISK: on_disk})}
+    return {wire.MEMORY: ConfigRecord({wire.FOUND: found, wire.KEPT: kept, wire.ON_DISK: on_disk})}
 
 
 def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
     privacy = SitePrivacy.of(run_config(context.run_config), context)
-    privacy.charge_training(client.task, message.content.config_records[CONFIG])
+    privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
         settings = training_config(config, _config(message, context, config))
         result: object = client.fit(_received(client, message), settings)
@@ -215,20 +191,27 @@ def _trained(
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    asked = message.content.config_records[CONFIG]
+    asked = message.content.config_records[wire.CONFIG]
     at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
-    if taken := update.records.keys() & {ARRAYS, CASES, COMPRESSED, MEMORY, METRICS, STATES}:
+    if taken := update.records.keys() & {
+        wire.ARRAYS,
+        wire.CASES,
+        wire.COMPRESSED,
+        wire.MEMORY,
+        wire.METRICS,
+        wire.STATES,
+    }:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
-    reported = _reported({NUM_EXAMPLES: update.num_examples, **update.metrics})
-    metrics, content = reported[METRICS], RecordDict(reported)
+    reported = _reported({wire.NUM_EXAMPLES: update.num_examples, **update.metrics})
+    metrics, content = reported[wire.METRICS], RecordDict(reported)
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
     travels = model if outgoing.travels is None else outgoing.travels
-    coded = RecordDict({COMPRESSED: outgoing.codes} if outgoing.codes else {})
+    coded = RecordDict({wire.COMPRESSED: outgoing.codes} if outgoing.codes else {})
     if group is None:
-        content[ARRAYS] = _record(travels)
+        content[wire.ARRAYS] = _record(travels)
         content.update(coded)
     client.memory.commit()
     if group is None:
@@ -236,12 +219,12 @@ def _trained(
     if group:
         try:
             group.add(content, model)
-            metrics[SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
-            metrics[SENT_BYTES] += array_bytes(coded)
+            metrics[wire.SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
+            metrics[wire.SENT_BYTES] += array_bytes(coded)
             content = RecordDict(reported)
         except ReplyRefused:
-            content[ARRAYS] = _record(model)
-    content.update(settled(update.metrics.get(CASES), message, context, config))
+            content[wire.ARRAYS] = _record(model)
+    content.update(settled(update.metrics.get(wire.CASES), message, context, config))
     return Message(content, reply_to=message)
 
 
@@ -260,7 +243,7 @@ def train(message: Message, context: Context) -> Message:
     client = _client(message, context, config)
     if "data-path" in context.node_config and SHOWN not in context.state:
         context.state[SHOWN] = ConfigRecord()
-        scale = received_scale(message.content.config_records[CONFIG])
+        scale = received_scale(message.content.config_records[wire.CONFIG])
         inputs = inputs_at(config, context.node_config, scale)
         for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
@@ -274,20 +257,20 @@ def train(message: Message, context: Context) -> Message:
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
-    config, asked = _config_at(message, context), message.content.config_records[CONFIG]
+    config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
-    refuse_evaluation(config, str(asked.get(EVAL_SPLITS, "")))
+    refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
     if config.dp in AT_CLIENTS:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
-        reported = _reported({NUM_EXAMPLES: noisy["eval-examples"], **noisy})
+        reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
     settings = _config(message, context, config)
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: _evaluated(client, message, settings)
     )
-    reported = _reported({NUM_EXAMPLES: num_examples, LOSS: loss, **metrics})
-    cases = settled(metrics.get(CASES), message, context, config)
+    reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
+    cases = settled(metrics.get(wire.CASES), message, context, config)
     return Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
 
 
@@ -309,7 +292,7 @@ def answer_all(
     else:
         replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
     if group:
-        bearer = (r.content for r in replies if r.has_content() and ARRAYS not in r.content)
+        bearer = (r.content for r in replies if r.has_content() and wire.ARRAYS not in r.content)
         next(bearer, RecordDict()).update(group.records())
     return replies
 
@@ -320,10 +303,10 @@ _rule = process_cache(maxsize=4)(make_strategy)
 def _group(config: RunConfig, message: Message) -> GroupSum:
     inputs = inputs_of(config)
     _, initial = inputs.model()
-    arrays = message.content.array_records[ARRAYS]
+    arrays = message.content.array_records[wire.ARRAYS]
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
-    received: Mapping[str, Any] = message.content.config_records[CONFIG]
-    rule, server_round = _rule(inputs), int(received[SERVER_ROUND])
+    received: Mapping[str, Any] = message.content.config_records[wire.CONFIG]
+    rule, server_round = _rule(inputs), int(received[wire.SERVER_ROUND])
     set_server_rate(rule, config, server_round)
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 

@@ -17,6 +17,8 @@ LOGGER = logging.getLogger("flwr.fedbn")
 class BackgroundPool:
     """Ray's workers, started in a thread while clients train in this process.
 
+    A machine whose cores others keep busy when this is made gets none: they would all wait for each other.
+
     Parameters
     ----------
     config : RunConfig
@@ -33,10 +35,14 @@ class BackgroundPool:
         self._thread: threading.Thread | None = None
         self._usable = True
         self._tried, self._closing = threading.Event(), threading.Event()
+        self._load = os.getloadavg()[0]
 
     def start(self) -> None:
-        """Start the workers; nothing happens where they have been started."""
-        if self._thread is None:
+        """Start the workers; nothing happens where they have been started or cannot be used."""
+        cores = os.cpu_count() or 1
+        if self._usable and self._load >= cores:
+            self.give_up(RuntimeError(f"others keep all {cores} cores busy (load average {self._load:.1f})"))
+        if self._thread is None and self._usable:
             self._thread = threading.Thread(target=self._live, name="Ray", daemon=True)
             self._thread.start()
 
@@ -54,7 +60,7 @@ class BackgroundPool:
     @property
     def started(self) -> bool:
         """Whether `start` was called."""
-        return self._thread is not None
+        return self._thread is not None or not self._usable
 
     @property
     def ready(self) -> "RayPool | None":
@@ -64,7 +70,7 @@ class BackgroundPool:
     def give_up(self, error: Exception) -> None:
         """Warn that the workers cannot be used, and do without them."""
         self._usable = False
-        reason = str(error).strip() or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         LOGGER.warning("Ray's workers are not used, everything runs in this process: %s", reason)
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flwr.serverapp import Grid
 
@@ -11,6 +10,7 @@ from ..core.errors import os_errors_as_user_errors
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RunInfo, observed
+from ..records.summary import Summary
 from ..results.run_folder import RunFolder
 
 
@@ -20,7 +20,7 @@ def recorded_run(
     results: RunFolder,
     observers: Iterable[Observer],
     checkpoint: Checkpoint | None,
-) -> dict[str, Any] | None:
+) -> Summary | None:
     """Run a federation and return its summary; whatever ends the run, the folder is finished.
 
     A round is written before other observers see it, and the folder is finished before their ``on_end``.

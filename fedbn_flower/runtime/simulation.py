@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
@@ -16,6 +16,7 @@ from ..federation.extensions import may_run_in_workers
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..records.events import Observer
+from ..records.summary import Summary
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 def simulate(
     federation: Federation, folder: Path, pool: "Pool | None", observers: Iterable[Observer] = ()
-) -> dict[str, Any]:
+) -> Summary:
     """Run a federation on the pool's workers, or in this process without a pool, and return its summary.
 
     With ``resume`` in its configuration it goes on in that folder from the last checkpoint: the server's

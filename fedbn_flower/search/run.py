@@ -1,6 +1,5 @@
 """Run a search: its trials one by one, then a run with the best values."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,9 +13,10 @@ from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..federation.federation import Federation
 from ..records.metrics import shown
+from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration
-from ..results.progress import progress, say, show_learnt, summary_table, waiting
+from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.run_directory import folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.capacity import check_workers
@@ -178,9 +178,9 @@ class _SearchRunner:
         except RunFailed as error:
             print(f"the run with the best values failed: {error}", file=sys.stderr)
             return 1
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = Summary.read(folder, "resume") or Summary()
         again = command(self.search.arguments(values))
-        test = (summary["mean"] or summary["global"] or {}).get(self.by) if config.final_test else None
+        test = summary.main.get(self.by) if config.final_test else None
         found = {
             **{"trial": int(best["trial"]), "values": values, "compared-by": self.by},
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
@@ -193,7 +193,7 @@ class _SearchRunner:
             once = "" if config.may_end_early else ", used this once"
             say(self.console, f"its {self.by} on the test set{once}: {shown(self.by, test)}")
         say(self.console, f"its command: {again}")
-        say(self.console, f"results are in {self.folder}")
+        say(self.console, last_line(self.folder))
         return 0
 
     def _terminal_table(self) -> Table:

@@ -99,6 +99,7 @@ def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) ->
     texts = [f"{key}={text}" for key, text in stored["search"].items()]
     configuration = stored["configuration"]
     before = {key: v for key, v in as_before(configuration).items() if key not in configuration}
+    before["dataset"] = configuration["dataset"]
     search = new_search({**before, **stored["values"], **changed}, texts, trials or str(stored["trials"]))
     return Search({**search.values, "run-dir": str(folder)}, search.space, search.trials)
 

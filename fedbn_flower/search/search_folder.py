@@ -9,6 +9,7 @@ from ..config.gone import GONE, in_new_keys
 from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
+from ..names import OBJECTIVE
 from ..results.resume import as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import rows_of
@@ -40,7 +41,8 @@ def _space_in_new_keys(space: Mapping[str, str], folder: Path) -> dict[str, str]
     if ranges := [key for key in GONE if ".." in str(space.get(key))]:
         gone = f"{ranges[0]}={space[ranges[0]]}"
         raise UserError(f"resume: the search in {str(folder)!r} is of {gone}, a range of a key that is gone")
-    listed = in_new_keys({key: text.split(",") if key in GONE else text for key, text in space.items()})
+    several = {*GONE, OBJECTIVE.key}
+    listed = in_new_keys({k: text.split(",") if k in several else text for k, text in space.items()})
     return {key: ",".join(text) if isinstance(text, list) else text for key, text in listed.items()}
 
 

@@ -1,6 +1,5 @@
 """Run one trial of a search, reporting its metric by round."""
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from ..core.errors import RunFailed
 from ..federation.federation import Federation
 from ..records.deciding import deciding
 from ..records.events import Observer, RoundResult
+from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
 from ..results.run_reader import rows_of
 from ..runtime.simulation import simulate
@@ -86,7 +86,7 @@ def rounds_done(folder: Path) -> int:
     The folder of a run that cannot be resumed is removed.
     """
     checkpoint = CheckpointFolder(folder / "checkpoint").load()
-    if checkpoint and checkpoint.updates and (folder / "summary.json").exists():
+    if checkpoint and checkpoint.updates and (folder / SUMMARY_FILE).exists():
         return checkpoint.server_round
     shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -112,20 +112,20 @@ def run_trial(config: "RunConfig", pool: "Pool | None", observer: TrialObserver)
         state = PRUNED
     except RunFailed as error:
         return Outcome(FAILED, str(error))
-    summary = json.loads((folder / "summary.json").read_text())
-    last = summary.get("best-round") or summary["rounds"]
+    summary = Summary.read(folder, "resume") or Summary()
+    last = summary.best_round or summary.rounds
     if state == COMPLETE and last not in observer.by_round:
         state, problem = FAILED, f"round {last} has no finite {observer.name} on the validation share"
     final = observer.by_round.get(last) if state == COMPLETE else None
-    return Outcome(state, problem, summary["rounds"], summary["seconds"], final)
+    return Outcome(state, problem, summary.rounds, summary.seconds, final)
 
 
 def complete_run(config: "RunConfig", done: int, pool: "Pool | None", *observers: Observer) -> None:
     """Do the remaining rounds of a run, if any, in its folder."""
     folder = Path(config.run_dir)
     if done:
-        summary = json.loads((folder / "summary.json").read_text())
-        if done >= config.rounds or summary.get("stopped"):
+        summary = Summary.read(folder, "resume")
+        if done >= config.rounds or (summary and summary.stopped):
             return
         config = config.model_copy(update={"resume": str(folder)})
     simulate(Federation(config, SEARCH), folder, pool, observers)

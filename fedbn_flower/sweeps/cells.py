@@ -1,13 +1,12 @@
 """The runs of a sweep: one folder each, and its state."""
 
-import json
 import shutil
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config.gone import GONE
 from ..config.making import run_config
@@ -15,7 +14,9 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
 from ..federation.federation import Federation
+from ..names import OBJECTIVE
 from ..records.events import Observer
+from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import CONFIG, read_configuration
 from ..results.progress import cell_name
@@ -31,7 +32,7 @@ DONE = ".done"
 LOCK_TIMEOUT = 10.0
 """Seconds to wait until the processes of a killed sweep have ended."""
 
-Outcome = tuple[dict[str, Any] | None, str]
+Outcome = tuple[Summary | None, str]
 """A run's summary and an empty text, or None and the error message."""
 
 
@@ -66,12 +67,13 @@ class Cell:
         return max(0, metrics.read_text().count("\n") - 1) if metrics.exists() else 0
 
     @property
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Summary | None:
         """The summary of a completed run with all its rounds, else None."""
         if not (self.folder / DONE).exists():
             return None
-        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
-        return summary if summary["rounds"] >= self.config.rounds or summary["stopped"] else None
+        summary = Summary.read(self.folder, "resume")
+        done = summary and (summary.rounds >= self.config.rounds or summary.stopped)
+        return summary if done else None
 
     def check(self) -> None:
         """Refuse a folder with a run of another configuration, or of more rounds than requested.
@@ -85,10 +87,8 @@ class Cell:
             return
         try:
             check_unchanged(Federation(self._resumed()))
-            if (summary := self.summary) and summary["rounds"] > self.config.rounds:
-                raise not_allowed(
-                    "rounds", self.config.rounds, f"at least the {summary['rounds']} done so far"
-                )
+            if (summary := self.summary) and summary.rounds > self.config.rounds:
+                raise not_allowed("rounds", self.config.rounds, f"at least the {summary.rounds} done so far")
         except UserError as error:
             raise UserError(f"{error} ({self.folder})") from None
 
@@ -126,8 +126,9 @@ def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) ->
 
 
 def _names_before(keys: Sequence[str], folder: Path) -> dict[str, str]:
-    """Return the names of cells that are named after keys that are gone, by what they would be called now."""
-    old = {path.parent for key in GONE for path in folder.glob(f"*-{key}=*/{CONFIG}")}
+    """Return the names of cells with a former key or objective, by what they would be called now."""
+    words = [*(f"-{key}=" for key in GONE), *(f"-{name}-" for name in OBJECTIVE.former)]
+    old = {path.parent for word in words for path in folder.glob(f"*{word}*/{CONFIG}")}
     return {cell_name(run_config(as_before(read_configuration(cell))), keys): cell.name for cell in old}
 
 

@@ -71,7 +71,7 @@ def work_of(federation: Federation) -> Work:
     after_training = config.eval_model == "local"
     evaluating = trained if after_training else max(1, sampled) if config.share_evaluating else 0
     split = config.held_out_splits(final=False)
-    full = len(federation.dataset.test) if split == TEST else len(shares.val_rows)
+    full = len(shares.test_rows) if split == TEST else len(shares.val_rows)
     rows = shares.test if split == TEST else shares.val
     local = inputs.evaluates_locally
     share = float(np.mean([len(r) for r in rows])) if local else full

@@ -5,21 +5,25 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from ..config.defaults import num_clients_for
 from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.help import as_text
-from ..config.keys import ALIASES
+from ..config.keys import ALIASES, RUN_KEYS
 from ..config.making import run_configs
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
-from ..names import short
+from ..names import name_now, short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 """Keys whose values are split at commas."""
 STANDARD_KEYS = frozenset(GRID_KEYS) - {"reference"}
-SINGLE_VALUE_KEYS = ("run-dir", "resume", "backend", "workers", "ray-address", "verbose")
+SINGLE_VALUE_KEYS = (
+    *("run-dir", "resume", "backend", "workers", "ray-address", "verbose"),
+    *("folds", "leave-one-site-out"),
+)
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -105,7 +109,7 @@ class Experiment:
     @property
     def lists(self) -> list[str]:
         """The keys with a list of values."""
-        tables = (self.values, *self.runs)
+        tables = map(_with_every_run, (self.values, *self.runs))
         found = [key for table in tables for key, value in table.items() if isinstance(value, tuple)]
         return list(dict.fromkeys(found))
 
@@ -116,7 +120,7 @@ class Experiment:
         """
         tables = []
         for run in self.runs or ({},):
-            given = {**self.values, **run}
+            given = _with_every_run({**self.values, **run})
             chosen = sorted((key for key in given if not keys or key in keys), key="seed".__eq__)
             axes = [v if isinstance(v, tuple) else (v,) for v in map(given.__getitem__, chosen)]
             tables.append([dict(zip(chosen, cell, strict=True)) for cell in product(*axes)])
@@ -172,6 +176,23 @@ class Experiment:
         return {**plain({k: v for k, v in self.values.items() if k != "run-dir"}), **runs}
 
 
+def _with_every_run(given: Table) -> Table:
+    """Return a table with a list of the runs that ``folds``, or ``leave-one-site-out``, asks for."""
+    folds = str(given.get("folds", "0"))
+    if folds.isdecimal() and int(folds) > 1 and given.get("fold", "0") == "0":
+        return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
+    if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
+        clients = given.get("num-clients", NOT_GIVEN)
+        if clients == NOT_GIVEN:
+            dataset = given.get("dataset", RUN_KEYS["dataset"].default)
+            clients = str(num_clients_for(str(dataset)))
+        if isinstance(clients, tuple):
+            raise not_allowed("num-clients", ",".join(clients), "one value with leave-one-site-out")
+        if clients.isdecimal():
+            return {**given, "left-out": tuple(map(str, range(int(clients))))}
+    return given
+
+
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:
     """Return the keys that distinguish an experiment's runs, besides `STANDARD_KEYS`.
 
@@ -221,7 +242,7 @@ def _text(key: str, given: Any) -> str:
     if not isinstance(given, str | bool | int | float):
         raise not_allowed(key, given, "text, a number, true or false, or a list of these")
     check_given(key, given)
-    return as_text(given).strip()
+    return name_now(key, as_text(given).strip())
 
 
 def parse_settings(texts: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -1,11 +1,13 @@
-"""Read experiment files: TOML, or the JSON files of runs and sweeps."""
+"""Read experiment files: TOML, YAML, or the JSON files of runs and sweeps."""
 
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config.defaults import UP_TO_0_2_0
 from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
 from ..results.manifest import EXPERIMENT, NOT_KEYS
@@ -13,6 +15,9 @@ from ..results.resume import check_may_change
 from .experiment import Experiment
 
 TOML = ".toml"
+YAML = (".yaml", ".yml")
+WRITTEN = (TOML, *YAML)
+"""Suffixes of the files that people write."""
 RUN_ONLY_KEYS = (*NOT_KEYS, "run-dir", "resume")
 """Entries of a run's ``config.json`` that do not apply to another run."""
 
@@ -27,10 +32,12 @@ def read_experiment(path: Path) -> Experiment:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        given: Any = tomllib.loads(text) if path.suffix == TOML else json.loads(text)
+        given = _parsed(text, path.suffix)
     except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and path.suffix not in (TOML, ".json"):  # a guess that it is JSON
-            raise not_allowed("experiment", str(path), "a TOML file, or a run's config.json") from None
+        guessed = path.suffix not in (*WRITTEN, ".json")  # that it is JSON
+        if isinstance(error, ValueError) and guessed:
+            expected = "a TOML or YAML file, or a run's config.json"
+            raise not_allowed("experiment", str(path), expected) from None
         raise UserError(f"experiment: {str(path)!r} cannot be read ({error})") from error
     if not isinstance(given, dict):
         raise UserError(f"experiment: {str(path)!r} is not an experiment; expected keys with values")
@@ -40,7 +47,24 @@ def read_experiment(path: Path) -> Experiment:
         given = {key: value for key, value in given.items() if key not in RUN_ONLY_KEYS}
     if "resume" in given:
         raise UserError(f"{path}: {not_allowed('resume', given['resume'], 'it on the command line')}")
-    return Experiment.of(given if path.suffix == TOML else _in_new_keys(given), str(path))
+    return Experiment.of(given if path.suffix in WRITTEN else _in_new_keys(given), str(path))
+
+
+def _parsed(text: str, suffix: str) -> Any:
+    """Return what a file says, in the form that its suffix tells; JSON is that of any other.
+
+    Raises
+    ------
+    ValueError
+        When it is not written so.
+    """
+    if suffix == TOML:
+        return tomllib.loads(text)
+    if suffix not in YAML:
+        return json.loads(text)
+    from .yaml_text import parse_yaml  # imports PyYAML
+
+    return parse_yaml(text)
 
 
 def _in_new_keys(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,4 +86,6 @@ def resumed_sweep(values: Mapping[str, str]) -> Experiment:
     folder = Path(values["resume"])
     check_may_change(values, {"resume"})
     given = {key: value for key, value in values.items() if key != "resume"}
-    return read_experiment(folder / EXPERIMENT).overridden({**given, "run-dir": str(folder)})
+    experiment = read_experiment(folder / EXPERIMENT)
+    experiment = replace(experiment, values={"dataset": UP_TO_0_2_0, **experiment.values})
+    return experiment.overridden({**given, "run-dir": str(folder)})

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,14 +13,18 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
 from ..records.metrics import PERCENT, percent
+from ..records.summary import Summary
 from ..results import report
+from ..results.best_cells import MARK, Verdict, verdict
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import TO_TARGET, metrics_by_group, seeds_text, to_target
+from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
+from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
+NOT_TOLD = "cannot be told from the best"
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -46,11 +49,12 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
+        self._summaries: dict[str, Summary] = {}
         self._privacy: dict[str, Private] = {}
+        self._told: Verdict[Cell] = self._verdict()
+        self.folds = PooledFolds(folder, keys)
 
-    def add(
-        self, config: RunConfig, summary: dict[str, Any] | None, problem: str = "", name: str = ""
-    ) -> None:
+    def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
         """Add a run with its summary, or with the error message of a failed one.
 
         ``name`` is that of its folder, `cell_name` by default.
@@ -58,21 +62,25 @@ class Comparison:
         name = name or cell_name(config, self.keys)
         metrics: dict[str, float] = {}
         if summary:
-            by = self.compared_by = summary["compared-by"]
-            of_models = metrics_by_group(summary).items()
-            metrics = {f"{by}: {model}": values[by] for model, values in of_models if values[by] is not None}
+            by = self.compared_by = summary.compared_by
+            found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
+            metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
+        if summary and config.folds:
+            self.folds.add(config, self.folder / name, summary)
         if summary:
-            self._privacy[name] = config.dataset, summary.get("privacy") or {}
+            self._summaries[name] = summary
+            self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
+            **({"left-out": name_of_left_out(summary)} if summary and config.left_out >= 0 else {}),
             "seed": config.seed,
             "status": problem or "ok",
-            "seconds": summary["seconds"] if summary else "",
-            "failures": summary["failures"] if summary else "",
+            "seconds": summary.seconds if summary else "",
+            "failures": summary.failures if summary else "",
             **metrics,
             "folder": name,
         }
@@ -80,8 +88,16 @@ class Comparison:
 
     def _write(self) -> None:
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder"])
-        write_atomically(self.folder / "grid.csv", csv_text(columns, self.rows))
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD])
+        found = self._told = self._verdict()
+        rows = [
+            row | {NOT_TOLD: found.of(cell) if found.sentence and row["status"] == "ok" else ""}
+            for cell, members in self._groups().items()
+            for row in members
+        ]
+        order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
+        rows.sort(key=lambda row: order[str(row["folder"])])
+        write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
         write_atomically(self.folder / "grid.md", self.markdown())
 
     @property
@@ -103,15 +119,48 @@ class Comparison:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
+    def _verdict(self) -> Verdict[Cell]:
+        """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
+        groups = self._groups() if len(self._compared_by()) == 1 else {}
+        runs = {
+            cell: [
+                (row["seed"], self._summaries[name])
+                for row in members
+                if (name := str(row["folder"])) in self._summaries
+            ]
+            for cell, members in groups.items()
+        }
+        labels = {cell: self._label(cell) for cell in groups}
+        return verdict(runs, self.compared_by, labels, [dataset for dataset, _ in self._privacy.values()])
+
+    def _label(self, cell: Cell) -> str:
+        """Return the values of a cell in which cells differ: ``fedyogi server-lr=0.1``."""
+        columns = zip(*self._groups(), strict=True)
+        different = [len(set(column)) > 1 for column in columns]
+        parts = zip(self.axes, cell, different, strict=True)
+        return " ".join(
+            value if key in AXES else f"{key}={value}" for key, value, differs in parts if differs
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Which cells cannot be told from the best, in words; empty for a single cell."""
+        return self._told.sentence
+
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
         prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
         header = [*self.axes, *(name.removeprefix(prefix) for name in names)]
+        marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
         for cell, members in self._groups().items():
             found = [self._metrics[str(row["folder"])] for row in members]
-            values = [_cell([m[name] for m in found if name in m], name, members) for name in names]
+            values = [
+                _cell([m[name] for m in found if name in m], name, members)
+                + (MARK if name == marked and cell in self._told.alike else "")
+                for name in names
+            ]
             rows.append([*cell, *values])
             seeds = defaultdict(list)
             for row in members:
@@ -129,7 +178,8 @@ class Comparison:
         lines = [header, ["---"] * len(header), *([text.replace("|", r"\|") for text in row] for row in rows)]
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{together}"
+        words = f"{sentence}\n" if (sentence := self.sentence) else ""
+        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}{self.folds.markdown()}"
 
     @property
     def privacy_together(self) -> list[str]:

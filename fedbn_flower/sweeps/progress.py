@@ -1,12 +1,12 @@
 """The progress bar of parallel runs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..records.metrics import shown
+from ..records.summary import Summary
 from ..results.progress import WINDOW
 from .cells import Cell
 
@@ -39,12 +39,12 @@ class RoundsBar:
         self._bar.update(self._task, completed=sum(cell.rounds_done for cell in self._cells))
 
 
-def end_line(name: str, summary: dict[str, Any]) -> str:
+def end_line(name: str, summary: Summary) -> str:
     """Return a line on a completed run, with the metric that runs are compared by.
 
     It is the clients' mean, or else the global model's value.
     """
-    by = summary["compared-by"]
-    metrics = summary["mean"] or summary["global"] or {}
-    metric = f"  {by} {shown(by, metrics[by])}" if metrics.get(by) is not None else ""
-    return f"{name}: {summary['rounds']} rounds{metric}  {summary['seconds']:.1f} s"
+    by = summary.compared_by
+    value = summary.main.get(by)
+    metric = f"  {by} {shown(by, value)}" if value is not None else ""
+    return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"

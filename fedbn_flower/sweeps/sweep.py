@@ -4,14 +4,17 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
+from ..results.report.tables import Table as ReportTable
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.pools import pool_for
@@ -75,6 +78,11 @@ def lock_sweep_folder(folder: Path) -> Iterator[None]:
             yield
 
 
+def _with_dataset(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of ``experiment.json`` with the dataset, whose default was another one before."""
+    return {"dataset": RUN_KEYS["dataset"].default, **given}
+
+
 def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path, console: Console) -> int:
     """Do the runs that are missing in the folder, and return the number of failed runs.
 
@@ -88,7 +96,9 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     with lock_sweep_folder(folder):
         for cell in cells:
             cell.check()
-        write_atomically(folder / EXPERIMENT, json_text(experiment.as_given(), indent=2) + "\n")
+        write_atomically(
+            folder / EXPERIMENT, json_text(_with_dataset(experiment.as_given()), indent=2) + "\n"
+        )
         comparison = Comparison(folder, keys, [cell.name for cell in cells])
         missing = []
         for cell in cells:
@@ -111,7 +121,10 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         finally:
             comparison.plot()
     console.print(fit_to_width(comparison.table(), console.width))
-    for line in comparison.privacy_together:
+    if folds := comparison.folds.lines():
+        header, *rows = folds
+        console.print(fit_to_width(ReportTable(header, rows).terminal("out of fold"), console.width))
+    for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
         say(console, line)
     return failed
 

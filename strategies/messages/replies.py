@@ -33,6 +33,11 @@ class PhaseReport:
     states: dict[int, Mapping[str, NDArray]] = field(default_factory=dict)
     """States of the further metrics by partition id, of the answers that have any."""
 
+    def numbers(self, name: str) -> dict[int, float]:
+        """Return a scalar metric by partition id, of the answers that have it."""
+        found = {partition: metrics.get(name) for partition, metrics in self.metrics.items()}
+        return {partition: float(v) for partition, v in found.items() if isinstance(v, int | float)}
+
 
 class Replies:
     """Yield the answers of a phase in partition order, and keep its report.

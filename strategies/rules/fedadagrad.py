@@ -11,6 +11,7 @@ class FedAdagrad(AdaptiveStrategy):
     either: ``bias_correction`` is off.
     """
 
+    purpose = "A step size for each parameter that only shrinks: for sparse gradients, as of text."
     paper = "reddi2021adaptive"
 
     beta_1 = 0.0

@@ -35,6 +35,7 @@ class FedAvg(PseudoGradientStrategy):
     With the defaults, ``x`` becomes the weighted mean of the clients' models.
     """
 
+    purpose = "The mean of the clients' models: where to begin."
     paper = "mcmahan2017fedavg"
     post_processes_mean = True
 
@@ -52,6 +53,7 @@ class FedAvgM(PseudoGradientStrategy):
     default momentum is 0, so there it equals FedAvg.
     """
 
+    purpose = "FedAvg with momentum on the server: steadier under label skew."
     paper = "hsu2019measuring"
     post_processes_mean = True
 

@@ -15,6 +15,7 @@ class FedDyn(PseudoGradientStrategy):
     M is the number of all clients; by default the number of connected nodes.
     """
 
+    purpose = "Corrects drift under label skew by a term at each client (with objective feddyn)."
     paper = "acar2021feddyn"
 
     requires = {"objective": {"feddyn"}}  # noqa: RUF012

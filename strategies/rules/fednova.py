@@ -30,6 +30,7 @@ class FedNova(PseudoGradientStrategy):
     are refused too. With rho, a_i is at most K / (1 - rho).
     """
 
+    purpose = "For clients that do unequal amounts of local work."
     paper = "wang2020fednova"
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012

@@ -34,6 +34,7 @@ class FedProto(FedAvg):
     or if a mean feature is above `LARGEST_FEATURE`.
     """
 
+    purpose = "Shares a mean feature of each class, so that clients' models may differ."
     paper = "tan2022fedproto"
 
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012

@@ -26,6 +26,7 @@ class FedSat(PseudoGradientStrategy):
     P is known only after all answers, so a sum is kept for every class: the memory of one model per class.
     """
 
+    purpose = "Favours clients that are good at the classes that others get wrong."
     paper = "chowdhury2024fedsat"
 
     requires = {"objective": {"fedsat"}, "mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012

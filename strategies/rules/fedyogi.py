@@ -12,6 +12,7 @@ class FedYogi(DecayingStrategy):
     v moves by at most ``(1 - b2) D^2`` a round.
     """
 
+    purpose = "A step size for each parameter that changes slowly: the default."
     paper = "reddi2021adaptive"
 
     eta_l = 0.0316

@@ -25,6 +25,7 @@ class Scaffold(PseudoGradientStrategy):
     number of connected nodes.
     """
 
+    purpose = "Corrects drift under label skew by control variates (with objective scaffold)."
     paper = "karimireddy2020scaffold"
 
     requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
@@ -58,6 +59,7 @@ class ScaffoldMomentum(Scaffold):
     statistics are weighted as the parameters are; the changes of c_i are not weighted.
     """
 
+    purpose = "SCAFFOLD with momentum at the clients, as in NIID-Bench's code."
     paper = "li2022niidbench"
 
     requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012

@@ -24,7 +24,7 @@ def small_model(seed=0):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
-def make_client(cls, record=None, model=None, seed=0, training=None, objective="sgd"):
+def make_client(cls, record=None, model=None, seed=0, training=None, objective="plain"):
     model = model or small_model()
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     task = LocalTask(

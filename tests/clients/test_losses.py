@@ -27,7 +27,7 @@ from .written import (
     make_client,
 )
 
-OBJECTIVES = ("sgd", "fedprox", "moon", "fedrs", "fedsam", "fedntd")
+OBJECTIVES = ("plain", "fedprox", "moon", "fedrs", "fedsam", "fedntd")
 SETTINGS = {
     "auto": {},
     "class-balanced": {"beta": 0.9},
@@ -89,7 +89,7 @@ def test_its_gradient_is_that_of_the_formula(name, case):
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize(("policy", "batch_norm"), CASES)
 def test_three_rounds_are_those_of_the_formula(name, policy, batch_norm):
-    client = make_client(policy, batch_norm, "sgd", name, SETTINGS[name], TRAINING)
+    client = make_client(policy, batch_norm, "plain", name, SETTINGS[name], TRAINING)
     check_rounds(client, formula_of(name))
 
 
@@ -186,7 +186,7 @@ def test_every_objective_learns_with_every_loss(objective, loss):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_held_out_examples_are_scored_by_the_usual_loss(name):
-    client = make_client("fedavg", False, "sgd", name, SETTINGS[name])
+    client = make_client("fedavg", False, "plain", name, SETTINGS[name])
     output = CONFIG | {"client-lr": 0.0, "eval-splits": "test"}
     metrics = client.fit(client.get_parameters({}), output)[2]
     inputs, targets = client.task.train.prepared(np.arange(40))
@@ -214,8 +214,8 @@ def test_clients_whose_losses_are_alike_train_in_lockstep(name):
 @pytest.mark.parametrize(
     ("objective", "loss", "why"),
     [
-        ("sgd", "class-balanced", "loss ClassBalanced does not set `alike`"),
-        ("sgd", "logit-adjusted", "loss LogitAdjusted does not set `alike`"),
+        ("plain", "class-balanced", "loss ClassBalanced does not set `alike`"),
+        ("plain", "logit-adjusted", "loss LogitAdjusted does not set `alike`"),
         *((name, "auto", "does not set `elementwise`") for name in OBJECTIVES[2:]),
     ],
 )

@@ -121,7 +121,7 @@ def exact(f: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
     return torch.autograd.grad(f(point), point)[0]
 
 
-def make_client(policy, batch_norm, objective="sgd", loss="auto", loss_settings=None, training=None):
+def make_client(policy, batch_norm, objective="plain", loss="auto", loss_settings=None, training=None):
     """A client on 40 examples of float64, of classes as `COUNTS` says."""
     rng = np.random.default_rng(3)
     labels = rng.permutation(np.repeat(np.arange(CLASSES), COUNTS.int().numpy()))

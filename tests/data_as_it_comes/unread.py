@@ -8,24 +8,24 @@ import numpy as np
 from .case import Cases, put, text
 
 CASES = Cases()
-CONVERT = "convert to pictures (a 16-bit PNG keeps all levels) or NumPy files"
+CONVERT = "convert to NIfTI (.nii.gz), to pictures (a 16-bit PNG keeps all levels) or to NumPy files"
 IN_PYTHON = "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
 
 
-@CASES.add(f"dataset: 'FOLDER' holds 3 files (3 .dcm), which are not read; {CONVERT}")
+@CASES.add(f"dataset: 'FOLDER' holds 3 files (3 .nrrd), which are not read; {CONVERT}")
 def scans_of_patients(root: Path) -> None:
-    for name in ("p1/1.dcm", "p1/2.dcm", "p2/1.dcm"):
+    for name in ("p1/1.nrrd", "p1/2.nrrd", "p2/1.nrrd"):
         text(root, name)
 
 
-@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .nii.gz), which are not read; {CONVERT}")
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .mha), which are not read; {CONVERT}")
 @CASES.add(
-    f"dataset: 'FOLDER/images/1.nii.gz' is a .nii.gz file, which is not read; {CONVERT}",
+    f"dataset: 'FOLDER/images/1.mha' is a .mha file, which is not read; {CONVERT}",
     name="a volume",
-    file="images/1.nii.gz",
+    file="images/1.mha",
 )
 def volumes_and_their_masks(root: Path) -> None:
-    for name in ("images/1.nii.gz", "masks/1.nii.gz"):
+    for name in ("images/1.mha", "masks/1.mha"):
         text(root, name)
 
 
@@ -64,14 +64,11 @@ def an_archive(root: Path) -> None:
         archive.writestr("a/1.png", b"")
 
 
-@CASES.add(
-    "dataset: 'malignant' holds 5 files (5 .dcm), which are not read; convert to pictures"
-    " (a 16-bit PNG keeps all levels) or NumPy files"
-)
+@CASES.add(f"dataset: 'malignant' holds 5 files (5 .nrrd), which are not read; {CONVERT}")
 def scans_beside_pictures(root: Path) -> None:
     put(root, "benign")
     for i in range(5):
-        text(root, f"malignant/{i}.dcm")
+        text(root, f"malignant/{i}.nrrd")
 
 
 @CASES.add(
@@ -84,9 +81,9 @@ def arrays_of_other_names(root: Path) -> None:
         text(root, name)
 
 
-@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .nii.gz), which are not read; {CONVERT}")
+@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .mha), which are not read; {CONVERT}")
 def a_study_with_its_description(root: Path) -> None:
-    for name in ("dataset_description.json", "sub-01/anat/T1w.nii.gz", "sub-02/anat/T1w.nii.gz"):
+    for name in ("dataset_description.json", "sub-01/anat/T1w.mha", "sub-02/anat/T1w.mha"):
         text(root, name)
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from torch.utils.data import TensorDataset
 import fedbn_flower
 from fedbn_flower.cli import main
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
+from fedbn_flower.models.libraries import is_of_library
 
 from .pages import DOCS, ROOT, blocks
 
@@ -81,6 +83,9 @@ def desk(tmp_path_factory, cache_dir):
     few = ["--pictures", "10", "--patients", "50"]
     made = [sys.executable, "examples/make_hospital_data.py", "data", *few]
     subprocess.run(made, cwd=folder, check=True)
+    if find_spec("nibabel") and find_spec("pydicom"):
+        made = [sys.executable, "experiments/make_scans.py", "data", "--scans", "6"]
+        subprocess.run(made, cwd=folder, check=True)
     assert main([*FEW, "--cache-dir", str(cache_dir), "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder
 
@@ -95,6 +100,11 @@ def at_desk(desk, monkeypatch):
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_is_understood(words, at_desk):
     arguments = flags_of_simulation(words)
+    if "data/tumours" in words or "data/screening" in words:
+        for package in ("nibabel", "pydicom"):
+            pytest.importorskip(package, reason=f"needs {package}, of the extra medical")
+    if any(is_of_library(word) for word in words):
+        pytest.importorskip("monai", reason="needs the extra networks")
     match words:
         case _ if arguments and arguments[0] in LOOKS:
             look(arguments, at_desk)
@@ -187,9 +197,9 @@ def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys)
     assert " to go" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.name)
+@pytest.mark.parametrize("block", [*blocks("toml"), *blocks("yaml")], ids=lambda block: block.name)
 def test_an_experiment_file_is_understood(block, tmp_path):
-    file = tmp_path / "experiment.toml"
+    file = tmp_path / f"experiment.{block.language}"
     file.write_text(block.body)
     understood(["--experiment", str(file)])
 

@@ -10,13 +10,20 @@ def _pictures_are_not_drawn(pictures_not_drawn):
     """Tests of pictures look at their figures; slow tests draw them."""
 
 
+SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}
+
+
 @pytest.fixture
 def run(cache_dir, tmp_path, monkeypatch):
     """`simulate` in this process, in an empty folder; small unless told otherwise."""
     monkeypatch.chdir(tmp_path)
 
     def simulated(**keys):
-        small = {"rounds": 2} if "resume" in keys else {"rounds": 2, "local_epochs": 1, "batch_size": 128}
+        small = (
+            {"rounds": 2}
+            if "resume" in keys
+            else {**SMALL, **({} if "data" in keys else {"dataset": "digits"})}
+        )
         return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
     return simulated

@@ -82,7 +82,7 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
     """Runs the same keys in this process, on one worker and on two; the folders."""
 
     def run(keys):
-        keys = {**keys, "cache-dir": str(cache_dir)}
+        keys = {"dataset": "digits", **keys, "cache-dir": str(cache_dir)}
         one = SimpleNamespace(
             workers=pool.workers[:1],
             start_run=pool.start_run,
@@ -104,7 +104,7 @@ def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
     """Runs the same keys in this process and on two workers of ``flwr run``; the folders."""
 
     def run(keys):
-        keys = {**keys, "cache-dir": str(cache_dir)}
+        keys = {"dataset": "digits", **keys, "cache-dir": str(cache_dir)}
         simulate(Federation(run_config(keys)), tmp_path / "here", None)
         output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"], workers=2)
         assert (tmp_path / "flower" / "summary.json").exists(), output

@@ -24,7 +24,7 @@ FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[
 def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     chosen = SMALL | {"head_epochs": 2} | names if "fedrep" in names["client"] else SMALL | names
     here, there = (
-        simulate(Federation(configured(**chosen)), tmp_path / name, place)
+        simulate(Federation(configured(**chosen)), tmp_path / name, place).as_json()
         for name, place in (("here", None), ("there", pool))
     )
     assert here["failures"] == 0
@@ -37,7 +37,7 @@ def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run)
     """Clients without a common model; a combination that has one is `test_measures`'s."""
     names = {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"}
     chosen = SMALL | names
-    expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None)
+    expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
     given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}
     output = flwr_run({key.replace("_", "-"): value for key, value in given.items()}, 5)
     assert (tmp_path / "flower" / "summary.json").exists(), output

@@ -106,11 +106,11 @@ def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool
         "metrics": METRICS.get(kind, "accuracy,auroc,average-precision"),
     }  # fmt: skip
     whole, parts, on_ray = tmp_path / "whole", tmp_path / "parts", tmp_path / "ray"
-    summary = simulate(Federation(configured(**chosen)), whole, None)
+    summary = simulate(Federation(configured(**chosen)), whole, None).as_json()
     assert summary["failures"] == 0
     assert np.isfinite(summary["mean"]["loss"])
     simulate(Federation(configured(**chosen, rounds=1)), parts, None)
-    resumed = simulate(Federation(configured(**chosen, resume=str(parts))), parts, None)
+    resumed = simulate(Federation(configured(**chosen, resume=str(parts))), parts, None).as_json()
     simulate(Federation(configured(**chosen)), on_ray, pool)
     assert bits(parts) == bits(whole) == bits(on_ray)
     states = [(folder / "states.safetensors").read_bytes() for folder in (whole, parts, on_ray)]
@@ -150,7 +150,9 @@ def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kin
     `test_combinations`'s."""
     dataset, partition, _ = KINDS[kind]
     given = {**names, "dataset": dataset.format(files), "partition": partition, "model": model}
-    summary = simulate(Federation(configured(**given, num_clients=3, fine_tune=2)), tmp_path / "here", None)
+    summary = simulate(
+        Federation(configured(**given, num_clients=3, fine_tune=2)), tmp_path / "here", None
+    ).as_json()
     assert summary["failures"] == 0
     own = {"num-clients": 3, "rounds": 2, "fine-tune": 2, "cache-dir": tmp_path / "cache"}
     output = flwr_run({**given, **own, "run-dir": tmp_path / "flower"}, 3)

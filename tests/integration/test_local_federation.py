@@ -35,7 +35,7 @@ def refused(folder):
 
 
 def simulated(keys, folder, **given):
-    names = {key.replace("-", "_"): value for key, value in keys.items()}
+    names = {"dataset": "digits"} | {key.replace("-", "_"): value for key, value in keys.items()}
     return simulate(**names | given, run_dir=folder, backend="inline", progress=False)
 
 

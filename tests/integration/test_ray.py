@@ -84,7 +84,7 @@ class KillsWorkers(Observer):
 
 
 @pytest.mark.parametrize(
-    "pair", [("feddyn", "feddyn"), pytest.param(("fedyogi", "sgd"), marks=pytest.mark.exhaustive)]
+    "pair", [("feddyn", "feddyn"), pytest.param(("fedyogi", "plain"), marks=pytest.mark.exhaustive)]
 )
 def test_a_killed_worker_changes_nothing(pool, configured, pair):
     strategy, objective = pair
@@ -154,7 +154,7 @@ class Ready:
         return self.pool if self.left < 0 else None
 
 
-@pytest.mark.parametrize("names", [("scaffold", "scaffold", "silobn"), ("fedyogi", "sgd", "fedavg")])
+@pytest.mark.parametrize("names", [("scaffold", "scaffold", "silobn"), ("fedyogi", "plain", "fedavg")])
 def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(pool, configured, names):
     """Before the first client, and later by one poll each: between rounds, phases and groups."""
     strategy, objective, client = names

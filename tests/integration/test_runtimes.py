@@ -117,10 +117,10 @@ def test_a_grid_makes_one_table(tmp_path, cache_dir):
     words = ["--strategy", "fedavg,fedyogi", "--seed", "0,1", "--rounds", "2", "--backend", "inline"]
     assert cli.main([*words, "--run-dir", str(tmp_path / "grid"), "--cache-dir", str(cache_dir)]) == 0
     names = {p.name for p in (tmp_path / "grid").iterdir()}
-    cells = {f"{s}-fedbn-sgd-seed{i}" for s in ("fedavg", "fedyogi") for i in (0, 1)}
+    cells = {f"{s}-fedbn-plain-seed{i}" for s in ("fedavg", "fedyogi") for i in (0, 1)}
     assert names == cells | {"experiment.json", "grid.csv", "grid.md", "grid.png", "report.html", ".lock"}
     summaries = [
-        json.loads((tmp_path / "grid" / f"fedyogi-fedbn-sgd-seed{i}" / "summary.json").read_text())
+        json.loads((tmp_path / "grid" / f"fedyogi-fedbn-plain-seed{i}" / "summary.json").read_text())
         for i in (0, 1)
     ]
     accuracy = [summary["clients"]["0"]["accuracy"] for summary in summaries]

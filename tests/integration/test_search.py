@@ -124,7 +124,7 @@ def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole, on_the_pool):
 def test_references_have_the_same_bits_on_ray(configured, tmp_path, pool, reference):
     config = configured(reference=reference, num_clients=4, partition="iid")
     inline, on_ray = (
-        simulate(Federation(config), tmp_path / name, place)
+        simulate(Federation(config), tmp_path / name, place).as_json()
         for name, place in (("inline", None), ("ray", pool))
     )
     assert inline["clients"] == on_ray["clients"]

@@ -117,7 +117,7 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
     assert result.returncode == 1
     rows, _ = table(tmp_path / "g")
     assert [row["status"] for row in rows] == ["its process ended: SIGKILL", "ok", "ok"]
-    assert "own.Deadly-fedbn-sgd-seed0 failed: its process ended: SIGKILL\n" in result.stderr
+    assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in result.stderr
     assert "Traceback" not in result.stderr
     assert not processes_with(mark)
 

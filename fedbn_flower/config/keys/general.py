@@ -7,9 +7,13 @@ from pydantic import Field as setting
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
 from ...core.key_group import KeyGroup
+from ...core.syntax import GROUPS, SPLIT_BY
+from ...data.images.library_augment import FORMS as AUGMENTATIONS
+from ...data.images.scans.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
+from ...models.libraries import FORM as OF_LIBRARY
 from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
@@ -17,8 +21,14 @@ from .availability import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
+Model = Annotated[str, f"a name in --list, {FORMS}, or {OF_LIBRARY}"]
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
+Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SIZES})$")], SIZE_FORMS]
+Spacing = Annotated[
+    Annotated[float, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SPACINGS})$")], SPACING_FORMS
+]
+Window = Annotated[str, setting(pattern=f"^({WINDOW})$"), WINDOW_FORMS]
 Name = Annotated[
     str,
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
@@ -30,29 +40,34 @@ class Run(KeyGroup):
     """What runs"""
 
     strategy: Algorithm = setting("fedyogi", description="server rule")
-    client: Client = setting("fedbn", description="what stays at home (BatchNorm, the head), or is personal")
-    objective: Algorithm = setting("sgd", description="what a client minimises locally")
+    client: Client = setting(
+        "fedbn", description="which part of the model stays at a client (BatchNorm, the head) or is personal"
+    )
+    objective: Algorithm = setting("plain", description="what each client minimises locally")
     problem: Algorithm = setting(
         "auto",
-        description="what is learnt; auto follows from the data: classes, numbers, characters or masks",
+        description="what is learnt; auto infers it from the data: classes, numbers, characters or masks",
     )
     loss: Algorithm = setting("auto", description="what a wrong prediction costs; auto is the usual loss")
-    model: Algorithm = setting(
+    model: Model = setting(
         "auto",
-        description="network; auto is the usual one for the data, A+B are several in turn, with client alone",
+        description="network; auto is the usual one for the data; with client alone, A+B gives the clients "
+        "several in turn",
     )
     reference: Literal["none", "alone", "pooled"] = setting(
         "none",
-        description="instead of it what it is compared with: each client trained alone, or one model on all "
-        "their data in one place",
+        description="run a baseline instead: each client trained alone, or one model on all their data in "
+        "one place",
     )
-    extension: Annotated[str, EXTENSIONS] = setting("none", description="what else takes part in the run")
-    rounds: int = setting(10, ge=1, description="rounds")
+    extension: Annotated[str, EXTENSIONS] = setting(
+        "none", description="extensions that take part in the run"
+    )
+    rounds: int = setting(10, ge=1, description="number of rounds")
     seed: int = setting(
-        0, ge=0, lt=2**32, description="decides initialisation, partition, sampling and shuffling"
+        0, ge=0, lt=2**32, description="determines initialisation, partition, sampling and shuffling"
     )
     settings: Annotated[str, "KEY=VALUE ..."] = setting(
-        "", description="settings of algorithms in one text, for algorithms from a file under flwr run"
+        "", description="settings of algorithms as one text, for algorithms from a file under flwr run"
     )
 
 
@@ -60,81 +75,130 @@ class Data(KeyGroup):
     """Data"""
 
     dataset: str = setting(
-        "digits",
-        description="'digits', a local folder or file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face "
-        "name, FILE.py:FUNCTION, synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
+        "scanners",
+        description="'scanners', four sites of digits; 'digits', the same of one scanner; a local folder or "
+        "file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face name, FILE.py:FUNCTION, "
+        "synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
         "SuperNodes have data",
     )
     partition: Annotated[str, PartitionSpec.FORMS] = setting(
         "auto",
-        description="how the training set is divided; auto is silos for images (of digits 0-4,5-9), by the "
-        "clients that the data have, or iid, as for images whose problem or label columns have no classes",
+        description="how the training set is divided; auto is silos for images (0-4,5-9 for digits), the "
+        "data's own clients, or iid, as for images whose problem or label columns have no "
+        "classes",
     )
-    num_clients: int = setting(2, ge=1, description="number of partitions of the training set")
+    num_clients: int = setting(  # type: ignore[assignment]  # `making` puts a number in the place of auto
+        "auto",
+        ge=1,
+        description="number of partitions of the training set; auto is 2, or the 4 sites of 'scanners'",
+    )
     val_fraction: float = setting(
-        0.0, ge=0, lt=1, description="share of the training set kept apart; the test set is then for the end"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the training set held out for validation; the test set is then kept for the "
+        "end",
     )
+    group_column: Annotated[str, GROUPS] = setting(
+        "",
+        description="column whose values are groups, such as patients: all rows of a group are on one side "
+        "of every split, and at one client; of pictures also a pattern of their paths",
+    )
+    split_by: Annotated[str, SPLIT_BY] = setting(
+        "",
+        description="rows of a table to train on, all others being tested on: those below a number or a "
+        "date; the column is no input",
+    )
+    folds: int = setting(
+        0, ge=0, description="cross-validation: so many runs, each tested on another part of all examples"
+    )
+    fold: int = setting(0, ge=0, description="which of the folds this run is tested on; 0 runs them all")
     normalize: bool | Literal["median"] = setting(
         False,
-        description="standardise images per channel, numbers per feature, alike at all clients: by mean and "
-        "deviation of all values, or with median by the medians of the clients' means and deviations",
+        description="standardise images per channel and numbers per feature, the same way at all clients: "
+        "by the mean and deviation of all values, or with median by the medians of the clients' "
+        "means and deviations",
     )
     feature_shift: Annotated[str, SHIFT_FORMS] = setting(
-        PLAIN, description="in which domain a client sees its images: client i in that of number i, in turn"
+        PLAIN, description="domain in which a client sees its images: client i in domain i, in turn"
     )
-    augment: Literal["none", "crop-flip"] = setting(
-        "none", description="training images are shifted by up to an eighth, and mirrored, at random"
+    augment: Annotated[str, AUGMENTATIONS] = setting(
+        "none",
+        description="what is done to training images at random: crop-flip shifts them by up to an eighth and "
+        "mirrors them, torchvision:RandomRotation:degrees=10 is a transform of a library",
     )
-    image_size: int = setting(0, ge=0, description="resize images to this many pixels; 0 keeps them")
+    patch_size: Size = setting(
+        0,
+        description="train on random parts of this size of images with masks, and evaluate whole ones by "
+        "windows of it; 0 trains on whole ones",
+    )
+    image_size: Size = setting(
+        0,
+        description="resize images to this many pixels, volumes to as many voxels; with spacing they are cut "
+        "or padded to it; 0 keeps them",
+    )
+    spacing: Spacing = setting(
+        0.0,
+        description="millimetres between values to which NIfTI and DICOM files are resampled; 0 keeps them",
+    )
+    window: Window = setting(
+        "auto",
+        description="intensities of NIfTI and DICOM files that become black and white; auto: each file's "
+        "percentiles 0.5 and 99.5",
+    )
     image_column: str = setting("auto", description="column of the images")
     label_column: str = setting(
         "auto",
-        description="column of the labels; of a table also with its classes, NAME=CLASS|CLASS, or several: "
-        "NAME,NAME",
+        description="column with the labels; for a table also with its classes, NAME=CLASS|CLASS, or "
+        "several: NAME,NAME",
     )
     predict: Literal["auto", "classes", "numbers"] = setting(
         "auto", description="what a table's labels are; auto: numbers if not all whole, or over 100 of them"
     )
     columns: str = setting(
         "auto",
-        description="columns of a table that the model sees, a category's with its values: age,sex=f|m",
+        description="columns of a table that the model sees, categories with their values: age,sex=f|m",
     )
     missing_values: str = setting(
         "auto",
-        description="words of a table that are missing values, with commas; auto: in text files those of "
-        "pandas, such as NA and None",
+        description="words that mark missing values in a table, separated by commas; auto: in text files "
+        "those of pandas, such as NA and None",
     )
-    cache_dir: str = setting("auto", description="where decoded datasets are kept")
+    cache_dir: str = setting("auto", description="where decoded datasets are cached")
 
 
 class Training(KeyGroup):
     """Training"""
 
-    local_epochs: int = setting(2, ge=1, description="passes over its examples a client makes in a round")
-    batch_size: int = setting(32, ge=0, description="0 takes all of a client's examples at once")
-    client_optimizer: Annotated[str, OPTIMIZER] = setting(
-        "sgd", description="optimiser of the clients: adamw, or with arguments sgd:nesterov=true"
+    local_epochs: int = setting(2, ge=1, description="passes each client makes over its examples in a round")
+    batch_size: int = setting(
+        32, ge=0, description="examples per step; 0 takes all of a client's examples at once"
     )
-    client_lr: float = setting(0.05, gt=0, description="learning rate of the clients")
+    client_optimizer: Annotated[str, OPTIMIZER] = setting(
+        "sgd", description="the clients' optimiser: adamw, or with arguments sgd:nesterov=true"
+    )
+    client_lr: float = setting(0.05, gt=0, description="the clients' learning rate")
     client_lr_schedule: Annotated[str, SCHEDULES] = setting(
-        CONSTANT, description="factor on the clients' rate by round"
+        CONSTANT, description="factor on the clients' learning rate by round"
     )
     server_lr_schedule: Annotated[str, SCHEDULES] = setting(
-        CONSTANT, description="factor on server-lr by round, of a strategy that has it"
+        CONSTANT, description="factor on server-lr by round, for strategies that have it"
     )
     client_momentum: float = setting(
-        0.0, ge=0, lt=1, description="momentum of the clients' optimiser: of sgd, rmsprop or muon"
+        0.0, ge=0, lt=1, description="momentum of the clients' optimiser: sgd, rmsprop or muon"
     )
     weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
-    clip_norm: float = setting(0.0, ge=0, description="clients: bound on each gradient's L2 norm; 0 for none")
-    softmax_output: bool = setting(False, description="put a softmax into the model, before the loss")
+    clip_norm: float = setting(
+        0.0, ge=0, description="bound on the L2 norm of each gradient at the clients; 0 for none"
+    )
+    softmax_output: bool = setting(False, description="add a softmax to the model, before the loss")
     weighting: Literal["auto", "num-examples", "uniform"] = setting(
         "auto",
-        description="what weighs a client; auto is num-examples, or uniform with dp, a selection or a "
+        description="how clients are weighted; auto is num-examples, or uniform with dp, a selection or a "
         "protocol",
     )
     fraction_train: float = setting(1.0, ge=0, le=1, description="share of the clients that train in a round")
-    round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for a phase's answers")
+    round_timeout: float = setting(3600.0, gt=0, description="seconds to wait for the answers of a phase")
 
 
 class Start(KeyGroup):
@@ -142,26 +206,27 @@ class Start(KeyGroup):
 
     init: str = setting(
         "",
-        description="weights to start from, those that fit by name and shape: FILE.safetensors, FILE.pt with "
-        "a state dict, or a run's folder",
+        description="weights to start from, those that fit by name and shape: FILE.safetensors, FILE.pt "
+        "with a state dict, or the folder of a run",
     )
-    init_strict: bool = setting(False, description="refuse weights of which not all fit the model")
+    init_strict: bool = setting(False, description="refuse weights that do not all fit the model")
 
 
 class System(KeyGroup):
     """System heterogeneity"""
 
     stragglers: float = setting(
-        0.0, ge=0, le=1, description="probability that a sampled client does a uniform part of its local work"
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a sampled client does only a part of its local work, drawn uniformly",
     )
-    drop_stragglers: bool = setting(False, description="what stragglers have done is not used")
-    dropout: float = setting(
-        0.0, ge=0, lt=1, description="probability that a sampled client's answer never comes"
-    )
+    drop_stragglers: bool = setting(False, description="discard what stragglers have done")
+    dropout: float = setting(0.0, ge=0, lt=1, description="probability that a sampled client never answers")
     availability: Annotated[str, AVAILABILITY] = setting(
         "always",
-        description="in which rounds a client is there, to train or to evaluate: ON of every PERIOD, from a "
-        "round drawn for each client, or the rounds that a file names",
+        description="rounds in which a client can train or evaluate: ON of every PERIOD, from a round drawn "
+        "for each client, or the rounds listed in a file",
     )
 
 
@@ -170,33 +235,46 @@ class Evaluation(KeyGroup):
 
     eval_model: Literal["aggregated", "local"] = setting(
         "aggregated",
-        description="what a client evaluates: the aggregated model with its local BN, "
-        "or the local one it has just trained",
+        description="what a client evaluates: the aggregated model with its local BN, or the local one it "
+        "has just trained",
     )
     eval_data: Literal["auto", "global", "local"] = setting(
         "auto",
         description="the whole held-out set, or the client's share of it; auto is local for tables (each "
-        "client standardises by its rows) and for a test set that is given by client, where every client has "
-        "a share, otherwise global",
+        "client standardises by its own rows) and for a test set that is given by client if "
+        "every client has a share, otherwise global",
     )
     fine_tune: int = setting(
-        0, ge=0, description="steps that a client trains what it evaluates before it does, and then forgets"
+        0,
+        ge=0,
+        description="steps for which a client trains a model before evaluating it; the result is then "
+        "discarded",
     )
     fraction_evaluate: float = setting(1.0, ge=0, le=1, description="share of the clients that evaluate")
     final_test: bool = setting(
-        True, description="with a validation share, evaluate once on the test set after the last round"
+        True, description="with a validation share, evaluate once on the test set, after the last round"
     )
-    evaluate_every: int = setting(1, ge=1, description="rounds between evaluations; the last has one anyway")
+    evaluate_every: int = setting(
+        1, ge=1, description="rounds between evaluations; the last round is always evaluated"
+    )
     metrics: Annotated[str, METRICS] = setting(
         "none",
-        description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is the "
-        "headline, by which runs are compared",
+        description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is "
+        "the headline metric, by which runs are compared",
     )
     metrics_by_class: bool = setting(
-        False, description="report those metrics for each class, label or number too, such as auroc-NAME"
+        False, description="also report those metrics for each class, label or number, such as auroc-NAME"
     )
     thresholds: int = setting(
-        1000, ge=10, le=100_000, description="thresholds of the scores, of auroc and average-precision"
+        1000, ge=10, le=100_000, description="number of score thresholds for auroc and average-precision"
+    )
+    leave_one_site_out: bool = setting(
+        False,
+        description="a run for each client, which does not train and is evaluated at the end as a new one, "
+        "with and without BatchNorm statistics of its own",
+    )
+    left_out: int = setting(
+        -1, ge=-1, description="which client leave-one-site-out leaves out in this run; -1 runs them all"
     )
 
 
@@ -205,17 +283,17 @@ class Runtime(KeyGroup):
 
     backend: Literal["auto", "inline", "ray"] = setting(
         "auto",
-        description="where clients run: inline is this process, ray its workers; auto begins here and "
-        "moves to Ray's workers once they save time",
+        description="where clients run: inline is this process, ray is Ray's workers; auto starts here and "
+        "moves to these once that saves time",
     )
-    workers: int = setting(0, ge=0, description="Ray actors; 0 for one a core")
-    ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to run in")
+    workers: int = setting(0, ge=0, description="number of Ray actors; 0 for one per core")
+    ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to use")
     fast: Literal["auto", "off"] = setting(
-        "auto", description="train clients of small models many at a time, where that is known to be right"
+        "auto", description="train clients of small models many at a time, where this is known to be correct"
     )
     device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
     precision: Literal["fp32", "bf16", "fp16"] = setting(
-        "fp32", description="in which forward passes compute, by autocast; all else is fp32"
+        "fp32", description="precision of forward passes, by autocast; everything else is fp32"
     )
     verbose: bool = setting(False, description="show the log lines of Flower and Ray")
 
@@ -226,18 +304,19 @@ class Folder(KeyGroup):
     run_dir: str = setting("auto", description="folder for the results")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     track: Literal["none", "mlflow", "tensorboard", "wandb"] = setting(
-        "none", description="tracker of experiments that gets the configuration and every round (extras)"
+        "none", description="experiment tracker that gets the configuration and every round (extras)"
     )
     inspect: bool = setting(
-        False, description="train nothing; SuperNodes send counts of their data, and a page shows them"
+        False, description="train nothing: SuperNodes send counts of their data, which a page shows"
     )
-    resume: str = setting("", description="run folder to go on with, from its last checkpoint")
-    memory_name: Name = setting("default", description="under which name SuperNodes keep their memories")
+    resume: str = setting("", description="run folder to continue, from its last checkpoint")
+    memory_name: Name = setting("default", description="name under which SuperNodes keep their memories")
     continue_state: bool = setting(
-        False, description="SuperNodes start from the memories under that name that their last run left"
+        False, description="SuperNodes start from the memories that their last run left under that name"
     )
     keep_memories: float = setting(
         0,
         ge=0,
-        description="days after which SuperNodes remove memories of this run if it never ends; 0 for never",
+        description="days after which SuperNodes delete the memories of this run if it never ends; 0 for "
+        "never",
     )

@@ -50,7 +50,10 @@ SERVER_ROUND = "server-round"
 CLIENT_LR = "client-lr"
 EVAL_SPLITS = "eval-splits"
 CLASSES = "classes"  # number of classes, if clients report counts by class
+EXTENSIONS = "extensions"
+"""The run's own extensions that change what clients send, with commas, in a message's configuration."""
 FINE_TUNE = "fine-tune"
+OWN_STATISTICS = "own-statistics"  # of BatchNorm: whether a new client estimates them, or takes what it gets
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"
 UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip

@@ -23,8 +23,8 @@ class CropFlip:
     padding : int
         Pixels added on each side.
     masks : bool
-        Whether the targets are masks, (b, height, width), which are cropped and flipped like their images;
-        what is added to them is void.
+        Whether the targets are masks, (b, ...), which are cropped and flipped like their images; what is
+        added to them is void.
     """
 
     padding: int
@@ -32,15 +32,16 @@ class CropFlip:
 
     def __call__(self, images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count, device = len(images), images.device
-        tops, lefts = torch.randint(2 * self.padding + 1, (2, count)).to(device)
-        flipped = torch.randint(2, (count, 1, 1, 1)).bool().to(device)
+        axes = images.dim() - 2
+        starts = torch.randint(2 * self.padding + 1, (axes, count)).to(device)
+        flipped = torch.randint(2, (count, *[1] * (axes + 1))).bool().to(device)
 
         def moved(pixels: torch.Tensor, fill: int) -> torch.Tensor:
-            height, width = pixels.shape[2:]
-            padded = torch.nn.functional.pad(pixels, (self.padding,) * 4, value=fill)
-            windows = padded.unfold(2, height, 1).unfold(3, width, 1)
-            crops = windows[torch.arange(count, device=device), :, tops, lefts]
-            return torch.where(flipped, crops.flip(3), crops)
+            padded = torch.nn.functional.pad(pixels, (self.padding,) * 2 * axes, value=fill)
+            for axis, size in enumerate(pixels.shape[2:], 2):
+                padded = padded.unfold(axis, size, 1)
+            crops = padded[(torch.arange(count, device=device), slice(None), *starts)]
+            return torch.where(flipped, crops.flip(-1), crops)
 
         masks = moved(targets.unsqueeze(1), VOID).squeeze(1) if self.masks else targets
         return moved(images, 0), masks

@@ -1,13 +1,15 @@
 """Decode images of any mode and depth to arrays of 8 or 16 bits."""
 
+import math
 import re
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed
 from ...core.free_memory import check_fits
 from ..notes import Note
+from .scans import Grid, Sampling, has_suffix, is_scan, read_scan, stem_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,8 +46,23 @@ Pixels = NDArray
 
 
 def is_image(path: Path) -> bool:
-    """Return whether a path has an image's suffix and is not hidden."""
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+    """Return whether a path is not hidden and has an image's suffix, or is a scanner's file or series."""
+    return not path.name.startswith(".") and (is_image_file(path) or is_scan(path))
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a name ends as that of an image, or of a scanner's file."""
+    return PurePath(name).suffix.lower() in IMAGE_SUFFIXES or has_suffix(name)
+
+
+def name_of_image(path: Path) -> str:
+    """Return a path's name without an image's suffix."""
+    return path.stem if is_image_file(path) else stem_of(path)
+
+
+def is_image_file(path: Path) -> bool:
+    """Return whether a path has a suffix of the files that Pillow reads."""
+    return path.suffix.lower() in IMAGE_SUFFIXES
 
 
 class ImageFile(NamedTuple):
@@ -52,6 +70,10 @@ class ImageFile(NamedTuple):
 
     name: str
     content: Path | bytes
+
+    @property
+    def is_scan(self) -> bool:
+        return isinstance(self.content, Path) and not is_image_file(self.content) and is_scan(self.content)
 
     def read(self) -> bytes:
         return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
@@ -106,24 +128,32 @@ class ImageDecoder:
 
     Images are turned upright by their EXIF orientation. The pages of a file, or the frames of an animation,
     become channels that follow each other; all files must have as many. Images of more than 8 bits per
-    channel keep their levels: all are then uint16, those of 8 bits times 257.
+    channel keep their levels: all are then uint16, those of 8 bits times 257. So are those of scanners, see
+    `Sampling`, which may be volumes, (channels, depth, height, width).
 
     Parameters
     ----------
-    size : int
-        Height and width in pixels after resizing. 0 keeps the size, which must then be equal in all images.
+    size : int | str
+        Height and width in pixels after resizing, or sizes of volumes. 0 keeps the size, which must then be
+        equal in all images.
+    spacing, window
+        As of `Sampling`.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.shape = (size, size) if size else None
+    def __init__(self, size: int | str = 0, spacing: float | str = 0, window: str = "auto") -> None:
+        self.sampling = Sampling(size, spacing, window)
+        self.shape: tuple[int, ...] = ()
+        self.channels = 0
+        """Of scans without colour."""
         self.pages = 0
         """Pages of each image that was decoded."""
         self.counts: Counter[str] = Counter()
         self.levels = DEEP_LEVELS, 0
         """The lowest and the highest value of images of more than 8 bits."""
-        self.sizes: list[tuple[int, int]] = []
-        """Height and width of each image that was decoded, before it was resized."""
+        self.grids: list[Grid] = []
+        """Where the pixels of each image were that was decoded, before it was resized."""
+        self.spacings: list[tuple[float, ...]] = []
+        """Of each scan that says its own."""
 
     def decode(self, files: Iterable[ImageFile], count: int) -> Pixels:
         """Return ``count`` images (N, channels, height, width); three channels a page if any is in colour.
@@ -146,6 +176,8 @@ class ImageDecoder:
             if pixels.dtype != images.dtype:
                 images, pixels = of_16_bits(images), of_16_bits(pixels)
             images[i] = pixels
+        if not (self.counts["scans"] or self.sampling.is_plain):
+            raise self.sampling.unused("the images are no NIfTI or DICOM files")
         return images
 
     def notes(self, volumes: bool = False) -> list[Note]:
@@ -164,10 +196,61 @@ class ImageDecoder:
             and not volumes,
             f"the alpha channel of {alpha} images is dropped": alpha,
         }
-        return [Note("inputs", line) for line, occurs in lines.items() if occurs]
+        found = [Note("inputs", line) for line, occurs in lines.items() if occurs]
+        return found + self._notes_on_scans()
+
+    def _notes_on_scans(self) -> list[Note]:
+        """Return notes on what was done with scanners' files, and on what their spacing is."""
+        scans, turned, inverted = (self.counts[kind] for kind in ("scans", "turned", "inverted"))
+        if not scans:
+            return []
+        notes = self.sampling.notes(scans, self.spacings)
+        if turned:
+            ways = "left to right, back to front and bottom to top"
+            notes.append(Note("inputs", f"the axes of {turned} of {scans} scans are turned to {ways}"))
+        if inverted:
+            notes.append(Note("inputs", f"{inverted} of {scans} scans, of MONOCHROME1, are inverted"))
+        return notes
 
     def _pixels(self, file: ImageFile, count: int) -> Pixels:
-        """Return one image, (channels, height, width)."""
+        """Return one image, (channels, height, width), or (channels, depth, height, width)."""
+        pixels = self._of_scan(file, count) if file.is_scan else self._of_picture(file, count)
+        self.shape = self.shape or pixels.shape[1:]
+        if pixels.ndim != 1 + len(self.shape):
+            kinds = ("a picture", "volumes") if pixels.ndim == 3 else ("a volume", "pictures")
+            expected = "one kind, and the slices of a series in a folder of their own"
+            raise UserError(f"dataset: {file.name} is {kinds[0]}, others are {kinds[1]}; expected {expected}")
+        if pixels.shape[1:] != self.shape:
+            found, others = ("x".join(map(str, shape)) for shape in (pixels.shape[1:], self.shape))
+            wanted = "a number of pixels, because the images differ in size"
+            raise not_allowed("image-size", 0, f"{wanted}: {file.name} has {found}, others {others}")
+        return pixels
+
+    def _of_scan(self, file: ImageFile, count: int) -> Pixels:
+        """Return the picture or volume of a scanner's file, and remember where it lies."""
+        assert isinstance(file.content, Path)
+        self._check_pages(file.name, 1)
+        scan = read_scan(file.content)
+        if scan.in_colour:
+            plain = replace(self.sampling, window="0..255")
+            pixels: Pixels = (plain.image(scan.values, scan.grid, file.name, False) >> 8).astype(np.uint8)
+        else:
+            self.channels = self.channels or len(scan.values)
+            if len(scan.values) != self.channels:
+                found = f"{file.name} has {len(scan.values)}, others {self.channels}"
+                raise UserError(f"dataset: the scans differ in their number of channels: {found}")
+            pixels = self.sampling.image(scan.values, scan.grid, file.name, scan.inverted)
+        kinds = {"scans": True, "turned": scan.turned, "inverted": scan.inverted}
+        self.counts.update({kind: int(is_so) for kind, is_so in kinds.items()})
+        if not self.grids:
+            self._check_memory(pixels, pixels.shape[1:], count)
+        self.grids.append(scan.grid)
+        if scan.grid.spacing:
+            self.spacings.append(scan.grid.spacing)
+        return pixels
+
+    def _of_picture(self, file: ImageFile, count: int) -> Pixels:
+        """Return the image of a file that Pillow reads."""
         with opened(file) as image:
             self._check_pages(file.name, count_pages(image))
             check_picture(file.name, image)
@@ -183,18 +266,11 @@ class ImageDecoder:
         pixels = np.concatenate(
             [page if len(page) == channels else _in_colour(page[None])[0] for page in pages]
         )
-        if not self.sizes:
-            self._check_memory(pixels, count)
-        self.sizes.append((shape[0], shape[1]))
-        if self.size:
-            return _resized(pixels, self.size)
-        self.shape = self.shape or shape
-        if shape != self.shape:
-            sizes = f"{file.name} has {shape[0]}x{shape[1]}, others {self.shape[0]}x{self.shape[1]}"
-            raise not_allowed(
-                "image-size", 0, f"a number of pixels, because the images differ in size: {sizes}"
-            )
-        return pixels
+        sizes = self.sampling.sizes(len(shape))
+        if not self.grids:
+            self._check_memory(pixels, sizes or shape, count)
+        self.grids.append(Grid(shape))
+        return _resized(pixels, sizes[0]) if sizes else pixels
 
     def _of_page(self, page: "Image", file: ImageFile) -> Pixels:
         """Return a page, (1 or 3, height, width)."""
@@ -225,12 +301,11 @@ class ImageDecoder:
             expected = "expected as many in each, which become channels, or one"
             raise UserError(f"dataset: the images differ in their number of pages: {found}; {expected}")
 
-    def _check_memory(self, pixels: Pixels, count: int) -> None:
+    def _check_memory(self, pixels: Pixels, shape: tuple[int, ...], count: int) -> None:
         """Compare all images with the memory, after the first was decoded."""
-        height, width = (self.size, self.size) if self.size else pixels.shape[1:]
-        what = f"{count:,} images of {len(pixels)}x{height}x{width}"
-        needed = count * len(pixels) * height * width * pixels.dtype.itemsize
-        check_fits("image-size" if self.size else "dataset", what, needed)
+        what = f"{count:,} images of {'x'.join(map(str, (len(pixels), *shape)))}"
+        needed = count * len(pixels) * math.prod(shape) * pixels.dtype.itemsize
+        check_fits("image-size" if self.sampling.size else "dataset", what, needed)
 
 
 def check_picture(name: str, image: "Image") -> None:

@@ -13,12 +13,12 @@ from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
 from ..dataset import Decoded, Kind, Rows
 from ..labels import Classes
 from ..notes import Note
 from .augment import CropFlip
+from .library_augment import CROP_FLIP, NONE, InTurn, parts_of, transform_of
 from .moments import MAX_INTENSITY, Moments, top_of
 
 NOTHING_DECLARED = Classes()
@@ -32,13 +32,22 @@ class Images(Kind):
     """Images, to be classified or segmented, or to predict numbers from.
 
     ``x`` is uint8 or uint16 (N, channels, height, width), ``y`` int64 class numbers (N,) or float32
-    (N, values), or masks, uint8 (N, height, width). With masks they may be volumes, which have a depth before
-    the height. Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
+    (N, values), or masks, uint8 (N, height, width). They may be volumes, which have a depth before the
+    height. Facts: ``classes`` (their number, or that of the values), ``predicts``, ``numbered-here`` (see
     `labels.Classes`), and the training set's ``mean`` and ``std`` per channel, of intensities in [0, 1].
     """
 
     keys: ClassVar = frozenset(
-        {"augment", "image-column", "image-size", "label-column", "missing-values", "normalize"}
+        {
+            "augment",
+            "image-column",
+            "image-size",
+            "label-column",
+            "missing-values",
+            "normalize",
+            "spacing",
+            "window",
+        }
     )
 
     def spec(self) -> InputSpec:
@@ -59,12 +68,12 @@ class Images(Kind):
         return Moments.of(self.train["x"]).arrays()
 
     def augmentation(self, name: str) -> Augment | None:
-        if name == "none":
+        if name == NONE:
             return None
         spec = self.spec()
-        if len(spec.shape) != 3:
-            raise not_allowed("augment", name, f"'none' for volumes, {spec}")
-        return CropFlip(min(spec.shape[1:]) // 8, masks=spec.predicts == "masks")
+        crop_flip = CropFlip(min(spec.shape[1:]) // 8, masks=spec.predicts == "masks")
+        parts = [crop_flip if one == CROP_FLIP else transform_of(one, spec) for one in parts_of(name)]
+        return parts[0] if len(parts) == 1 else InTurn(tuple(parts))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """Decode mask files: the class number of each pixel."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.problems.segmentation import VOID
+
 from ...core.errors import UserError
 from ..notes import Note
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
+from .scans import Grid, Sampling, read_scan
 
 LOSSY = frozenset({"JPEG", "MPO"})
 HALF = 128
@@ -20,18 +24,16 @@ class MaskDecoder:
 
     Parameters
     ----------
-    size : int
-        Height and width in pixels after resizing, by the nearest pixel. 0 keeps the size.
+    size, spacing
+        As of `Sampling`: a mask is resized as its image, by the nearest pixel.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int | str = 0, spacing: float | str = 0) -> None:
+        self.sampling = Sampling(size, spacing)
         self.lossy = 0
 
-    def decode(
-        self, files: Sequence[ImageFile], shapes: Sequence[tuple[int, int]], pages: int = 1
-    ) -> NDArray[np.uint8]:
-        """Return the masks of images of these heights and widths and so many pages.
+    def decode(self, files: Sequence[ImageFile], grids: Sequence[Grid], pages: int = 1) -> NDArray[np.uint8]:
+        """Return the masks of images whose pixels were there, with so many pages.
 
         They are uint8 (N, height, width); or (N, pages, height, width) if they have as many pages as their
         images, which are then the slices of volumes.
@@ -43,8 +45,8 @@ class MaskDecoder:
             number of pages than its image.
         """
         masks = np.empty((0, 0, 0), np.uint8)
-        for i, (file, shape) in enumerate(zip(files, shapes, strict=True)):
-            mask = self._mask(file, shape, pages)
+        for i, (file, grid) in enumerate(zip(files, grids, strict=True)):
+            mask = self._of_scan(file, grid) if file.is_scan else self._mask(file, grid.shape, pages)
             if not i:
                 masks = np.empty((len(files), *mask.shape), np.uint8)
             if mask.shape != masks.shape[1:]:
@@ -61,7 +63,28 @@ class MaskDecoder:
         line = f"{self.lossy} masks are JPEG files, whose values are blurred: from {HALF} on they become 255"
         return [Note("target", f"{line}, else 0")]
 
-    def _mask(self, file: ImageFile, shape: tuple[int, int], pages: int) -> NDArray[np.uint8]:
+    def _of_scan(self, file: ImageFile, grid: Grid) -> NDArray[np.uint8]:
+        """Return the mask in a scanner's file, resampled as its image."""
+        assert isinstance(file.content, Path)
+        scan = read_scan(file.content)
+        if len(scan.values) != 1:
+            raise UserError(f"dataset: the mask {file.name} has {len(scan.values)} channels; expected one")
+        values = scan.values[0]
+        if values.shape != grid.shape:
+            raise _other_size(file.name, values.shape, grid.shape)
+        if not scan.grid.lies_at(grid):
+            raise UserError(f"dataset: the mask {file.name} lies elsewhere in the patient than its image")
+        low, high = values.min(), values.max()
+        if low < 0 or high > VOID or (values != np.rint(values)).any():
+            held = f"values from {low:g} to {high:g}"
+            raise UserError(
+                f"dataset: the mask {file.name} holds {held}; expected whole numbers, 0 to {VOID}"
+            )
+        return self.sampling.mask(values.astype(np.uint8), grid, file.name)
+
+    def _mask(self, file: ImageFile, shape: tuple[int, ...], pages: int) -> NDArray[np.uint8]:
+        if len(shape) > 2:
+            raise UserError(f"dataset: the mask {file.name} is a picture, and its image a volume")
         with opened(file) as image:
             check_picture(file.name, image)
             found = count_pages(image)
@@ -75,21 +98,20 @@ class MaskDecoder:
         return np.stack(slices) if len(slices) > 1 else slices[0]
 
     def _of_page(
-        self, name: str, found: NDArray, shape: tuple[int, int], is_lossy: bool
+        self, name: str, found: NDArray, shape: tuple[int, ...], is_lossy: bool
     ) -> NDArray[np.uint8]:
         from PIL import Image
 
         values = self._of_one_channel(name, found)
         if values.shape != shape:
-            sizes = f"{values.shape[0]}x{values.shape[1]}, its image {shape[0]}x{shape[1]}"
-            raise UserError(f"dataset: the mask {name} has {sizes} pixels; expected the same")
-        if values.min() < 0 or values.max() > 255:
+            raise _other_size(name, values.shape, shape)
+        if values.min() < 0 or values.max() > VOID:
             raise UserError(f"dataset: the mask {name} holds the value {values.max()}; expected 0 to 255")
         mask = values.astype(np.uint8)
         if is_lossy:
             mask = np.where(mask >= HALF, 255, 0).astype(np.uint8)
-        if self.size:
-            resized = Image.fromarray(mask).resize((self.size, self.size), Image.Resampling.NEAREST)
+        if sizes := self.sampling.sizes(2):
+            resized = Image.fromarray(mask).resize(sizes, Image.Resampling.NEAREST)  # type: ignore[arg-type]
             mask = np.asarray(resized)
         return mask
 
@@ -104,3 +126,8 @@ class MaskDecoder:
             )
         first: NDArray = values[..., 0]
         return first
+
+
+def _other_size(name: str, shape: tuple[int, ...], of_image: tuple[int, ...]) -> UserError:
+    found, expected = ("x".join(map(str, sizes)) for sizes in (shape, of_image))
+    return UserError(f"dataset: the mask {name} has {found}, its image {expected} pixels; expected the same")

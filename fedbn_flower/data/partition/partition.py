@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -16,6 +16,8 @@ from ...core.files import write_atomically
 from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
 from ..splits import split_at_random
+from ..splits.folds import folds_of_clients
+from .blocks import Blocks
 from .division import (
     dirichlet,
     draw_class_sets,
@@ -31,7 +33,7 @@ from .flwr_partitioners import NamedPartitioner
 from .shares import Rows, Shares
 from .spec import PartitionSpec
 
-FORMAT = 3  # version of the cached files and of the random draws; part of the cache key
+FORMAT = 4  # version of the cached files and of the random draws; part of the cache key
 HELD_OUT = frozenset({"validation examples", "test examples"})
 
 
@@ -48,6 +50,8 @@ class Partitions:
     test: Shares
     val_rows: Rows
     unused: Mapping[str, tuple[int, int]]
+    test_rows: Rows
+    """All test rows, whether or not a client has them."""
     names: tuple[str, ...] = ()
     """The id of each client, for a ``natural`` partition."""
 
@@ -66,9 +70,26 @@ class Partitions:
         return f"{', '.join(counts)}, which no client has{hint}" if counts else ""
 
 
+class Splits(NamedTuple):
+    """How a dataset is divided further than its own training and test set say."""
+
+    grouped: bool = False
+    """Whether a group's rows are all at one client."""
+    evenly: bool = False
+    """Whether validation rows are drawn evenly by outcome and natural client."""
+    folds: int = 0
+    """In how many parts all examples are divided; the dataset's training set has them, and so has its test
+    set."""
+    fold: int = 0
+    """The part to test on, from 1 on."""
+
+
+PLAIN = Splits()
+
+
 @process_cache(maxsize=4)
 def partition_dataset(
-    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float
+    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float, splits: Splits = PLAIN
 ) -> Partitions:
     """Divide the training set as ``text`` says (see `PartitionSpec`), and the held-out sets to match.
 
@@ -76,15 +97,19 @@ def partition_dataset(
     class (``natural``: the examples with its id). So it is tested on what it trains for. The result is
     cached next to the decoded dataset: it is computed once, not by every process.
 
+    With `Splits.grouped` groups are divided, each of which counts as one example of its most frequent class;
+    only a ``natural`` partition may give several clients rows of one. With `Splits.folds` the clients are
+    given all examples, the same in each fold, and then each client's are divided.
+
     Raises
     ------
     UserError
         When a client would have no examples, or the partition does not fit the data.
     """
-    key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction}"
+    key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction} {splits}"
     path = dataset.folder / f"partition-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if not path.exists():
-        _save(path, _divide(dataset, text, num_clients, seed, val_fraction))
+        _save(path, _divide(dataset, text, num_clients, seed, val_fraction, splits))
     with np.load(path) as stored:
         shares = {
             name: Shares.cut(stored[name], np.diff(stored[f"{name}-stops"], prepend=0))
@@ -93,12 +118,14 @@ def partition_dataset(
         counts = [(count, total) for count, total in stored["unused-counts"].tolist()]
         unused = dict(zip(stored["unused"].tolist(), counts, strict=True))
         names = tuple(stored["names"].tolist())
-        return Partitions(**shares, val_rows=stored["val_rows"], unused=unused, names=names)
+        val_rows, test_rows = stored["val_rows"], stored["test_rows"]
+        return Partitions(**shares, val_rows=val_rows, unused=unused, test_rows=test_rows, names=names)
 
 
 def _save(path: Path, partitions: Partitions) -> None:
     arrays: dict[str, Any] = {
         "val_rows": partitions.val_rows,
+        "test_rows": partitions.test_rows,
         "unused": np.array(list(partitions.unused)),
         "names": np.array(partitions.names, np.str_),
         "unused-counts": np.array(list(partitions.unused.values())),
@@ -112,49 +139,120 @@ def _save(path: Path, partitions: Partitions) -> None:
         write_atomically(path, content.getvalue())
 
 
-def _divide(dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float) -> Partitions:
+def _divide(
+    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float, splits: Splits
+) -> Partitions:
     spec = PartitionSpec.parse(text)
     rng = np.random.default_rng(seed)
-    val_rows, train_rows = split_at_random(rng, len(dataset.train), val_fraction, dataset.train.units)
-    val_rows = np.sort(val_rows)
-    if num_clients > len(train_rows):
-        raise not_allowed(
-            "num-clients", num_clients, f"at most {len(train_rows)}, the number of training examples"
-        )
+    if splits.folds:
+        return _in_folds(dataset, spec, text, num_clients, seed, rng, val_fraction, splits)
+    val_rows, train_rows = _validation(
+        rng, dataset.train, np.arange(len(dataset.train)), val_fraction, splits.grouped
+    )
     test_rows = np.arange(len(dataset.test))
-    ids: list[str] = []
+    ids, train = _among_clients(dataset, spec, text, num_clients, seed, rng, train_rows, splits.grouped)
     if spec.kind == "natural":
-        things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
-        ids = draw_ids(_groups(dataset.train)[train_rows], num_clients, rng)
-        train, val, test = (
-            split_by_id(_groups(split), rows, ids)
-            for split, rows in (
-                (dataset.train, train_rows),
-                (dataset.train, val_rows),
-                (dataset.test, test_rows),
-            )
-        )
+        val = split_by_id(_groups(dataset.train), val_rows, ids)
+        test = split_by_id(_groups(dataset.test), test_rows, ids)
     else:
-        things, labels = "classes", _labels(dataset, dataset.train, spec, text)
-        kinds = labels
-        spec.check_classes(dataset.spec.outputs)
-        if isinstance(spec.argument, NamedPartitioner):
-            values = _groups(dataset.train) if spec.column else labels
-            shares = Shares.of(spec.argument.divide(values[train_rows], num_clients, seed))
-        else:
-            shares = _by_label(labels[train_rows], spec, num_clients, seed, rng)
-        train = shares.among(train_rows)
-        counts = train.counts(labels, dataset.spec.outputs)
-        val = split_in_proportion(labels[val_rows], counts).among(val_rows)
-        test = split_in_proportion(_labels(dataset, dataset.test, spec, text), counts)
-    present = len(np.unique(kinds[train_rows]))
-    unused = {
-        things: (present - len(np.unique(kinds[train.rows])), present),
-        "training examples": _unused(train, train_rows),
+        val, test = (
+            _to_match(dataset, spec, text, train, split, rows, splits.grouped)
+            for split, rows in ((dataset.train, val_rows), (dataset.test, test_rows))
+        )
+    unused = _unused_of(dataset, spec, text, train, train_rows) | {
         "validation examples": _unused(val, val_rows),
         "test examples": _unused(test, test_rows),
     }
-    return Partitions(train, val, test, val_rows, unused, tuple(ids))
+    return Partitions(train, val, test, val_rows, unused, test_rows, tuple(ids))
+
+
+def _in_folds(
+    dataset: Dataset,
+    spec: PartitionSpec,
+    text: str,
+    num_clients: int,
+    seed: int,
+    rng: Generator,
+    val_fraction: float,
+    splits: Splits,
+) -> Partitions:
+    """Divide all examples among the clients, and then each client's among the splits."""
+    every = np.arange(len(dataset.train))
+    _, rows = split_at_random(rng, len(every), 0.0, dataset.train.units)
+    ids, shares = _among_clients(dataset, spec, text, num_clients, seed, rng, rows, splits.grouped)
+    tested = folds_of_clients(dataset.train, shares, splits.folds, seed) == splits.fold - 1
+    val_rows, train_rows = _validation(rng, dataset.train, every[~tested], val_fraction, splits.evenly)
+    parts = train_rows, val_rows, np.flatnonzero(tested)
+    train, val, test = (shares.within(part) for part in parts)
+    unused = _unused_of(dataset, spec, text, shares, every)
+    return Partitions(train, val, test, val_rows, unused, parts[2], tuple(ids))
+
+
+def _validation(
+    rng: Generator, split: Split, rows: Rows, val_fraction: float, evenly: bool
+) -> tuple[Rows, Rows]:
+    """Return the rows to validate on, sorted, and those to train on, in random order."""
+    held_out, rest = split.held_out(rng, rows, val_fraction, evenly)
+    return np.sort(held_out), rest
+
+
+def _among_clients(
+    dataset: Dataset,
+    spec: PartitionSpec,
+    text: str,
+    num_clients: int,
+    seed: int,
+    rng: Generator,
+    rows: Rows,
+    grouped: bool,
+) -> tuple[list[str], Shares]:
+    """Return the clients' ids, of natural ones, and their shares of some rows of the training set."""
+    split = dataset.train
+    blocks = Blocks.of(rows, split.units if grouped else None)
+    if num_clients > len(blocks):
+        what = "groups" if grouped else "training examples"
+        raise not_allowed("num-clients", num_clients, f"at most {len(blocks)}, the number of {what}")
+    if spec.kind == "natural":
+        ids = draw_ids(_groups(split)[rows], num_clients, rng)
+        return ids, split_by_id(_groups(split), rows, ids)
+    labels = blocks.usual(_labels(dataset, split, spec, text))
+    spec.check_classes(dataset.spec.outputs)
+    if isinstance(spec.argument, NamedPartitioner):
+        values = _groups(split)[blocks.first] if spec.column else labels
+        shares = Shares.of(spec.argument.divide(values, num_clients, seed))
+    else:
+        shares = _by_label(labels, spec, num_clients, seed, rng)
+    return [], blocks.expanded(shares)
+
+
+def _to_match(
+    dataset: Dataset,
+    spec: PartitionSpec,
+    text: str,
+    train: Shares,
+    split: Split,
+    rows: Rows,
+    grouped: bool,
+) -> Shares:
+    """Divide held-out rows of a split in proportion to the clients' training examples of each class."""
+    counts = train.counts(_labels(dataset, dataset.train, spec, text), dataset.spec.outputs)
+    blocks = Blocks.of(rows, split.units if grouped else None)
+    return blocks.expanded(split_in_proportion(blocks.usual(_labels(dataset, split, spec, text)), counts))
+
+
+def _unused_of(
+    dataset: Dataset, spec: PartitionSpec, text: str, train: Shares, rows: Rows
+) -> dict[str, tuple[int, int]]:
+    """Return how many ids or classes, and training examples, no client has, each with how many there are."""
+    if spec.kind == "natural":
+        things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
+    else:
+        things, kinds = "classes", _labels(dataset, dataset.train, spec, text)
+    present = len(np.unique(kinds[rows]))
+    return {
+        things: (present - len(np.unique(kinds[train.rows])), present),
+        "training examples": _unused(train, rows),
+    }
 
 
 def _groups(split: Split) -> NDArray[np.str_]:

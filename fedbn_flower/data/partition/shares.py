@@ -63,6 +63,13 @@ class Shares(Sequence[Rows]):
         """Return the shares of ``rows`` whose positions these are."""
         return Shares(rows[self.rows], self.starts, self.stops)
 
+    def within(self, rows: Rows) -> Shares:
+        """Return the shares that the clients have of these rows, in the order of theirs."""
+        client = np.repeat(np.arange(len(self)), self.sizes)
+        every = joined(self.rows, self.starts[:, None], self.sizes[:, None]).rows
+        kept = np.isin(every, rows)
+        return Shares.cut(every[kept], np.bincount(client[kept], minlength=len(self)).astype(np.int64))
+
     def with_all_but(self, others: Collection[int], rows: Rows) -> Shares:
         """Return the shares in which every client but ``others`` has the same ``rows``."""
         own = np.isin(np.arange(len(self)), list(others))

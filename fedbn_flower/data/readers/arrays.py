@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from numbers import Number
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ..notes import Note
 from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, refuse_words
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
+from ..splits import numbered as number_values
 
 PARTS = ("x", "y", "x_test", "y_test")
 FORMS = f"the four arrays ({', '.join(PARTS)}), or a Dataset or a pair (x, y) for each client"
@@ -79,6 +81,32 @@ def _how_to(data: Any) -> str:
     return "; without a test set, data=[(x, y)] with partition='iid' holds a fifth out" if is_pair else ""
 
 
+def numbered_groups(groups: object, sizes: Mapping[str, int], form: str) -> list[NDArray[np.int64]]:
+    """Return the number of each example's group in several sets, whose sizes are given by name.
+
+    Raises
+    ------
+    UserError
+        When groups are not an array of words or whole numbers for each set, with one for each example;
+        ``form`` says so.
+    """
+    parts = dict(enumerate(groups)) if isinstance(groups, list | tuple) else groups
+    if not isinstance(parts, Mapping) or len(parts) != len(sizes):
+        raise UserError(f"groups: an object of type {type(groups).__name__} is not allowed; expected {form}")
+    if isinstance(groups, Mapping):
+        by_name = {str(name): value for name, value in parts.items()}
+    else:
+        by_name = dict(zip(sizes, parts.values(), strict=True))
+    found = []
+    for name, size in sizes.items():
+        array = as_array(f"groups: of {name!r}", by_name.get(name, np.empty(0)))
+        if array.shape != (size,) or array.dtype.kind not in "biuSUO":
+            odd = f"of {name!r} they are {array.dtype} {array.shape}"
+            raise UserError(f"groups: {odd}; expected {size} words or whole numbers, one for each example")
+        found.append(array.astype(np.str_))
+    return np.split(number_values(np.concatenate(found)), np.cumsum(list(sizes.values()))[:-1])
+
+
 def as_an_array(name: str, value: object) -> str:
     """Return how to make an array of a value, where that is known."""
     methods = [method for method in ("to_numpy", "toarray") if hasattr(value, method)]
@@ -125,6 +153,7 @@ def keep_arrays(
     tests_by_client: bool = False,
     predict: str = "auto",
     of_site: bool = False,
+    units: tuple[NDArray, NDArray] | None = None,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -143,6 +172,8 @@ def keep_arrays(
         As in `Decoded`; the column of natural clients is ``client``.
     predict, of_site
         As in `Request`.
+    units : tuple[NDArray, NDArray], optional
+        The number of each example's group in both splits, int64; the column of groups is `sources.GROUP`.
 
     Raises
     ------
@@ -173,7 +204,7 @@ def keep_arrays(
     notes = (*notes, *read)
     train, test, facts = Columns({"x": x}, {"x": x_test}, {}) if is_image else columns_of(x, x_test)
     rests = (split["rest"] for split in (train, test) if "rest" in split)
-    digest = _digest((train["x"], y, test["x"], y_test, *(groups or ()), *rests), notes)
+    digest = _digest((train["x"], y, test["x"], y_test, *(groups or ()), *rests, *(units or ())), notes)
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
@@ -188,7 +219,7 @@ def keep_arrays(
         columns = {**train, "y": y}, {**test, "y": y_test}
         return Decoded("numeric", *columns, of_all, groups, names, all_notes, tests_by_client)
 
-    decode_once(Source(request.name, decode), request, cache)
+    decode_once(Source(request.name, lambda: replace(decode(), units=units)), request, cache)
     return request.name
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from ...core.errors import UserError, not_allowed
 from ...core.listing import quoted
-from ..dataset import Decoded, Request
+from ..dataset import Decoded, Request, with_units
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, alike
 from ..notes import Note
-from ..splits import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk
 from .picture_doubts import NUMBERED, of_masks, of_people
 from .unread import counted, is_metadata, refuse_unread_folders
@@ -170,7 +171,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     first = found.parts(labelled[0].path) if labelled else ()
     notes += [*of_people(Counter(one.label for one in labelled), first), *of_masks(used)]
     numbers = {name: number for number, name in enumerate(names)}
-    decoder = ImageDecoder(request.image_size)
+    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
     parts = []
     for split in ("train", "test") if "test" in layout.splits.values() else ("train",):
         here = [one for one in labelled if one.split == split]
@@ -178,7 +179,9 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
             raise UserError(f"dataset: no images in the class folders of {split!r} in {request.name!r}")
         pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
         labels = np.array([numbers[one.label] for one in here], np.int64)
-        parts.append((pixels, labels, np.array([one.site for one in here])))
+        part = pixels, labels, np.array([one.site for one in here])
+        by = groups_of_paths(request, [one.path for one in here], found.root)
+        parts.append(part if by is None else (*part, by))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
     if len(names) == 1 and not request.of_site:
@@ -186,12 +189,13 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         within = any(note.decided_by for note in notes)
         further = f"; if the folders in it are classes, the dataset is {request.name}/{names[0]}"
         notes.append(Note("target", f"{only}{further if within else ''}"))
-    train, test, held_out = train_and_test(parts)
+    train, test, held_out = train_and_test(parts, request.unit_pattern)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
     given = bool(groups) and len(parts) > 1
     notes += [*alike(names), *held_out, *decoder.notes()]
-    return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    return with_units(decoded, train[3:], test[3:])
 
 
 def _not_in_a_class(found: Walk, others: Sequence[Path]) -> list[Note]:

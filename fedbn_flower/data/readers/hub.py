@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.listing import number_of
-from ..dataset import Decoded, Request
+from ..dataset import Decoded, Request, with_units
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
@@ -18,7 +18,7 @@ from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
 from ..rounding import as_float32
-from ..splits import find_test_split, of_split_columns, train_and_test
+from ..splits.held_out import find_test_split, of_split_columns, train_and_test
 from .tables.column_text import Feature, joined
 from .tables.labels import Targets, encode_targets, find_labels
 from .tables.words import alike, listed
@@ -129,13 +129,14 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     for split in used[1:]:
         if missing := {image_column, *(label.name for label in labels)} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
+    sampling = request.image_size, request.spacing, request.window
+    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
     images, targets = [], []
     for split in used:
-        decoder.sizes.clear()
+        decoder.grids.clear()
         images.append(decoder.decode(_files(split, image_column), len(split)))
         if are_masks:
-            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.sizes))
+            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.grids))
     if are_masks:
         owners = [_ids(request, split) for split in used] if request.group_column else None
         targets, number, label_notes = numbered(targets, "dataset", owners)
@@ -143,14 +144,23 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     else:
         targets, classes, label_notes = _labels(used, labels, request)
     ids = [_ids(request, split) for split in used]
-    train, test, held_out = train_and_test(list(zip(images, targets, ids, strict=True)))
+    columns = [images, targets, ids]
+    if request.unit_pattern:
+        raise not_allowed(
+            request.unit_key, request.unit_pattern, "the name of a column: pictures have no paths"
+        )
+    if request.unit_column:
+        columns.append([_values_of(request.unit_key, request.unit_column, split) for split in used])
+    by = request.unit_column if len(columns) > 3 else ""
+    train, test, held_out = train_and_test(list(zip(*columns, strict=True)), by)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *label_notes, *decoder.notes()]
     if len(used) == 1:
         others = set(_texts(used[0])) - {label.name for label in labels} - {request.group_column}
         notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
     given = bool(groups) and len(used) > 1
-    return images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    return with_units(decoded, train[3:], test[3:])
 
 
 def _texts(split: "Dataset") -> list[str]:
@@ -297,6 +307,16 @@ def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
     """Return the natural clients' ids; empty texts if no group column was requested."""
     if not request.group_column:
         return np.full(len(split), "")
-    if request.group_column not in split.features:
-        raise unknown_name("partition", request.group_column, split.features)
-    return np.asarray(split[request.group_column][:]).astype(np.str_)
+    return _values_of("partition", request.group_column, split)
+
+
+def _values_of(key: str, column: str, split: "Dataset") -> NDArray[np.str_]:
+    """Return a column as text; refuse one that is not there, in the name of the key that asked for it."""
+    if column not in split.features:
+        raise unknown_name(key, column, split.features)
+    values = split[column][:]
+    if missing := sum(value is None for value in values):
+        raise UserError(
+            f"{key}: {column!r} is missing in {number_of(missing, 'row')}; expected a value in each"
+        )
+    return np.asarray(values).astype(np.str_)

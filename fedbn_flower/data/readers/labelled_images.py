@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, unknown_name
+from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
-from ..images.decoding import IMAGE_SUFFIXES, ImageDecoder, ImageFile, is_image
+from ..images.decoding import ImageDecoder, ImageFile, is_image, is_image_name, name_of_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import of_split_columns, split_folders
+from ..splits import numbered
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import of_split_columns, split_folders
 from ..walk import Walk
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -82,7 +84,7 @@ class Pictures:
         self.paths = [path for path in found.files if is_image(path)]
         self._by_name: dict[str, list[tuple[tuple[str, ...], Path]]] = {}
         for path in self.paths:
-            folders, stem = found.parts(path)[:-1], path.stem
+            folders, stem = found.parts(path)[:-1], name_of_image(path)
             numbers = [str(int(stem))] if stem.isdecimal() and stem.isascii() else []
             for name in {path.name, stem, *numbers}:
                 self._by_name.setdefault(name.casefold(), []).append(((*folders, name), path))
@@ -98,6 +100,11 @@ class Pictures:
             if name and f"/{folders}".endswith(f"/{name}"):
                 return path.relative_to(self.root).as_posix()
         return ""
+
+    def series_of(self, value: object) -> str:
+        """Return the folder of a series of which a value names a slice; empty if it names none."""
+        above = self.find("/".join(_parts(value)[:-1]))
+        return above[0].relative_to(self.root).as_posix() if len(above) == 1 and above[0].is_dir() else ""
 
     def find(self, value: object) -> list[Path]:
         """Return the pictures that a value may mean: one, none, or several.
@@ -229,7 +236,7 @@ def _score(column: "Series", pictures: Pictures) -> int:
 
 
 def _has_suffix(value: object) -> bool:
-    return isinstance(value, str) and PurePosixPath(value.strip()).suffix.lower() in IMAGE_SUFFIXES
+    return isinstance(value, str) and is_image_name(value.strip())
 
 
 def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str]) -> Tables:
@@ -313,8 +320,12 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
+    by = groups_of_paths(request, files, walked.root)
+    found = found if by is None else replace(found, units=numbered(by))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:
+        if request.split_by:
+            raise not_allowed("split-by", request.split_by, "none: the data have a test set")
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         of_split = []
     else:
@@ -325,21 +336,13 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         others = [name for name in others if name not in {*found.label_names, request.group_column}]
         words = {name: table[name].dropna().unique().tolist() for name in others}
         of_split = [note, *of_split_columns(words, BY_SPLIT)]
-    decoder = ImageDecoder(request.image_size)
+    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
     x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
     of_labels = [
         note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes
     ]
     notes += [*found.notes, *of_split, *of_labels, *decoder.notes()]
-    if again := len(files) - len({*files}):
-        said = f"{number_of(again, 'row')} name{'s' * (again == 1)} a picture that an earlier row names, too"
-        kinds = Counter(
-            file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)}
-        )
-        if several := sum(count > 1 for count in kinds.values()):
-            have = "has" if several == 1 else "have"
-            said += f"; labels? {number_of(several, 'picture')} {have} rows with different labels"
-        notes.append(Note("examples", said))
+    notes += _of_repeated(files, y)
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)
         notes.append(Note("left out", f"{number_of(unnamed, 'picture')} without a label in {labels}"))
@@ -358,6 +361,18 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     )
     units = found.units
     return replace(decoded, units=None if units is None else (units[train], units[test]))
+
+
+def _of_repeated(files: Sequence[Path], y: np.ndarray) -> list[Note]:
+    """Return a note on the rows that name a picture that an earlier one names, too."""
+    if not (again := len(files) - len({*files})):
+        return []
+    said = f"{number_of(again, 'row')} name{'s' * (again == 1)} a picture that an earlier row names, too"
+    kinds = Counter(file for file, _ in {(file, one.tobytes()) for file, one in zip(files, y, strict=True)})
+    if several := sum(count > 1 for count in kinds.values()):
+        have = "has" if several == 1 else "have"
+        said += f"; labels? {number_of(several, 'picture')} {have} rows with different labels"
+    return [Note("examples", said)]
 
 
 def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Path]:
@@ -379,6 +394,8 @@ def _files(names: Iterable[object], pictures: Pictures, column: str) -> list[Pat
         reason = "several pictures have that name" if places else "there is no such picture"
         if not error and not places and (inside := pictures.in_folder(value)):
             reason = f"that is a folder; {_by_picture(inside)}"
+        elif not error and not places and (series := pictures.series_of(value)):
+            reason = f"that is a slice of the series in {series!r}; expected a row for the folder"
         error = error or f"image-column: {column!r} holds {str(value)!r}, and {reason}"
     if missing:
         rows = f" ({missing} of {missing + len(files)} rows)" if missing > 1 else ""

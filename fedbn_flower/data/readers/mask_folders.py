@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
-from ..dataset import Decoded, Request
-from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image
+from ..dataset import Decoded, Request, with_units
+from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image, name_of_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
-from ..splits import split_folders, train_and_test
+from ..splits.groups import groups_of_paths
+from ..splits.held_out import split_folders, train_and_test
 from ..walk import Walk, walk
 from .class_folders import FOLDER
 from .picture_doubts import MASK_ENDING
@@ -97,36 +98,47 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     parts, of_masks = _decoded(request, pairs, notes)
     targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
-    train, test, held_out = train_and_test(parts)
+    by = groups_of_paths(request, [pair.image for pair in _in_order(pairs)], found.root)
+    if by is not None:
+        stops = np.cumsum([len(part[0]) for part in parts])[:-1]
+        parts = [(*part, groups) for part, groups in zip(parts, np.split(by, stops), strict=True)]
+    train, test, held_out = train_and_test(parts, request.unit_pattern)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *of_masks, *of_values]
     given, named = bool(groups) and len(parts) > 1, classes_of_folder(found.root, classes)
-    return images_decoded(train[:2], test[:2], named, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], named, groups, notes, tests_by_client=given)
+    return with_units(decoded, train[3:], test[3:])
 
 
 def _decoded(
     request: Request, pairs: Sequence[Pair], notes: list[Note]
-) -> tuple[list[tuple[Pixels, NDArray, NDArray]], list[Note]]:
+) -> tuple[list[tuple[NDArray, ...]], list[Note]]:
     """Return images, masks and sites of each split, and notes on the masks."""
-    decoder, masks = ImageDecoder(request.image_size), MaskDecoder(request.image_size)
-    parts = []
-    for _, several in groupby(sorted(pairs, key=lambda pair: pair.split != "train"), lambda p: p.split):
+    sampling = request.image_size, request.spacing, request.window
+    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
+    parts: list[tuple[NDArray, ...]] = []
+    for _, several in groupby(_in_order(pairs), lambda pair: pair.split):
         here = list(several)
-        decoder.sizes.clear()
+        decoder.grids.clear()
         pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in here), len(here))
         files = [ImageFile(str(pair.mask), pair.mask) for pair in here]
-        y = masks.decode(files, decoder.sizes, decoder.pages)
+        y = masks.decode(files, decoder.grids, decoder.pages)
         parts.append((pixels, y, np.array([pair.site for pair in here])))
     if len({y.ndim for _, y, _ in parts}) > 1:
         raise UserError("dataset: the masks of training and test images differ in their number of pages")
     volumes = parts[0][1].ndim > 3
     notes += decoder.notes(volumes)
     if volumes:
+        what = f"of {decoder.pages} pages each " if decoder.pages > 1 else ""
+        notes.append(Note("inputs", f"{len(pairs)} images and masks {what}are volumes"))
+    if volumes and decoder.pages > 1:
         parts = [(_as_volumes(x, decoder.pages), y, ids) for x, y, ids in parts]
-        notes.append(
-            Note("inputs", f"{len(pairs)} images and masks of {decoder.pages} pages each are volumes")
-        )
     return parts, masks.notes()
+
+
+def _in_order(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs to train on, and then those to test on."""
+    return sorted(pairs, key=lambda pair: pair.split != "train")
 
 
 def _as_volumes(images: Pixels, depth: int) -> Pixels:
@@ -194,13 +206,13 @@ def _pairs(
     """Yield the pairs of two folders, in the order of the images' names; add a note on masks left over."""
     by_name: dict[str, Path] = {}
     for path in masks:
-        by_name.setdefault(MASK_ENDING.sub("", path.stem), path)
-    by_name |= {path.stem: path for path in masks}
+        by_name.setdefault(MASK_ENDING.sub("", name_of_image(path)), path)
+    by_name |= {name_of_image(path): path for path in masks}
     used = set()
     for image in images:
-        mask = by_name.get(image.stem)
+        mask = by_name.get(name_of_image(image))
         if mask is None:
-            lacking = sum(path.stem not in by_name for path in images)
+            lacking = sum(name_of_image(path) not in by_name for path in images)
             others = f" ({lacking} of {len(images)} images have none)" if lacking > 1 else ""
             raise UserError(f"dataset: {image} has no mask of its name in {str(masks[0].parent)!r}{others}")
         used.add(mask)

@@ -13,7 +13,7 @@ from ..labels import Classes, classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
 from ..numeric import as_targets, floats_as_classes
-from ..splits import train_and_test
+from ..splits.held_out import train_and_test
 from .unread import IN_PYTHON
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...core.listing import quoted
+from ..images.decoding import name_of_image
 from ..notes import Note
 
 MASK_ENDING = re.compile(r"[_-](mask|segmentation|seg|label|lesion|gt)$", re.IGNORECASE)
@@ -42,7 +43,7 @@ def of_people(pictures: Counter[str], below: Sequence[str] = ()) -> list[Note]:
 
 def of_masks(pictures: Iterable[Path]) -> list[Note]:
     """Return a note if pictures are called as masks of others in the same folder."""
-    by_name = {(path.parent, path.stem): path for path in pictures}
+    by_name = {(path.parent, name_of_image(path)): path for path in pictures}
     masks = []
     for (folder, stem), path in by_name.items():
         for name in (stem, COPY_NUMBER.sub("", stem)):

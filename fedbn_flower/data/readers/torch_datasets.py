@@ -14,8 +14,8 @@ from ...core.errors import UserError
 from ..dataset import Groups
 from ..notes import Note
 from ..numeric import finite, refuse_words
-from ..splits import held_out_fifth
-from .arrays import PARTS, as_an_array, as_array
+from ..splits import held_out_fifth, held_out_groups
+from .arrays import PARTS, as_an_array, as_array, numbered_groups
 
 Part = tuple[NDArray, NDArray]
 """Inputs and targets."""
@@ -28,6 +28,7 @@ class Pooled(NamedTuple):
     groups: Groups
     notes: tuple[Note, ...] = ()
     tests_by_client: bool = False
+    units: tuple[NDArray, NDArray] | None = None
 
 
 def are_datasets(data: object) -> bool:
@@ -51,7 +52,7 @@ def _are_lists_of_columns(data: tuple[Any, ...]) -> bool:
     return not all(isinstance(part[0], tuple | list) and len(part[0]) == 2 for part in data)
 
 
-def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
+def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any = None) -> Pooled:
     """Read every item of every Dataset once.
 
     Parameters
@@ -62,6 +63,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
         inputs and all targets, may stand for a Dataset.
     test : Dataset, or such a sequence or mapping, optional
         One for all clients, or one per client. Without it a fixed fifth of each client's items is held out.
+    units : sequence or mapping of arrays, optional
+        The group of each item, for each client, without ``test``: whole groups are held out.
 
     Raises
     ------
@@ -72,6 +75,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     train = {name: _read(f"data of client {name!r}", dataset) for name, dataset in named.items()}
     _check(train)
     (x, y), ids = _joined(train)
+    if units is not None:
+        return _by_groups(x, y, ids, units, {name: len(part[1]) for name, part in train.items()}, test)
     if test is None:
         places = np.unique(ids, return_inverse=True)[1]
         kept, fifth = held_out_fifth(y.reshape(len(y), -1)[:, 0], places)
@@ -90,6 +95,27 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None) -> Pooled:
     (x_test, y_test), test_ids = _joined(held_out)
     together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
     return Pooled(together, (ids, test_ids), tests_by_client="" not in held_out)
+
+
+def _by_groups(
+    x: NDArray, y: NDArray, ids: NDArray[np.str_], groups: Any, sizes: Mapping[str, int], test: Any
+) -> Pooled:
+    """Hold out a fixed fifth of the groups.
+
+    Raises
+    ------
+    UserError
+        When a test set is given, too, or the groups are not those of the items.
+    """
+    if test is not None:
+        raise UserError("groups: given with test; expected no test, of which whole groups are held out")
+    form = "an array for each client, or a mapping of the clients' names to these"
+    units = np.concatenate(numbered_groups(groups, sizes, form))
+    kept, fifth = held_out_groups(y, units, ids)
+    arrays = x[kept], y[kept], x[fifth], y[fifth]
+    notes = (Note("examples", "no test is given: a fixed fifth of the groups is held out"),)
+    both = units[kept], units[fifth]
+    return Pooled(dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), notes, units=both)
 
 
 def _check(parts: Mapping[str, Part]) -> None:

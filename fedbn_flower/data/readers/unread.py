@@ -9,7 +9,7 @@ from ..dataset import Request
 from ..images.decoding import is_image
 from ..walk import Walk
 
-MEDICAL = (".dcm", ".dicom", ".ima", ".nii", ".nii.gz", ".nrrd", ".mha", ".mhd", ".mgz", ".svs", ".ndpi")
+MEDICAL = (".nrrd", ".mha", ".mhd", ".mgz", ".svs", ".ndpi")
 PICTURES = (".heic", ".heif", ".avif", ".jp2", ".exr", ".raw", ".dng", ".nef", ".cr2", ".arw", ".psd", ".svg")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar", ".gz", ".bz2", ".xz")
 ARRAYS = (".h5", ".hdf5", ".mat", ".npz", ".pt", ".pth", ".pkl", ".zarr", ".tfrecord", ".mp4", ".avi", ".wav")
@@ -22,7 +22,9 @@ MAX_SHOWN = 4
 IN_PYTHON = "in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
 """How arrays are given that no reader of files takes."""
 ADVICE = {
-    **dict.fromkeys(MEDICAL, "convert to pictures (a 16-bit PNG keeps all levels) or NumPy files"),
+    **dict.fromkeys(
+        MEDICAL, "convert to NIfTI (.nii.gz), to pictures (a 16-bit PNG keeps all levels) or to NumPy files"
+    ),
     **dict.fromkeys(PICTURES, "convert to PNG, TIFF or JPEG"),
     **dict.fromkeys(ARCHIVES, "unpack it"),
     **dict.fromkeys(ARRAYS, f"read it {IN_PYTHON}"),

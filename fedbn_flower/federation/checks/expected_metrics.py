@@ -17,40 +17,15 @@ from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.run_config import RunConfig
+from ...core.ground import wire
 from ...core.ground.settings import declared
-from ...core.ground.wire import (
-    CLASS_EXAMPLES,
-    CLASS_HITS,
-    LOCAL_STEPS,
-    LOSS,
-    NUM_EXAMPLES,
-    SENT_BYTES,
-    TRAIN_EXAMPLES,
-)
 from ...names import CLIENT, OBJECTIVE, parts
-from ...records.columns import (
-    CLIENT_COLUMNS,
-    CLIENT_MEAN,
-    CLIENT_MEDIAN,
-    COSTS,
-    DEVIATION,
-    GLOBAL,
-    POOLED,
-    PRIVACY,
-    RATES,
-    ROUND_COLUMNS,
-    SIMULATED_SECONDS,
-    STALENESS,
-    STALENESS_OF_ROUND,
-    TEST,
-    WORST,
-    WORST_TENTH,
-)
+from ...records import columns
 from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
 """How many further metrics a client may report in one reply, and how many numbers their lists may hold."""
-COUNT_OF = {"": "eval-examples", f"{TEST}-": f"{TEST}-examples"}
+COUNT_OF = {"": "eval-examples", f"{columns.TEST}-": f"{columns.TEST}-examples"}
 """The number of predictions that a split's metrics are of, by the prefix of their names."""
 ROUNDING = 1e-6  # relative error of a mean over many examples
 
@@ -108,23 +83,40 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
     held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
         held_out[name] = Range(max(low - abs(low) * ROUNDING, -LARGEST), high + abs(high) * ROUNDING)
-    prefixes = ("", f"{TEST}-")
+    prefixes = ("", f"{columns.TEST}-")
     ranges = {prefix + name: known for prefix in prefixes for name, known in held_out.items()}
-    ranges |= {f"train-{name}": Range() if name == LOSS else known for name, known in held_out.items()}
-    ranges[NUM_EXAMPLES] = Range(1, most, whole=True)
-    ranges[TRAIN_EXAMPLES] = Range(0, MAX_WEIGHT, whole=True)
+    ranges |= {f"train-{name}": Range() if name == wire.LOSS else known for name, known in held_out.items()}
+    ranges[wire.NUM_EXAMPLES] = Range(1, most, whole=True)
+    ranges[wire.TRAIN_EXAMPLES] = Range(0, MAX_WEIGHT, whole=True)
     ranges |= dict.fromkeys(COUNT_OF.values(), Range(0, most, whole=True))
-    ranges[LOCAL_STEPS] = Range(0, MAX_WEIGHT)
+    ranges[wire.LOCAL_STEPS] = Range(0, MAX_WEIGHT)
     if classes:
         counts = Range(0, most, whole=True, length=classes)
-        ranges |= {prefix + name: counts for prefix in prefixes for name in (CLASS_HITS, CLASS_EXAMPLES)}
+        ranges |= {
+            prefix + name: counts for prefix in prefixes for name in (wire.CLASS_HITS, wire.CLASS_EXAMPLES)
+        }
     return ExpectedMetrics(
         ranges,
         frozenset(
-            {*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *CLIENT_COLUMNS, *STALENESS_OF_ROUND}
-            | {SIMULATED_SECONDS, STALENESS, SENT_BYTES}
+            {
+                *columns.ROUND_COLUMNS,
+                *columns.COSTS,
+                *columns.RATES,
+                *columns.PRIVACY,
+                *columns.CLIENT_COLUMNS,
+                *columns.STALENESS_OF_ROUND,
+            }
+            | {columns.SIMULATED_SECONDS, columns.STALENESS, wire.SENT_BYTES}
         ),
-        (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, WORST, WORST_TENTH, DEVIATION),
+        (
+            columns.GLOBAL,
+            columns.CLIENT_MEAN,
+            columns.CLIENT_MEDIAN,
+            columns.POOLED,
+            columns.WORST,
+            columns.WORST_TENTH,
+            columns.DEVIATION,
+        ),
         FURTHER,
         LONGEST,
         {prefix + metric.state: metric.zeros() for prefix in prefixes for metric in problem.chosen.values()},
@@ -157,14 +149,14 @@ def disagreement(problem: Problem, metrics: MetricRecord, states: Mapping[str, N
 
 def _of_classes(problem: Problem, metrics: MetricRecord, prefix: str, key: str) -> str:
     """Return why counts by class cannot be; "" if they can, or are not there."""
-    hits, examples = metrics.get(prefix + CLASS_HITS), metrics.get(prefix + CLASS_EXAMPLES)
+    hits, examples = metrics.get(prefix + wire.CLASS_HITS), metrics.get(prefix + wire.CLASS_EXAMPLES)
     if not (isinstance(hits, list) and isinstance(examples, list)):
         return ""
     if any(hit > number for hit, number in zip(hits, examples, strict=True)):
-        return f"{prefix + CLASS_HITS!r} is above {prefix + CLASS_EXAMPLES!r}"
+        return f"{prefix + wire.CLASS_HITS!r} is above {prefix + wire.CLASS_EXAMPLES!r}"
     count = metrics.get(key)
     if _counts_as_built_in(problem) and isinstance(count, int | float) and sum(examples) != count:
-        return f"{prefix + CLASS_EXAMPLES!r} sums to {sum(examples)}, and {key!r} is {count}"
+        return f"{prefix + wire.CLASS_EXAMPLES!r} sums to {sum(examples)}, and {key!r} is {count}"
     return ""
 
 

@@ -58,6 +58,7 @@ def check_fit(inputs: RunInputs) -> None:
     if (dataset.has_classes or dataset.has_masks) and dataset.spec.outputs < 2:
         name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
+    dataset.kind.augmentation(config.augment)
     _check_partitions(inputs)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from fedbn_flower.clients import FedAvgClient, Loss, Objective
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
-from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
@@ -19,6 +18,7 @@ from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
 from ...names import CLIENT, LOSS, OBJECTIVE, Registry, parts
+from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
@@ -36,7 +36,6 @@ def notices(inputs: RunInputs) -> list[str]:
         *_of_the_weights(inputs),
         *_of_the_policy(inputs),
         *_of_written_classes(inputs.config),
-        *_of_the_optimizer(inputs.config),
         *_of_evaluation(inputs),
     )
     return [line for line in found if line]
@@ -50,8 +49,9 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
     shares = None if inputs.data_path else inputs.partitions.train
     yield from of_leaks(dataset)
     yield from of_doubts(dataset, shares, config.missing_values)
-    yield from of_copies(dataset)
+    yield from of_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
+        yield from of_groups_on_both(inputs, sides_of(inputs))
         yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from of_same_clients(dataset)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
@@ -85,7 +85,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
 
 
 def _of_units(inputs: RunInputs) -> Iterator[str]:
-    units, train = inputs.dataset.train.units, inputs.partitions.train
+    units, train = inputs.protected_units, inputs.partitions.train
     if units is None:
         return
     found = Counter(unit for i in range(len(train.sizes)) for unit in {*units[train[i]].tolist()})
@@ -141,15 +141,6 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
         }
         if name not in registry.names and written and not written & methods:
             yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
-
-
-def _of_the_optimizer(config: RunConfig) -> Iterator[str]:
-    """Keys at 0 for which torch's default is another."""
-    text = config.client_optimizer
-    values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
-    for key, default in torch_defaults(text).items():
-        if default and values.get(key) == 0:
-            yield f"{key}: 0.0 goes to client-optimizer {text!r}, for which torch's default is {default:g}"
 
 
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:

@@ -32,7 +32,7 @@ def answer_sizes(message: Message, context: Context) -> Message:
     if config.dp != "example":
         raise Refused(f"privacy: with dp {config.dp!r} this site does not tell how many examples it has")
     inputs = inputs_at(config, context.node_config)
-    rows, units = rows_of(inputs, partition_id_of(context) or 0)[TRAIN], inputs.dataset.train.units
+    rows, units = rows_of(inputs, partition_id_of(context) or 0)[TRAIN], inputs.protected_units
     count = len(rows if units is None else np.unique(units[rows]))
     return Message(RecordDict({SIZES: ConfigRecord({TRAIN: count})}), reply_to=message)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -19,11 +20,13 @@ from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 from ...config.making import run_config
 from ...core.errors import RunFailed, not_allowed
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
+from ...core.partition_id import partition_id_of
 from ...data.images.moments import Scale
 from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
+from ...records.columns import TRAIN, VALIDATION
 from ..inputs import RunInputs
-from ..tasks import inputs_at
+from ..tasks import inputs_at, rows_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = 8
@@ -138,12 +141,16 @@ def received_scale(config: ConfigRecord) -> Scale | None:
 
 @refusals_in_one_line
 def answer_moments(message: Message, context: Context) -> Message:
-    """Tell the moments of a site's training examples."""
+    """Tell the moments of a site's training examples, without those of the fold that is tested on."""
     config = run_config(context.run_config)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "moments")
-    dataset = inputs_at(config, context.node_config).dataset
-    moments = dataset.kind.moments() if dataset.has_examples else {}
+    inputs = inputs_at(config, context.node_config)
+    kind = inputs.dataset.kind
+    if config.folds and inputs.data_path:
+        rows = rows_of(inputs, partition_id_of(context) or 0)
+        kind = kind.of_rows(np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]])))
+    moments = kind.moments() if inputs.dataset.has_examples else {}
     if not moments:
         wanted = "a data-path in the node config, to images or numbers"
         raise not_allowed("data-path", context.node_config.get("data-path", ""), wanted)

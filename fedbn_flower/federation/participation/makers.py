@@ -30,7 +30,8 @@ def participation(config: RunConfig) -> SeededParticipation:
     UserError
         When ``availability`` names a file that cannot be used.
     """
-    held_out = held_out_clients(config.seed, config.num_clients, config.holdout_clients)
+    count, named = config.holdout_clients, config.left_out
+    held_out = held_out_clients(config.seed, config.num_clients, count, named)
     return SeededParticipation(
         config.seed,
         config.dropout,

@@ -48,8 +48,10 @@ def share_of_work(seed: int, stragglers: float, partition: int, server_round: in
     return float(share) if when < stragglers else 1.0
 
 
-def held_out_clients(seed: int, num_clients: int, count: int) -> frozenset[int]:
-    """Draw the partitions of ``count`` clients that take no part in the rounds."""
+def held_out_clients(seed: int, num_clients: int, count: int, left_out: int = -1) -> frozenset[int]:
+    """Draw the partitions of ``count`` clients that take no part in the rounds, or return the one named."""
+    if left_out >= 0:
+        return frozenset({left_out})
     drawn = _generator(seed, 0, 0, IS_NEW).choice(num_clients, size=count, replace=False)
     return frozenset(map(int, drawn))
 

@@ -8,7 +8,7 @@ is ignored. Both are their owner's alone: they hold what stays at a client.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -65,6 +66,7 @@ class CheckpointFolder:
                 writer.submit(file.write, len(file.content))
         entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
+        entries |= {f"extension/{name}": array for name, array in checkpoint.extensions.items()}
         for version, arrays in checkpoint.versions.items():
             entries |= {f"version/{version}/{name}": array.numpy() for name, array in arrays.items()}
         metadata = {
@@ -114,7 +116,7 @@ class CheckpointFolder:
         with self._open() as file:
             metadata = json.loads(file.metadata()["facts"])
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        model = {n.removeprefix("model/"): a for n, a in entries.items() if n.startswith("model/")}
+        model = _under("model/", entries)
         versions: dict[int, ArrayRecord] = {}
         for number, name in (n.split("/", 2)[1:] for n in entries if n.startswith("version/")):
             array = Array(entries[f"version/{number}/{name}"])
@@ -123,12 +125,13 @@ class CheckpointFolder:
             metadata["round"],
             metadata["updates"],
             ArrayRecord({name: Array(array) for name, array in model.items()}),
-            {n.removeprefix("rule/"): a for n, a in entries.items() if n.startswith("rule/")},
+            _under("rule/", entries),
             metadata["counters"],
             metadata["run"],
             metadata["signature"],
             metadata.get("draws", {}),  # older checkpoints have no draws
             versions,
+            _under("extension/", entries),
         )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:
@@ -152,3 +155,8 @@ class CheckpointFolder:
             raise UserError(
                 f"resume: the checkpoint {str(self.server)!r} cannot be read ({error})"
             ) from error
+
+
+def _under(prefix: str, entries: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Return the entries whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in entries.items() if name.startswith(prefix)}

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.problems.segmentation import VOID
+
 from ...data.statistics import Feature
 from ..terminal import shorten_middle
 from .line_styles import line_style
@@ -60,6 +62,28 @@ def in_8_bits(images: Sequence[NDArray]) -> list[NDArray[np.uint8]]:
     low, high = min(map(np.min, images)), max(map(np.max, images))
     spread = max(1, int(high) - int(low))
     return [np.rint((some.astype(np.float64) - low) * (255 / spread)).astype(np.uint8) for some in images]
+
+
+def fullest_slices(
+    volumes: Sequence[NDArray], masks: Sequence[NDArray[np.uint8]] | None = None
+) -> tuple[list[NDArray], list[NDArray[np.uint8]] | None]:
+    """Return a slice of each volume (n, channels, depth, height, width) of each client, and of its mask.
+
+    It is the one whose mask has most that is neither background nor void; without masks, or of equal ones,
+    the one nearest to the middle.
+    """
+    found, of_masks = [], []
+    for number, some in enumerate(volumes):
+        depth = some.shape[2]
+        middle = -np.abs(np.arange(depth) - depth // 2)
+        counts = np.zeros((len(some), depth))
+        if masks:
+            inside = (masks[number] > 0) & (masks[number] != VOID)
+            counts = inside.sum(axis=(2, 3))
+        places = (counts * 2 * depth + middle).argmax(1)
+        found.append(some[np.arange(len(some)), :, places])
+        of_masks += [masks[number][np.arange(len(some)), places]] if masks else []
+    return found, of_masks or None
 
 
 def image_rows(

@@ -200,7 +200,7 @@ def epsilon_curve(run: Run) -> "InlineFigure | None":
     figure = new_figure(4.6, 2.6)
     axes = figure.subplots()
     axes.plot(list(points), list(points.values()), _marker(points), color=COLOURS[0])
-    if planned := (run.summary.get("privacy") or {}).get("planned-epsilon"):
+    if planned := (run.summary.privacy or {}).get("planned-epsilon"):
         axes.axhline(planned, linestyle=":", color="#999999", label="planned")
         axes.legend(frameon=False, fontsize="small", loc="lower right")
     set_round_axes(axes, "epsilon so far")

@@ -1,9 +1,9 @@
 """Tables of models and clients: a row each, with their held-out metrics."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ...records.metrics import shown
+from ...records.summary import OfClient
 from ..run_reader import Run
 from ..summary import NOBODY, NON_METRICS, shown_mean
 from .html import folded, paragraph
@@ -26,9 +26,8 @@ MEANS = (MODELS["mean"], MODELS["client-mean"])
 
 def metrics_table(run: Run) -> Table:
     """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
-    found = {name: run.summary.get(key) for key, name in MODELS.items()}
-    models: dict[str, Mapping[str, Any]] = {name: metrics for name, metrics in found.items() if metrics}
-    clients = run.summary.get("clients", {})
+    models: dict[str, OfClient] = {MODELS[key]: metrics for key, metrics in run.summary.by_group.items()}
+    clients = run.summary.clients
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
     return _table(run, "model", models, clients)
@@ -36,10 +35,11 @@ def metrics_table(run: Run) -> Table:
 
 def metrics_by_class(run: Run) -> Iterator[str]:
     """Yield the metrics by class: of all clients' examples, and folded each client's, if they are few."""
-    whole = next((key for key in ("pooled", "global", "mean") if run.summary.get(key)), None)
+    found = run.summary.by_group
+    whole = next((key for key in ("pooled", "global", "mean") if key in found), None)
     if not run.by_class or whole is None:
         return
-    of_all, keys = run.summary[whole], list(next(iter(run.by_class.values())))
+    of_all, keys = found[whole], list(next(iter(run.by_class.values())))
     names = keys if run.config.get("metrics-by-class") else [_class_name(run, key) for key in keys]
     rows = [
         [name, *(shown(m, of_all.get(c[key])) for m, c in run.by_class.items())]
@@ -47,7 +47,7 @@ def metrics_by_class(run: Run) -> Iterator[str]:
     ]
     yield Table(["class", *run.by_class], rows).html()
     yield paragraph(f"Of {MODELS[whole]}.", "note")
-    clients = run.summary.get("clients", {})
+    clients = run.summary.clients
     for metric, columns in run.by_class.items() if len(clients) <= MAX_LISTED else ():
         rows = [
             [_name(run, partition), *(shown(metric, values.get(column)) for column in columns.values())]
@@ -57,7 +57,7 @@ def metrics_by_class(run: Run) -> Iterator[str]:
 
 
 def _table(
-    run: Run, first: str, models: Mapping[str, Mapping[str, Any]], clients: Mapping[str, Any] = NOBODY
+    run: Run, first: str, models: Mapping[str, OfClient], clients: Mapping[str, OfClient] = NOBODY
 ) -> Table:
     """Return a row per model, with a column of training examples if any model has a count.
 
@@ -90,7 +90,7 @@ def _class_name(run: Run, number: str) -> str:
 def worst_clients(run: Run) -> Iterator[str]:
     """Yield a table of the worst clients, where the clients are too many to have a row each."""
     metric = run.main_metric
-    clients = {i: c for i, c in run.summary.get("clients", {}).items() if c.get(metric) is not None}
+    clients = {i: c for i, c in run.summary.clients.items() if c.get(metric) is not None}
     if len(clients) <= MAX_LISTED:
         return
     higher_is_better = run.higher_is_better(metric)
@@ -102,12 +102,19 @@ def worst_clients(run: Run) -> Iterator[str]:
 
 def new_clients(run: Run) -> Iterator[str]:
     """Yield a table of the clients that did not train."""
-    new = run.summary.get("new-clients")
+    new = run.summary.new_clients
     if not new:
         return
-    models = {MODELS[key]: new[key] for key in ("pooled", "mean", "client-mean") if new.get(key)}
-    clients = new.get("clients", {})
+    found = {"pooled": new.pooled, "mean": new.mean, "client-mean": new.client_mean}
+    models: dict[str, OfClient] = {MODELS[key]: metrics for key, metrics in found.items() if metrics}
+    clients = new.clients
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
     yield _table(run, "model", models, clients).html()
+    if received := run.summary.new_clients_as_received:
+        yield paragraph(
+            "The same without BatchNorm statistics of their own: as received, or as at the start."
+        )
+        named = {f"client {_name(run, partition)}": c for partition, c in received.clients.items()}
+        yield _table(run, "model", named, received.clients).html()

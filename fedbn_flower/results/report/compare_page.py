@@ -1,23 +1,34 @@
 """The page that compares runs: configurations, metrics, costs and curves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...config.help import as_text
 from ...core.errors import not_allowed
 from ...core.key_group import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
+from ...records.summary import Summary
 from ..composition import privacy_of_runs
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
-from .runs_by_seed import FOLDER, Group, Sweep, common_metric, legend, metrics_table
+from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
 from .sweep_page import curves
 from .tables import Table
 
 IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
 """Entries of a manifest that are not compared: runs that differ only in these do the same work."""
+COSTS: dict[str, Callable[[Summary], float | None]] = {
+    "rounds": lambda summary: summary.rounds,
+    "seconds": lambda summary: summary.seconds,
+    "seconds per round": lambda summary: summary.seconds_per_round,
+    "failures": lambda summary: summary.failures,
+    "sent": lambda summary: summary.bytes_sent,
+    "received": lambda summary: summary.bytes_received,
+}
+"""The columns of the table of costs."""
+IN_BYTES = ("sent", "received")
 
 
 def read_groups(folders: Sequence[Path]) -> list[Group]:
@@ -78,7 +89,7 @@ def without_noise(run: Run, folder: Path) -> Run:
     UserError
         When the run is not private, or the other one differs in more.
     """
-    if not run.summary.get("privacy"):
+    if not run.summary.privacy:
         raise not_allowed("reference", str(folder), f"none: {str(run.folder)!r} is no complete run with dp")
     reference = Run.read(folder, "reference")
     here, there = ({**_compared(one), "seed": _text(one.config.get("seed"))} for one in (run, reference))
@@ -89,7 +100,7 @@ def without_noise(run: Run, folder: Path) -> Run:
             raise not_allowed(
                 "reference", str(folder), f"the same run without dp: its {key} is {other}, not {first}"
             )
-    if there.get("dp", NONE) != NONE or not reference.summary:
+    if there.get("dp", NONE) != NONE or not reference.summary.rounds:
         raise not_allowed("reference", str(folder), "a complete run without dp")
     return reference
 
@@ -122,25 +133,24 @@ def costs(groups: Sequence[Group]) -> Table:
     """Return the costs of each group: means over the runs that recorded them."""
     rows = []
     for group in groups:
-        summaries = [run.summary for run in group.runs if run.summary]
+        summaries = [run.summary for run in group.runs if run.summary.rounds]
         row = [group.label]
-        for key in ("rounds", "seconds", "seconds-per-round", "failures", "bytes-sent", "bytes-received"):
-            values = [summary[key] for summary in summaries if summary.get(key) is not None]
+        for name, cost_of in COSTS.items():
+            values = [value for summary in summaries if (value := cost_of(summary)) is not None]
             mean = sum(values) / len(values) if values else None
-            text = "" if mean is None else size(mean) if key.startswith("bytes") else f"{mean:.4g}"
-            row.append(text)
+            row.append("" if mean is None else size(mean) if name in IN_BYTES else f"{mean:.4g}")
         rows.append(row)
-    header = ["", "rounds", "seconds", "seconds per round", "failures", "sent", "received"]
-    return Table(header, rows)
+    return Table(["", *COSTS], rows)
 
 
-def compare_page(groups: Sequence[Group]) -> str:
-    """Return the page."""
-    metric = common_metric(groups)
-    table = metrics_table(groups, metric)
+def compare_page(groups: Sequence[Group], metric: str) -> str:
+    """Return the page, without curves of runs whose metrics cannot be compared."""
+    warning = data_warning(groups)
+    table = metrics_table(groups, metric, comparable=not warning)
     different = differences(groups)
-    explanation = f"{legend(groups, metric)} {MEANS}"
-    warnings = [paragraph(warning, "note")] if (warning := data_warning(groups)) else []
+    explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
+    warnings = [paragraph(warning, "note")] if warning else []
+    drawn = [] if warning else [section("Metrics by round", curves(groups, metric))]
     together = [paragraph(line, "note") for line in privacy_together(groups)]
     return page(
         "Comparison",
@@ -151,7 +161,7 @@ def compare_page(groups: Sequence[Group]) -> str:
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
             section("Costs", costs(groups).html()),
-            section("Metrics by round", *warnings, curves(groups, metric)),
+            *drawn,
             *closing_sections([run.config for group in groups for run in group.runs], table),
         ],
     )

@@ -127,17 +127,17 @@ def sentence(run: Run) -> str:
         f"{config.get('strategy')}, client {config.get('client')} and objective "
         f"{config.get('objective')}; seed {config.get('seed')}."
     ]
-    done, requested = summary.get("rounds"), config.get("rounds")
-    if done is None:
+    done, requested = summary.rounds, config.get("rounds")
+    if not done:
         sentences.append("The run stopped before it wrote a summary.")
     else:
-        took = f"{_counted(done, 'round')} took {summary['seconds']:.1f} s"
+        took = f"{_counted(done, 'round')} took {summary.seconds:.1f} s"
         rest = f"; {requested} were requested" if done != requested else ""
         sentences.append(f"The {took}{rest}.")
-    if reason := summary.get("stopped"):
+    if reason := summary.stopped:
         sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
-    if summary.get("best-round"):
-        sentences.append(f"The saved model is that of round {summary['best-round']}.")
+    if summary.best_round:
+        sentences.append(f"The saved model is that of round {summary.best_round}.")
     return " ".join(sentences)
 
 
@@ -149,30 +149,35 @@ def _key_metrics(run: Run) -> dict[str, str]:
     """Return the most important values by name."""
     summary, metric = run.summary, run.main_metric
     values = {
-        f"{metric}, {MODELS[key]}": shown(metric, (summary.get(key) or {}).get(metric))
+        f"{metric}, {MODELS[key]}": shown(metric, summary.by_group.get(key, {}).get(metric))
         for key in ("global", "pooled", "mean", "client-mean", "worst-client")
     }
-    target = summary.get("rounds-to-target")
-    if target:
-        reached = next((target[key] for key in ("mean", "global") if target.get(key) is not None), None)
-        metric = target.get("metric", run.main_metric)
-        name = "" if metric == run.main_metric else f"{metric} "
-        goal = f"{name}{shown(metric, target['target'])}"
-        values[f"rounds to {goal}"] = str(reached or "not reached")
-        costs = summary.get("costs-to-target") or {}
-        if cost := costs.get("mean") or costs.get("global"):
-            values[f"sent and received to {goal}"] = size(cost["bytes"])
-            for seconds in cost.keys() & {SIMULATED_SECONDS, SECONDS}:
-                values[f"{seconds.replace('-', ' ')} to {goal}"] = f"{cost[seconds]:.1f}"
-    if "seconds-per-round" in summary:
-        values["seconds per round"] = f"{summary['seconds-per-round']:.3g}"
-    if "client-updates-per-second" in summary:
-        values["client updates per second"] = f"{summary['client-updates-per-second']:.3g}"
-    for key, name in (("bytes-sent", "sent to clients"), ("bytes-received", "received from clients")):
-        if key in summary:
-            values[name] = size(summary[key])
-    if "failures" in summary:
-        values["failures"] = str(summary["failures"])
+    values |= _to_target(run)
+    if summary.seconds_per_round is not None:
+        values["seconds per round"] = f"{summary.seconds_per_round:.3g}"
+    if summary.client_updates_per_second is not None:
+        values["client updates per second"] = f"{summary.client_updates_per_second:.3g}"
+    sent = {"sent to clients": summary.bytes_sent, "received from clients": summary.bytes_received}
+    values |= {name: size(number) for name, number in sent.items() if number is not None}
+    if summary.failures is not None:
+        values["failures"] = str(summary.failures)
+    return values
+
+
+def _to_target(run: Run) -> dict[str, str]:
+    """Return what it took to reach the target, by name; empty without a target."""
+    target, costs = run.summary.rounds_to_target, run.summary.costs_to_target
+    if not target:
+        return {}
+    metric = target.metric or run.main_metric
+    name = "" if metric == run.main_metric else f"{metric} "
+    goal = f"{name}{shown(metric, target.target)}"
+    values = {f"rounds to {goal}": str(target.mean or target.global_ or "not reached")}
+    if costs and (cost := costs.mean or costs.global_):
+        values[f"sent and received to {goal}"] = size(cost.get("bytes") or 0)
+        for seconds in (SIMULATED_SECONDS, SECONDS):
+            if (took := cost.get(seconds)) is not None:
+                values[f"{seconds.replace('-', ' ')} to {goal}"] = f"{took:.1f}"
     return values
 
 
@@ -186,19 +191,19 @@ def size(number: float) -> str:
 
 
 def _classes(run: Run) -> Iterator[str]:
-    found = {"clients": "per-class", "global model": "global-per-class"}
-    columns = {name: table for name, key in found.items() if (table := run.summary.get(key))}
+    found = {"clients": run.summary.per_class, "global model": run.summary.global_per_class}
+    columns = {name: table for name, table in found.items() if table}
     if not columns:
         return
     first = next(iter(columns.values()))
     rows = [
-        [str(name), str(examples), *(shown("accuracy", column["accuracy"][i]) for column in columns.values())]
-        for i, (name, examples) in enumerate(zip(first["names"], first["examples"], strict=True))
+        [str(name), str(examples), *(shown("accuracy", column.accuracy[i]) for column in columns.values())]
+        for i, (name, examples) in enumerate(zip(first.names, first.examples, strict=True))
     ]
     header = ["class", "held-out examples", *(f"accuracy, {name}" for name in columns)]
     note = ""
     if len(rows) > MAX_CLASSES:
-        order = sorted(range(len(rows)), key=lambda i: (first["accuracy"][i] is None, first["accuracy"][i]))
+        order = sorted(range(len(rows)), key=lambda i: (first.accuracy[i] is None, first.accuracy[i] or 0.0))
         note = f"The {MAX_CLASSES} of {len(rows)} classes with the lowest accuracy."
         rows = [rows[i] for i in order[:MAX_CLASSES]]
     yield Table(header, rows).html()
@@ -207,7 +212,7 @@ def _classes(run: Run) -> Iterator[str]:
 
 def _extensions(run: Run) -> Iterator[str]:
     """Yield what the run's own extensions say of it."""
-    for name, found in run.summary.get("extensions", {}).items():
+    for name, found in run.summary.extensions.items():
         rounded = ((key, f"{v:.6g}" if isinstance(v, float) else as_text(v)) for key, v in found.items())
         yield key_values({f"{name}, {key}": value for key, value in rounded})
 
@@ -216,13 +221,13 @@ def _failures(run: Run) -> Iterator[str]:
     rows = [[client, reason, str(count)] for client, count, reason in run.failures()]
     if rows:
         yield Table(["client", "why the answer was not used", "count"], rows, words=2).html()
-    elif run.summary.get("failures"):
-        yield paragraph(f"{run.summary['failures']} answers were not used; the reasons were not recorded.")
+    elif run.summary.failures:
+        yield paragraph(f"{run.summary.failures} answers were not used; the reasons were not recorded.")
 
 
 def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     """Yield who is protected from whom, by how much, and assuming what."""
-    found: Mapping[str, Any] | None = run.summary.get("privacy")
+    found = run.summary.privacy
     if not found:
         return
     epsilon, claim = found["epsilon"], found["claim"]
@@ -263,7 +268,7 @@ def _price(run: Run, without_noise: Run) -> str:
     metric = run.main_metric
     sentences = ["What the noise costs, by the same run without it."]
     for key in ("global", "mean", "client-mean"):
-        before, after = ((one.summary.get(key) or {}).get(metric) for one in (without_noise, run))
+        before, after = (one.summary.by_group.get(key, {}).get(metric) for one in (without_noise, run))
         if before is not None and after is not None:
             values = f"without noise {shown(metric, before)}, with it {shown(metric, after)}"
             sentences.append(f"{metric.capitalize()}, {MODELS[key]}: {values}.")
@@ -290,7 +295,7 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
     yield command(command_of(run.config))
     if uses_session_objects(run.config):
         yield paragraph("The run was given Python objects, which a command cannot name.", "note")
-    if run.summary.get("privacy") and run.config.get("dp-seed", NO_SEED) == NO_SEED:
+    if run.summary.privacy and run.config.get("dp-seed", NO_SEED) == NO_SEED:
         yield paragraph("Its noise followed from a secret key: the command draws other noise.", "note")
     versions = run.config.get("versions") or {}
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")

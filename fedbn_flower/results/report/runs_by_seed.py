@@ -6,10 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
+from ...config.gone import in_new_keys
+from ...core.errors import not_allowed
 from ...records.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
+from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
-from ..summary import metrics_by_group, seeds_text, to_target
+from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -32,7 +35,7 @@ class Group:
         """Return a metric from the summaries of the runs that have it, by column of the table."""
         found: dict[str, list[float]] = {}
         for run in self.runs:
-            for column, metrics in metrics_by_group(run.summary).items() if run.summary else ():
+            for column, metrics in metrics_by_group(run.summary).items():
                 if metrics.get(metric) is not None:
                     found.setdefault(column, []).append(float(metrics[metric]))
         return found
@@ -66,7 +69,7 @@ class Sweep:
     @classmethod
     def read(cls, folder: Path) -> "Sweep":
         """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys."""
-        rows = list(rows_of(folder / "grid.csv"))
+        rows = [in_new_keys(row) for row in rows_of(folder / "grid.csv")]
         columns = list(rows[0]) if rows else []
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
         common = {key: rows[0][key] for key in keys if len({row[key] for row in rows}) == 1}
@@ -89,38 +92,54 @@ class Sweep:
         return [run for group in self.groups for run in group.runs]
 
 
-def common_metric(groups: Sequence[Group]) -> str:
-    """Return the metric by which all runs are compared, or the loss if they differ in it."""
-    names = {run.main_metric for group in groups for run in group.runs}
-    return names.pop() if len(names) == 1 else "loss"
+def common_metric(groups: Sequence[Group], asked: str = "") -> str:
+    """Return the metric by which runs are compared, ``asked`` for or not.
+
+    It is by default the first of their main metrics that all have, or the loss.
+
+    Raises
+    ------
+    UserError
+        When not all runs have the metric that is asked for.
+    """
+    runs = [run for group in groups for run in group.runs if run.summary]
+    of_all = [{name for found in metrics_by_group(run.summary).values() for name in found} for run in runs]
+    known = set.intersection(*of_all).difference(NON_METRICS) if of_all else set()
+    if asked and asked not in known:
+        raise not_allowed("metric", asked, f"one that all runs have: {', '.join(sorted(known))}")
+    mains = [run.main_metric for group in groups for run in group.runs]
+    return asked or next((name for name in mains if name in known or len({*mains}) == 1), "loss")
 
 
 def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
-    """Return the column that represents a run, in the table and in ``metrics.csv``.
+    """Return the column that represents a run, in the table and in ``metrics.csv``; see `deciding_column`."""
+    runs = [run for group in groups for run in group.runs if run.summary.rounds]
+    column = deciding_column([metrics_by_group(run.summary).keys() for run in runs])
+    if not runs and any(group.lines(metric) for group in groups):  # none has ended
+        column = OVER_EXAMPLES
+    prefixes = {"pooled": POOLED, OVER_EXAMPLES: "", "global": GLOBAL}
+    return column, prefixes[column] + metric
 
-    It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
-    clients evaluate, else the global model's value.
+
+def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
+    """Return which groups, by their indices, cannot be told from the best over the seeds."""
+    runs = {
+        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary.rounds]
+        for i, group in enumerate(groups)
+    }
+    labels = {i: group.label for i, group in enumerate(groups)}
+    return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
+
+
+def metrics_table(
+    groups: Sequence[Group], metric: str, links: Sequence[str] = (), comparable: bool = True
+) -> Table:
+    """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
+
+    Groups that cannot be told from the best are marked, and a sentence stands below the table, unless the
+    groups are not ``comparable``.
     """
-    runs = [run for group in groups for run in group.runs if run.summary]
-    if runs and all(run.summary.get("pooled") for run in runs):
-        return "pooled", f"{POOLED}{metric}"
-    evaluated = any(group.lines(metric) for group in groups)
-    return ("mean over examples", metric) if evaluated else ("global", f"{GLOBAL}{metric}")
-
-
-def best_rows(groups: Sequence[Group], metric: str) -> list[int]:
-    """Return the indices of the best group and its ties; none if fewer than two groups have a value."""
-    column, _ = headline(groups, metric)
-    found = {i: mean(v) for i, group in enumerate(groups) if (v := group.values(metric).get(column))}
-    if len(found) < 2:
-        return []
-    higher = any(run.higher_is_better(metric) for group in groups for run in group.runs)
-    best = (max if higher else min)(found.values())
-    return [i for i, value in found.items() if value == best]
-
-
-def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = ()) -> Table:
-    """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds."""
+    told = best_groups(groups, metric) if comparable else None
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
@@ -129,13 +148,18 @@ def metrics_table(groups: Sequence[Group], metric: str, links: Sequence[str] = (
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
-            *(spread(means.get(name, []), metric) for name in columns),
+            *(
+                spread(means.get(name, []), metric)
+                + (MARK if told and name == told.column and number in told.alike else "")
+                for name in columns
+            ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
-            spread([run.summary["seconds"] for run in group.runs if run.summary], "seconds"),
+            spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
         ]
-        for group, means, targets in zip(groups, values, reached, strict=True)
+        for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
-    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links)
+    note = told.sentence if told else ""
+    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links, note=note)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:
@@ -147,7 +171,7 @@ def _target_cell(took: Sequence[float], group: Group) -> str:
 def legend(groups: Sequence[Group], metric: str) -> str:
     """Return the sentence that explains the values of the table."""
     unit = " in %" if metric in PERCENT else ""
-    seeds = seeds_text([sum(run.summary is not None for run in group.runs) for group in groups])
+    seeds = seeds_text([sum(bool(run.summary.rounds) for run in group.runs) for group in groups])
     deviation = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
     return f"{metric.capitalize()}{unit}{deviation}."
 

@@ -1,9 +1,10 @@
 """The page of a sweep, and its figure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from html import escape
+from math import sqrt
 from shlex import quote as quoted
-from statistics import mean
+from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
-from .runs_by_seed import Group, Sweep, best_rows, common_metric, headline, legend, metrics_table
+from .runs_by_seed import Group, Sweep, best_groups, common_metric, headline, legend, metrics_table
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def sweep_page(sweep: Sweep) -> str:
             warning("Failed runs", failed),
             section(
                 "Results",
-                table.html(best_rows(sweep.groups, metric)),
-                paragraph(f"{legend(sweep.groups, metric)} {MEANS}", "note"),
+                table.html(best_groups(sweep.groups, metric).alike),
+                paragraph(f"{legend(sweep.groups, metric)} {MEANS} {table.note}".rstrip(), "note"),
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
@@ -87,16 +88,21 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
 
 
 def heat_table(groups: Sequence[Group], metric: str) -> str:
-    """Return the headline metric as a coloured table if exactly two keys are swept, else nothing."""
+    """Return the headline metric as a coloured table if exactly two keys are swept, else nothing.
+
+    The scale is as wide as two deviations over the seeds at least: less is not shown as a difference.
+    """
     keys = list(groups[0].names) if groups else []
     if len(keys) != 2:
         return ""
     name, _ = headline(groups, metric)
-    values = {tuple(g.names.values()): mean(v) for g in groups if (v := g.values(metric).get(name))}
-    if not values:
+    found = {tuple(g.names.values()): v for g in groups if (v := g.values(metric).get(name))}
+    if not found:
         return ""
+    values = {cell: mean(v) for cell, v in found.items()}
     rows, columns = (list(dict.fromkeys(g.names[key] for g in groups)) for key in keys)
-    low, high = min(values.values()), max(values.values())
+    noise = deviation_over_seeds(found.values())
+    low, high = colour_scale(values.values(), 2 * noise, metric)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
         f"<tr><th>{escape(row)}</th>"
@@ -105,6 +111,9 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         for row in rows
     )
     note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across."
+    note += f" The scale is at least two deviations over the seeds wide ({_shown(2 * noise, metric)})." * (
+        noise > 0
+    )
     scale = "".join(f"<span>{_shown(value, metric)}</span>" for value in (low, high))
     colours = f"linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"
     scale = scale.replace("</span><span>", f'</span><i style="background: {colours}"></i><span>')
@@ -112,6 +121,22 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         f'<div class="scroll"><table class="coloured"><thead><tr><th></th>{head}</tr></thead>\n'
         f'<tbody>{body}</tbody></table></div>\n<div class="scale">{scale}</div>\n{paragraph(note, "note")}'
     )
+
+
+def deviation_over_seeds(cells: Collection[Sequence[float]]) -> float:
+    """Return the pooled deviation, ``sqrt(sum_c (n_c - 1) s_c^2 / sum_c (n_c - 1))``; 0 without seeds."""
+    several = [values for values in cells if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    return sqrt(sum((len(v) - 1) * variance(v) for v in several) / freedom) if freedom else 0.0
+
+
+def colour_scale(values: Collection[float], width: float, metric: str) -> tuple[float, float]:
+    """Return the ends of a scale: those of the values, further apart to either side if they are closer."""
+    low, high = min(values), max(values)
+    more = max(0.0, width - (high - low)) / 2
+    low, high = low - more, high + more
+    beyond = max(0.0, high - 1) if metric in PERCENT else 0.0  # no label says more than 100 %
+    return low - beyond, high - beyond
 
 
 def _cell(value: float | None, low: float, high: float, metric: str) -> str:

@@ -1,6 +1,6 @@
 """A table, and its output as HTML, LaTeX, Markdown and terminal text."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
@@ -11,6 +11,9 @@ from rich.table import Table as TerminalTable
 
 from ...data.notes import Note
 
+WORD = 16
+"""Characters of a word or a name that a terminal shows at least."""
+PADDING = 3  # characters of a column besides its text
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -30,7 +33,7 @@ class Table:
     """Rows of text: the first ``words`` columns hold words, the others numbers.
 
     ``links`` holds the link of each row's first cell, empty for none. With ``has_sentences`` nothing of a
-    word is left out in a terminal.
+    word is left out in a terminal. The ``note`` stands below the table in LaTeX and Markdown.
     """
 
     header: Sequence[str]
@@ -38,6 +41,7 @@ class Table:
     words: int = 1
     links: Sequence[str] = field(default=())
     has_sentences: bool = False
+    note: str = ""
 
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
@@ -67,13 +71,15 @@ class Table:
         lines = [" & ".join(text.translate(LATEX) for text in row) + r" \\" for row in self.rows]
         head = " & ".join(text.translate(LATEX) for text in self.header) + r" \\"
         parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule"]
-        return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+        note = [rf"\par\smallskip{{\footnotesize {self.note.translate(LATEX)}\par}}"] if self.note else []
+        return "\n".join([*parts, r"\end{tabular}", *note]) + "\n"
 
     def markdown(self) -> str:
         """Return the table as GitHub-flavoured Markdown."""
         rule = ["---" if i < self.words else "---:" for i in range(len(self.header))]
         lines = [[text.replace("|", "\\|") for text in row] for row in (self.header, *self.rows)]
-        return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
+        note = f"\n{self.note}\n" if self.note else ""
+        return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]]) + note
 
     @classmethod
     def of_learnt(cls, learnt: Iterable[Note]) -> "Table":
@@ -83,6 +89,28 @@ class Table:
             repeated = any(row[0] == note.row for row in rows)
             rows.append(["" if repeated else note.row, note.line])
         return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
+
+    def parts(self, width: int, names: int) -> Iterator["Table"]:
+        """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.
+
+        Of a column of words at least `WORD` characters are shown.
+        """
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
+        longest = [max(map(len, column), default=0) for column in columns]
+        least = [
+            max([min(size, WORD) if i < self.words else size, *map(len, self.header[i].split())])
+            for i, size in enumerate(longest)
+        ]
+        left = width - 1 - sum(size + PADDING for size in least[:names])
+        parts: list[list[int]] = [[]]
+        for i in range(names, len(columns)):
+            if parts[-1] and sum(least[j] + PADDING for j in [*parts[-1], i]) > left:
+                parts.append([])
+            parts[-1].append(i)
+        for part in parts:
+            chosen = [*range(names), *part]
+            rows = [[row[i] for i in chosen] for row in self.rows]
+            yield Table([self.header[i] for i in chosen], rows, min(self.words, len(chosen)))
 
     def terminal(self, title: str = "") -> TerminalTable:
         """Return the table for a terminal."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...core.files import json_text, write_atomically
 from ...records.events import Observer, RoundResult, RunInfo
-from ..summary import round_costs
+from ..round_tables import round_costs
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -14,7 +14,7 @@ from clients.modules.optimizers import STACKABLE
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
-ELEMENTWISE = ("sgd", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
+ELEMENTWISE = ("plain", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
 SIZES = (17, 40, 8, 33, 9, 2)  # of batches of 8: a lone last example, full ones only, one batch, ...
 
 
@@ -25,7 +25,7 @@ def conv_model():
     )
 
 
-def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="sgd"):
+def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="plain"):
     """Clients that share one model, the local entries and memories of each its own."""
     model = make_model()
     clients = []
@@ -103,7 +103,7 @@ def test_every_client_and_elementwise_objective(client, objective):
     ],
     ids=["momentum", "adam", "clipped", "whole batches"],
 )
-@pytest.mark.parametrize("objective", ["sgd", "feddyn"])
+@pytest.mark.parametrize("objective", ["plain", "feddyn"])
 def test_every_way_of_training(training, objective):
     config = {"alpha": 0.1, "client-lr": 0.01}
     runs = [

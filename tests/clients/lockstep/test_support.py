@@ -18,7 +18,7 @@ from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, 
 from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
 
 
-def why_not(make_model, cls=FedAvgClient, objective="sgd", values=None):
+def why_not(make_model, cls=FedAvgClient, objective="plain", values=None):
     client = make_client(cls, model=make_model(), objective=objective)
     return reason_not_supported(cls, client.task) or reason_not_equivalent(cls, client.task, values or {})
 

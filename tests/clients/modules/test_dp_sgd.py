@@ -151,7 +151,7 @@ def test_batches_are_poisson_samples():
 
 
 class TestTraining:
-    def run(self, objective="sgd", **settings):
+    def run(self, objective="plain", **settings):
         client = make_client(
             FedAvgClient, model=network(), training=LocalTraining(2, 10), objective=objective
         )
@@ -166,7 +166,7 @@ class TestTraining:
         control = {n: np.zeros(p.shape, np.float32) for n, p in client.task.model.named_parameters()}
         return Received(sent.by_name(), {"control": control})
 
-    @pytest.mark.parametrize("objective", ["sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
+    @pytest.mark.parametrize("objective", ["plain", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
     def test_every_objective_that_post_processes_trains(self, objective):
         client = self.run(objective)
         for server_round in (1, 2):
@@ -227,16 +227,16 @@ def test_inversion_of_one_gradient(noise, error):
 
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
-    assert fits == {"sgd", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
-    fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["sgd"], loss)}
+    assert fits == {"plain", "fedprox", "feddyn", "scaffold", "fedntd", "moon"}
+    fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["plain"], loss)}
     assert "focal" in fits
     assert fits.isdisjoint({"class-balanced", "logit-adjusted", "weighted-bce"})
-    found = obstacle(small_model(), OBJECTIVES["sgd"], Loss)
+    found = obstacle(small_model(), OBJECTIVES["plain"], Loss)
     assert found == "BatchNorm mixes examples, as in the layer '2'"
     bare = nn.Sequential(nn.BatchNorm1d(4, affine=False, track_running_stats=False))
-    assert obstacle(bare, OBJECTIVES["sgd"], Loss)
+    assert obstacle(bare, OBJECTIVES["plain"], Loss)
 
-    class Own(OBJECTIVES["sgd"]):
+    class Own(OBJECTIVES["plain"]):
         pass
 
     assert obstacle(network(), Own, Loss) == "objective Own does not set `example_wise`"

@@ -124,7 +124,8 @@ def test_bf16_has_the_range_of_float32_and_is_not_scaled():
 
 @pytest.mark.parametrize("precision", HALF)
 @pytest.mark.parametrize(
-    ("client", "objective"), [*(("fedbn", name) for name in OBJECTIVES), ("fedrep", "sgd"), ("ditto", "sgd")]
+    ("client", "objective"),
+    [*(("fedbn", name) for name in OBJECTIVES), ("fedrep", "plain"), ("ditto", "plain")],
 )
 def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     model, record = small_model(), RecordDict()

@@ -104,7 +104,7 @@ def shared_batch_norm():
 def test_batch_norm_statistics_move_once_a_step(make, passes):
     """Five steps in a round: as often as under plain SGD, where a layer is used twice, too."""
     counted = []
-    for objective in ("sgd", "fedsam"):
+    for objective in ("plain", "fedsam"):
         client = small_client(FedAvgClient, model=make(), objective=objective)
         sent = client.fit(client.get_parameters({}), CONFIG)[0]
         counted.append(sent.by_name()["2.num_batches_tracked"])
@@ -129,7 +129,7 @@ def test_the_norm_is_over_all_that_is_trained_local_or_shared():
 )
 def test_with_rho_zero_it_is_sgd(training):
     sent = []
-    for objective in ("sgd", "fedsam"):
+    for objective in ("plain", "fedsam"):
         client = small_client(FedBNClient, training=training, objective=objective)
         sent.append(client.fit(client.get_parameters({}), CONFIG | {"rho": 0.0, "client-lr": 0.01})[0])
     for a, b in zip(*sent, strict=True):

@@ -114,13 +114,13 @@ def trained(objective, cls, config, rounds, make=dropping):
 @pytest.mark.parametrize("cls", CLIENTS.values())
 def test_with_mu_zero_it_is_sgd(cls):
     """Bit for bit: frozen passes move no statistics and draw nothing of dropout's numbers."""
-    for a, b in zip(trained("sgd", cls, {}, 3), trained("moon", cls, {"mu": 0.0}, 3), strict=True):
+    for a, b in zip(trained("plain", cls, {}, 3), trained("moon", cls, {"mu": 0.0}, 3), strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
 
 
 def test_a_first_round_is_that_of_sgd_and_a_second_is_not():
-    plain, moon = trained("sgd", FedBNClient, {}, 2), trained("moon", FedBNClient, {}, 2)
+    plain, moon = trained("plain", FedBNClient, {}, 2), trained("moon", FedBNClient, {}, 2)
     for x, y in zip(plain[0], moon[0], strict=True):
         np.testing.assert_array_equal(x, y)
     assert any(not np.array_equal(x, y) for x, y in zip(plain[1], moon[1], strict=True))

@@ -209,7 +209,7 @@ def test_what_the_loss_does_not_reach_stays(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("sgd", 0), ("fedprox", 0.01), ("feddyn", -1 + 0.01), ("scaffold", 3 - 1)]
+    ("name", "expected"), [("plain", 0), ("fedprox", 0.01), ("feddyn", -1 + 0.01), ("scaffold", 3 - 1)]
 )
 def test_no_correction_is_added_to_a_gradient_that_is_not_there(name, expected):
     parameters = dict(nn.Linear(4, 3).named_parameters())
@@ -276,7 +276,7 @@ def test_fedprox_with_mu_zero_is_sgd():
         client = make_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)
         return client.fit(client.get_parameters({}), CONFIG | {"mu": 0.0})[0]
 
-    plain, prox = trained("sgd"), trained("fedprox")
+    plain, prox = trained("plain"), trained("fedprox")
     for a, b in zip(plain, prox, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -133,7 +133,7 @@ def test_fedrep_trains_one_half_while_nothing_of_the_other_moves():
     assert int(model.body[2].num_batches_tracked) == 10
 
 
-@pytest.mark.parametrize("objective", ["sgd", "feddyn"])
+@pytest.mark.parametrize("objective", ["plain", "feddyn"])
 @pytest.mark.parametrize(("cls", "without"), [(DittoClient, FedAvgClient), (SiloBNDitto, SiloBNClient)])
 def test_what_ditto_sends_is_what_is_sent_without_it(cls, without, objective):
     records = RecordDict(), RecordDict()

@@ -25,7 +25,7 @@ def outputs_of(path, inputs):
 def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     from fedbn_flower import simulate
 
-    given = {"rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
+    given = {"dataset": "digits", "rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
     folder = tmp_path_factory.mktemp("export")
     return {
         client: simulate(client=client, run_dir=folder / client, **given) for client in ("fedavg", "fedbn")

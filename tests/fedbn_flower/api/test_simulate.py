@@ -46,7 +46,18 @@ def bits(folder):
 def test_the_command_line_gives_the_same_files(run, keys, cache_dir, tmp_path):
     result = run(**keys, run_dir=tmp_path / "python")
     flags = [w for k, v in keys.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
-    given = ("--rounds", "2", "--local-epochs", "1", "--batch-size", "128", "--backend", "inline")
+    given = (
+        "--dataset",
+        "digits",
+        "--rounds",
+        "2",
+        "--local-epochs",
+        "1",
+        "--batch-size",
+        "128",
+        "--backend",
+        "inline",
+    )
     assert main([*flags, *given, "--cache-dir", str(cache_dir), "--run-dir", "command"]) == 0
     assert bits(result.folder) == bits(tmp_path / "command")
     assert (result.folder / "clients.csv").read_bytes() == (tmp_path / "command" / "clients.csv").read_bytes()
@@ -260,4 +271,4 @@ def test_its_help_has_every_key_under_its_group():
     ]
     assert named[: len(RUN_KEYS) + len(SECTIONS)] == [line for lines in own for line in lines]
     assert "mean='weighted'" in named  # a setting that every strategy has
-    assert "        passes over its examples a client makes in a round; a whole number >= 1\n" in text
+    assert "        passes each client makes over its examples in a round; a whole number >= 1\n" in text

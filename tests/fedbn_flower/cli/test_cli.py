@@ -37,7 +37,7 @@ from fedbn_flower.results.run_directory import default_run_folder
 def help_of(capsys, arguments):
     """Section title -> the flags in it."""
     with pytest.raises(SystemExit) as ended:
-        parse([*arguments.split(), "--help"])
+        parse([*arguments.split(), "--help", "all"])
     assert ended.value.code == 0
     sections, title = {}, ""
     for line in capsys.readouterr().out.splitlines():
@@ -67,23 +67,65 @@ def test_help_knows_the_settings_of_a_file(capsys):
     assert sections["strategy signsgd.SignSGD"] == ["--server-lr", "--decay"]
 
 
+def shown_by(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        parse([*arguments])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_begins_with_what_one_runs_first_then_commands_then_topics(capsys):
+    text = shown_by(capsys, "--strategy", "feddyn", "--objective", "feddyn", "--help")
+    places = [text.index(word) for word in ("what to run first:", "commands:", "topics:", "--help TOPIC")]
+    assert places == sorted(places)
+    assert len(text.splitlines()) < 60
+    shown = re.findall(r"([a-z]+) [A-Z]", text[places[1] : places[2]])
+    assert sorted(shown) == sorted(command.COMMANDS)
+    first, *_ = text[places[2] :].splitlines()[1:]
+    assert first.split() == ["strategy-feddyn", "alpha"]
+
+
+def test_help_shows_the_keys_of_a_topic_or_one_key(capsys):
+    text = shown_by(capsys, "--help", "privacy")
+    assert "--dp-epsilon VALUE" in text
+    assert "--rounds" not in text
+    assert shown_by(capsys, "--help", "rounds").split()[:2] == ["--rounds", "VALUE"]
+    with pytest.raises(UserError, match="help: unknown name 'evaluaton' .did you mean 'evaluation'"):
+        parse(["--help", "evaluaton"])
+
+
 KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
 
 
 def test_every_name_is_listed_with_a_line_on_it(capsys):
-    assert cli.main(["--list"]) == 0
+    assert cli.main(["--list", "--long"]) == 0
     *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
     assert [tuple(line.split(maxsplit=2)) for line in lines] == [
         (registry.key, name, first_line(algorithm).replace("``", ""))
         for registry in KINDS
         for name, algorithm in registry.names.items()
     ]
-    assert "objective  sgd               The loss f without further terms." in lines
+    assert "objective  plain             The loss f without further terms, whatever the optimiser." in lines
     starts = {(line.split()[0], len(line) - len(line.split(maxsplit=2)[2])) for line in lines}
     assert len(starts) == len({kind for kind, _ in starts})  # a column for each kind
     assert union.startswith("client     NAME+NAME: ")
-    assert dataset.startswith("dataset    digits (embedded)")
+    assert dataset.startswith("dataset    scanners and digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
+
+
+def test_the_short_list_says_what_a_method_is_for(capsys):
+    assert cli.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "objective  fedprox           Keeps a client near the global model: label skew, unequal work."
+        in lines
+    )
+    formulas = [
+        line
+        for line in lines
+        if line.split()[0] in ("strategy", "client", "objective", "loss") and "=" in line
+    ]
+    assert formulas == []
 
 
 def test_the_version(capsys):
@@ -95,7 +137,7 @@ def test_the_version(capsys):
 def test_a_mistake_is_one_line_and_status_2(capsys):
     assert cli.main(["--strategy", "fedavg", "--tau", "0.5"]) == 2
     assert capsys.readouterr().err == (
-        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'sgd' or loss 'auto'; "
+        "error: tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
         "it is a setting of fedadagrad, fedadam, fedyogi\n"
     )
 
@@ -124,7 +166,7 @@ def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inli
     rounds = [line for line in others if ": round " in line]
     assert len(rounds) == 3
     folder = re.fullmatch(r"results go to (runs/\d{8}-\d{6})", first)[1]
-    shape = r"fedyogi-fedbn-sgd-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
+    shape = r"fedyogi-fedbn-plain-seed0: round {}/3  loss \d\.\d{{3}}  accuracy \d\.\d{{3}}  \d+\.\d s"
     for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(shape.format(number), line)
     with open(f"{folder}/metrics.csv") as file:
@@ -151,7 +193,7 @@ def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatc
         "to go on with it: python 'some where/run_sim.py' --resume 'a run'\n"
     )
     assert cli.main(shlex.split(output)[-2:]) == 0
-    cells = ("fedavg-fedbn-sgd-seed0", "fedyogi-fedbn-sgd-seed0") if grid else ("",)
+    cells = ("fedavg-fedbn-plain-seed0", "fedyogi-fedbn-plain-seed0") if grid else ("",)
     for cell in cells:
         with open(f"a run/{cell}/metrics.csv") as file:
             assert [row["round"] for row in csv.DictReader(file)] == ["1", "2", "3"]

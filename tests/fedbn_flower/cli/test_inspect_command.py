@@ -7,7 +7,7 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.results.plotting.data_plots import image_rows
+from fedbn_flower.results.plotting.data_plots import fullest_slices, image_rows
 from fedbn_flower.results.report.inspection.contents import MAX_LISTED, Inspection
 
 from ..circles import circles, write_circles
@@ -68,6 +68,28 @@ def test_masks_are_shown(inspected, tmp_path, configured):
     (paths,) = (figure.axes[0].collections[0].get_paths(),)
     inside = paths[0].contains_points([(j, i) for i in range(16) for j in range(16)])
     np.testing.assert_array_equal(inside.reshape(16, 16), some[1][0] == 1)
+
+
+def test_of_volumes_the_slice_is_shown_in_which_most_is(inspected, tmp_path):
+    masks = np.zeros((2, 5, 4, 4), np.uint8)
+    masks[0, 1, :2] = 1
+    masks[0, 3, 0, 0] = 2
+    masks[1, :, 3] = 255
+    volumes = np.arange(2 * 3 * 5 * 4 * 4).reshape(2, 3, 5, 4, 4)
+    (some,), (of_masks,) = fullest_slices([volumes], [masks])
+    np.testing.assert_array_equal(some, [volumes[0, :, 1], volumes[1, :, 2]])
+    np.testing.assert_array_equal(of_masks, [masks[0, 1], masks[1, 2]])
+    assert fullest_slices([volumes])[1] is None
+    pytest.importorskip("nibabel", reason="needs nibabel, of the extra medical")
+    from ..data.scan_files import write_nifti
+
+    for site in ("lyon", "turin"):
+        for i in range(5):
+            for kind in ("images", "masks"):
+                write_nifti(tmp_path / site / kind / f"{i}.nii.gz", masks[i % 2])
+    _, page = inspected("--dataset", str(tmp_path))
+    assert "1 x 4 x 4 x 5 values (channels, depth, height, width)" in page
+    assert "one slice is drawn, that in which most is not background" in page
 
 
 def test_labels_have_their_names_and_are_no_numbers_by_mistake(inspected, tmp_path):

@@ -1,11 +1,16 @@
 """``report`` and ``compare``: what they write and say, and what they refuse."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
-from fedbn_flower.results.report.runs_by_seed import metrics_table
+from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
+from fedbn_flower.results.report.tables import Table
+from fedbn_flower.results.terminal import fit_to_width
 
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 
@@ -72,8 +77,11 @@ def test_different_data_are_said_to_be(two, tmp_path, capsys):
     to = tmp_path / "page"
     assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
     assert words.format("digits, iris.csv") in capsys.readouterr().out
-    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 2
+    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 1
+    assert "Metrics by round" not in (to / "compare.html").read_text()
+    assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md"}  # nothing is drawn
     assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
+    assert "best" not in (to / "compare.md").read_text()
 
 
 def test_data_that_the_seed_draws_are_not_different(tmp_path):
@@ -83,6 +91,36 @@ def test_data_that_the_seed_draws_are_not_different(tmp_path):
         for seed in (0, 1)
     ]
     assert data_warning(read_groups(runs)) == ""
+
+
+def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
+    assert main(["compare", *map(str, two), "--metric", "loss", "--to", str(tmp_path / "page")]) == 0
+    assert capsys.readouterr().out.split()[0] == "Loss"
+    assert main(["compare", *map(str, two), "--metric", "auroc", "--to", str(tmp_path / "none")]) == 2
+    line = "error: metric: 'auroc' is not allowed; expected one that all runs have: accuracy, loss\n"
+    assert capsys.readouterr().err == line
+    assert not (tmp_path / "none").exists()
+
+
+def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
+    groups = read_groups([write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"])
+    groups[0].runs[0].summary["compared-by"] = "auroc"
+    assert common_metric(groups) == "accuracy"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_is_divided_to_fit_a_terminal(width):
+    header = ["folder", "client", *(f"client number {i}" for i in range(9)), "seconds"]
+    table = Table(header, [["a-folder-of-runs", "fedavg", *["79.6 ± 2.4"] * 9, "3.0 ± 1.0"]] * 2, words=2)
+    parts = list(table.parts(width, 2))
+    assert [name for part in parts for name in part.header[2:]] == header[2:]
+    assert all(part.header[:2] == header[:2] for part in parts)
+    console = Console(width=width, file=io.StringIO())
+    for part in parts:
+        console.print(fit_to_width(part.terminal(), width))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum(line.count("79.6 ± 2.4") for line in lines) == 18
 
 
 def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):
@@ -97,6 +135,21 @@ def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
     rows = metrics_table(groups, "accuracy").rows
     assert rows[0][:4] == ["one", "", "", "55.0"]
     assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
+
+
+def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
+    """Two sweeps whose runs have the same five seeds; the second is 30 points behind in each."""
+    accuracies = (0.80, 0.81, 0.79, 0.82, 0.78)
+    write_sweep(tmp_path / "good", {("fedavg", "fedbn"): accuracies})
+    write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
+    folders = [str(tmp_path / name) for name in ("good", "bad")]
+    assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
+    words = "Marked *: good fedavg fedbn sgd is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+    assert f"\n{words}\n" in capsys.readouterr().out
+    assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
+    page = (tmp_path / "to" / "compare.html").read_text()
+    assert page.count(words.removesuffix(" 5 %).")) == 2  # below the table, and in LaTeX, where % is escaped
+    assert "80.0 ± 1.6 *" in page
 
 
 def test_the_same_number_is_no_difference(tmp_path):

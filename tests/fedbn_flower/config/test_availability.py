@@ -159,7 +159,16 @@ def test_a_file_that_cannot_be_ends_it_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     if rows is not None:
         (tmp_path / "there.csv").write_bytes(rows)
-    arguments = ["--availability", "there.csv", "--run-dir", "run", "--backend", "inline"]
+    arguments = [
+        "--num-clients",
+        "2",
+        "--availability",
+        "there.csv",
+        "--run-dir",
+        "run",
+        "--backend",
+        "inline",
+    ]
     assert main([*arguments, "--cache-dir", str(cache_dir)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: availability: ")

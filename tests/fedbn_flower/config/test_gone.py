@@ -1,14 +1,19 @@
 """Former keys: refused with its form wherever they come from."""
 
+import hashlib
 import json
 
 import pytest
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse_command_line
+from fedbn_flower.clients import OBJECTIVES
+from fedbn_flower.config.conflicts import check_requirements
 from fedbn_flower.config.gone import GONE, in_new_keys
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
+from fedbn_flower.config.named_algorithms import Named
+from fedbn_flower.results.checkpoints.memory_file import signature
 
 FORMS = [
     ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),
@@ -86,3 +91,32 @@ def test_stored_tables_are_read_in_the_new_keys(tmp_path):
     job = parse_command_line(["--experiment", str(file)])
     found = [(config.client_lr_schedule, config.target) for config in job.configs]
     assert found == [("exponential:0.5", "accuracy=0.5"), ("constant", "accuracy=0.5")]
+
+
+# ---- a former name -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["--objective sgd,fedprox", "--sweep objective=sgd,fedprox"])
+def test_sgd_is_the_plain_objective(words):
+    found = parse_command_line([*words.split(), "--mu", "0.1"]).configs
+    assert [config.objective for config in found] == ["plain", "fedprox"]
+    assert run_config({"objective": "sgd"}) == run_config({"objective": "plain"}) == run_config({})
+
+
+def test_a_list_with_both_names_has_a_value_twice():
+    with pytest.raises(UserError, match="objective: .* expected each value once"):
+        parse_command_line(["--objective", "sgd,plain"])
+
+
+def test_what_requires_the_former_name_has_it():
+    class Rule:
+        requires = {"objective": {"sgd"}}
+
+    plain = Named("objective", "plain", OBJECTIVES["plain"], True)
+    check_requirements([Named("strategy", "rule", Rule, False), plain], {"objective": "plain"})
+
+
+def test_memories_of_the_former_name_fit():
+    """By the hash that version 0.2.0 wrote."""
+    expected = hashlib.sha256(json.dumps(["", "fedbn", "sgd", []]).encode()).hexdigest()
+    assert signature("", "fedbn", "plain", {}) == expected

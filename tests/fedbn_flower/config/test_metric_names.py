@@ -99,7 +99,7 @@ def test_a_sweep_over_each_key():
 
 def test_metrics_of_numbers(configured, table, tmp_path):
     config = configured(dataset=table, metrics="r2,rmse,explained-variance", target="rmse=1000", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["pooled"]["rmse"] == pytest.approx(summary["pooled"]["loss"] ** 0.5, rel=1e-5)
     assert summary["rounds-to-target"] == {"metric": "rmse", "target": 1000.0, "mean": 1, "global": None}
 
@@ -136,7 +136,7 @@ def test_a_metric_from_a_file(configured, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CODE)
     config = configured(client="fedavg", metrics=f"{path}:Brier,{path}:Recall,balanced-accuracy", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     total, count = states_of(tmp_path / "run")["global"]["mine.Brier-state"]
     assert count == 360
     assert summary["global"]["mine.Brier"] == total / count

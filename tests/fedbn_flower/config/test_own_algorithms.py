@@ -93,9 +93,9 @@ def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
     where = ("--rounds", 1, "--run-dir", "grid")
     assert run(cache_dir, "--strategy", names, "--scale", 0.5, *where) == 0
     folders = {path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()}
-    assert folders == {"fedavg-fedbn-sgd-seed0", "own.Scaled-fedbn-sgd-seed0"}
-    assert "| own.Scaled | fedbn | sgd |" in (tmp_path / "grid" / "grid.md").read_text()
-    assert "scale" not in json.loads((tmp_path / "grid" / "fedavg-fedbn-sgd-seed0/config.json").read_text())
+    assert folders == {"fedavg-fedbn-plain-seed0", "own.Scaled-fedbn-plain-seed0"}
+    assert "| own.Scaled | fedbn | plain |" in (tmp_path / "grid" / "grid.md").read_text()
+    assert "scale" not in json.loads((tmp_path / "grid" / "fedavg-fedbn-plain-seed0/config.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
     [
         (
             "--strategy own.py:Half",
-            "objective: 'sgd' is not allowed; expected 'Pull', which goes with strategy",
+            "objective: 'plain' is not allowed; expected 'Pull', which goes with strategy",
         ),
-        ("--strategy own.py:MyScaffold", "objective: 'sgd' is not allowed; expected 'scaffold'"),
+        ("--strategy own.py:MyScaffold", "objective: 'plain' is not allowed; expected 'scaffold'"),
         ("--objective own.py:Pull --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
         ("--strategy own.py:Untyped", "its setting 'factor' has no type"),
         ("--strategy own.py:Listed", "its setting 'parts' is neither text, a number, true or false: [1]"),

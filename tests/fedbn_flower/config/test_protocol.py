@@ -40,7 +40,7 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
                 f"strategy: '{name}' is not allowed; expected a rule that uses nothing but the mean",
             )
             for name, objective in {
-                "scaffold": "scaffold", "fednova": "sgd", "feddyn": "feddyn", "fedproto": "fedproto",
+                "scaffold": "scaffold", "fednova": "plain", "feddyn": "feddyn", "fedproto": "fedproto",
                 "fedsat": "fedsat",
             }.items()
         ),

@@ -82,6 +82,6 @@ def test_a_run_augments_what_clients_train_on_and_nothing_else(configured):
     assert local_task(configured(), 0, {}).train.augment is None
     check_fit(inputs_of(configured(augment="crop-flip")))
     with pytest.raises(
-        UserError, match="augment: 'flip' is not allowed; expected one of 'none', 'crop-flip'"
+        UserError, match="augment: 'flip' is not allowed; expected none, crop-flip, or LIBRARY"
     ):
         configured(augment="flip")

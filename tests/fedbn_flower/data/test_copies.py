@@ -9,9 +9,10 @@ from PIL import Image
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
+from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.copies import of_copies, of_same_clients
+from fedbn_flower.data.copies import of_copies, of_near_copies, of_same_clients
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
 
 RNG = np.random.default_rng(0)
@@ -150,3 +151,66 @@ def test_all_pairs_count(cache_dir, tmp_path):
     x = RNG.normal(size=20)
     (line,) = sites(tmp_path, cache_dir, a=x, b=x, c=x)
     assert "the clients 'a' and 'b' have the same examples, 20 of 20; so do 2 other pairs: if" in line
+
+
+# ---- near copies, which inspect looks for -----------------------------------------------------------
+
+
+def near(cache_dir, *arrays):
+    data = load_dataset(Request(keep_arrays(cache_dir, dict(zip(PARTS, arrays, strict=True)))), cache_dir)
+    return list(of_near_copies(data, np.arange(len(data.train)), np.arange(len(data.test))))
+
+
+def smooth(count, rng):
+    """Pictures of 32 x 32 of a few soft spots each, uint8."""
+    grid = np.stack(np.meshgrid(*[np.arange(32)] * 2), -1)
+    spots = rng.uniform(0, 32, (count, 4, 1, 1, 2))
+    light = np.exp(-((grid - spots) ** 2).sum(-1) / 40).sum(1)
+    return np.rint(200 * light / light.max((1, 2), keepdims=True)).astype(np.uint8)
+
+
+def test_pictures_that_are_nearly_others_are_counted(cache_dir):
+    """Three are one of the training pictures, brighter, in 90 % of the contrast, with noise, whatever their
+    labels; turned by 90 degrees they are others."""
+    rng = np.random.default_rng(0)
+    pictures, labels = smooth(120, rng), rng.integers(0, 2, 120)
+    copies = np.clip(0.9 * pictures[:3] + 20 + rng.normal(0, 2, (3, 32, 32)), 0, 255).astype(np.uint8)
+    test = np.concatenate([pictures[100:], copies])
+    assert near(cache_dir, pictures[:100], labels[:100], test, labels[:23]) == [
+        "dataset: copies? 3 of 23 test pictures are nearly the same as training pictures, whatever their "
+        "targets (the first is number 20): are they of one patient, visit or series? group-column keeps "
+        "these together"
+    ]
+    turned = np.concatenate([pictures[100:], np.rot90(copies, axes=(1, 2))])
+    assert not near(cache_dir, pictures[:100], labels[:100], turned, labels[:23])
+    blank = np.full((5, 32, 32), 7, np.uint8)
+    assert not near(cache_dir, blank, labels[:5], blank + 1, labels[:5])
+
+
+def test_rows_that_are_nearly_others_are_counted_but_not_of_few_values(cache_dir):
+    rng = np.random.default_rng(0)
+    x, y = np.rint(100 * rng.normal(size=(100, 3))), rng.integers(0, 2, 100)
+    test = np.concatenate([x[80:], x[:4] + 1e-3])
+    (line,) = near(cache_dir, x[:80], y[:80], test, y[:24])
+    assert line.startswith(
+        "dataset: copies? 4 of 24 test rows are nearly the same as training rows, whatever"
+    )
+    assert "of the training rows 0% are like another" in line
+    assert not near(cache_dir, x[:80], y[:80], x[80:], y[:20])
+    few = rng.integers(0, 3, (100, 2)).astype(float)
+    assert not near(cache_dir, few[:80], y[:80], few[80:], y[:20])
+
+
+def test_inspect_says_what_it_finds(cache_dir, tmp_path, capsys):
+    rows = [f"p{i % 20},{i % 20}.{i // 20},{(7 * i) % 13},{i % 2}" for i in range(60)]
+    for name, part in (("train", rows[:40]), ("test", rows[40:])):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        (tmp_path / "d" / f"{name}.csv").write_text("patient,a,b,label\n" + "\n".join(part) + "\n")
+    words = (
+        f"inspect --dataset {tmp_path / 'd'} --partition iid --group-column patient --cache-dir {cache_dir}"
+    )
+    assert main([*words.split(), "--to", str(tmp_path / "page")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "leaks? 20 of 20 groups by 'patient' have examples to train on and to test on" in out
+    assert "groups: 20 values of 'patient', 20 on both sides" in out
+    assert "leaks? 20 of 20 groups" in (tmp_path / "page" / "inspect.html").read_text()

@@ -3,11 +3,13 @@
 import pytest
 
 from fedbn_flower.config.defaults import defaults_for
+from fedbn_flower.config.making import run_config
 
 
 @pytest.mark.parametrize(
     ("dataset", "model", "partition"),
     [
+        ("scanners", "mlp-bn", "natural:site"),
         ("digits", "mlp-bn", "silos:0-4,5-9"),
         ("owner/images", "mlp-bn", "silos"),
         ("patients.csv", "mlp-bn", "iid"),
@@ -49,3 +51,24 @@ def test_what_is_chosen_is_in_the_configuration(configured):
     assert (config.model, config.partition) == ("linear", "natural:client")
     chosen = configured(dataset="quadratic:3", model="mlp-bn", partition="iid")
     assert (chosen.model, chosen.partition) == ("mlp-bn", "iid")
+
+
+def test_the_number_of_clients_is_that_of_the_scanners_or_two():
+    assert run_config({}).num_clients == 4
+    assert run_config({"num-clients": "auto"}) == run_config({})
+    assert run_config({"dataset": "digits"}).num_clients == 2
+    assert run_config({"num-clients": 3}).num_clients == 3
+
+
+def test_the_former_default_job_is_that_of_the_digits():
+    """Every key of version 0.2.0's default run, by its flag."""
+    config = run_config({"dataset": "digits"})
+    found = (
+        config.strategy,
+        config.client,
+        config.model,
+        config.partition,
+        config.num_clients,
+        config.rounds,
+    )
+    assert found == ("fedyogi", "fedbn", "mlp-bn", "silos:0-4,5-9", 2, 10)

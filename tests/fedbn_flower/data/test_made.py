@@ -137,8 +137,8 @@ def fixed_point(curvatures, optima):
 
 
 CASES = [
-    ("fedavg", "sgd", "num-examples"),
-    ("fedavg", "sgd", "uniform"),
+    ("fedavg", "plain", "num-examples"),
+    ("fedavg", "plain", "uniform"),
     ("feddyn", "feddyn", "num-examples"),
     ("scaffold", "scaffold", "num-examples"),
 ]
@@ -186,7 +186,7 @@ def test_least_squares_train_in_lockstep(configured):
 
 def test_the_distance_is_in_every_file_of_a_run(configured, tmp_path):
     config = configured(dataset="quadratic:2", num_clients=3, client="fedavg")
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["global"].keys() == {"loss", "distance"}
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert written["clients"]["2"]["distance"] == pytest.approx(summary["global"]["distance"])

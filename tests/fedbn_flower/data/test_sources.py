@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
+from sklearn.datasets import load_digits
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.readers.digits import SITES
 from fedbn_flower.federation.tasks import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
@@ -284,3 +286,33 @@ def test_numpy_labels_may_be_numbers_and_classes_have_names(cache_dir, tmp_path)
     np.save(folder / "test-labels.npy", np.full(5, np.inf))
     with pytest.raises(UserError, match="dataset: test-labels.npy holds values that are not finite"):
         fresh()
+
+
+def test_the_scanners_show_the_digits_of_each_site_differently(cache_dir):
+    """By the definition of each scanner: contrast, noise, resolution; no digit is at two sites or twice."""
+    data = load(cache_dir, "scanners", group_column="site")
+    digits = np.rint(load_digits().images * (255 / 16))
+    train, test = data.train, data.test
+    assert len(train) + len(test) == len(digits)
+    sites = {name: train.columns["x"][train.groups == name][:, 0].astype(float) for name in SITES}
+    assert data.tests_by_client
+    originals = {scan.astype(np.uint8).tobytes() for scan in digits}
+    assert all(scan.astype(np.uint8).tobytes() in originals for scan in sites["clear"])
+    assert (sites["faint"].min(), sites["faint"].max()) == (160, np.rint(160 + 255 / 4))
+    squares = sites["coarse"].reshape(-1, 4, 2, 4, 2)
+    assert (squares == squares[:, :, :1, :, :1]).all()
+    corner = sites["noisy"][:, 0, 0]  # black in nearly all digits, so half of the noise is cut off
+    assert (digits[:, 0, 0] == 0).all()
+    assert corner[corner > 0].std() == pytest.approx(51 * (1 - 2 / np.pi) ** 0.5, rel=0.15)
+    for name, scans in sites.items():
+        held_out = test.columns["y"][test.groups == name]
+        counts = np.bincount(held_out, minlength=10)
+        assert len(held_out) in (90, 89), name
+        assert counts.min() >= 8
+        assert len(scans) + len(held_out) in (449, 450)
+
+
+def test_a_scanner_is_a_site_or_nobodys(cache_dir):
+    assert load(cache_dir, "scanners").train.groups is None
+    with pytest.raises(UserError, match=r"partition: unknown name 'natural:age'; expected one of iid"):
+        load(cache_dir, "scanners", group_column="age")

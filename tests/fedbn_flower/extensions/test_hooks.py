@@ -14,6 +14,7 @@ from fedbn_flower.extensions import BUILT_IN
 from fedbn_flower.federation import federation
 from strategies import PhaseReport, setting
 from strategies.messages.npy import viewed
+from tests.test_house import ROOT
 
 ORDER = [
     "Compression", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience", "Protocol",
@@ -63,6 +64,11 @@ class Flipped(Extension):
         after = outgoing.model(at.client.shared_names)
         flipped = {name: 2 * before[name] - after[name] for name in after}
         return outgoing.with_update(Update(NamedArrays(flipped), update.num_examples, update.metrics))
+
+
+def test_the_guide_has_this_example():
+    text = (ROOT / "docs" / "how-to" / "own-extension.md").read_text()
+    assert inspect.getsource(Flipped) in text
 
 
 class FlippedAlone(Flipped):
@@ -219,13 +225,13 @@ class Others(Extension):
     """Says that others have failed to evaluate."""
 
     def evaluate(self, model, settings, moment):
-        return PhaseReport(failures={7: "asleep"}) if moment.tests else None
+        return {"others": PhaseReport(failures={7: "asleep"})} if moment.tests else {}
 
 
 def test_what_others_found_of_the_model_is_in_the_tables(run):
     _, result = run(extensions=[Others], rounds=2)
     lines = (result.folder / "failures.csv").read_text().splitlines()
-    assert lines[1:] == ["2,new,7,asleep"]
+    assert lines[1:] == ["2,others,7,asleep"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +243,7 @@ def test_what_others_found_of_the_model_is_in_the_tables(run):
         ("settings", "a mapping"),
         ("received", "a Message"),
         ("published", "an ArrayRecord"),
-        ("evaluate", "a PhaseReport or None"),
+        ("evaluate", "a mapping of PhaseReports"),
     ],
 )
 def test_what_a_hook_may_not_return_is_one_line(run, hook, wanted):

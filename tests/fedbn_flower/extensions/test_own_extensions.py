@@ -164,6 +164,52 @@ def test_mistakes_are_one_line_before_anything_starts(run, tmp_path, keys, line)
     assert not (tmp_path / "run").exists()
 
 
+class Sums(Extension):
+    """Sums the models of all rounds."""
+
+    published_only = True
+
+    def __init__(self, run, **settings):
+        super().__init__(run, **settings)
+        self.sums, self.rounds = {}, 0
+
+    def after_round(self, result):
+        model = {name: array.numpy().astype(np.float64) for name, array in result.arrays.items()}
+        self.sums = {name: self.sums.get(name, 0) + array for name, array in model.items()}
+        self.rounds += 1
+
+    def state(self):
+        return {**self.sums, "rounds": self.rounds}
+
+    def restore(self, state):
+        self.rounds = state["rounds"]
+        self.sums = {name: value for name, value in state.items() if name != "rounds"}
+
+    def on_end(self, summary, error):
+        ENDED.append((self.rounds, self.sums))
+
+
+def test_a_state_may_have_arrays(run, tmp_path, cache_dir):
+    ENDED.clear()
+    run("whole", extensions=[Sums], rounds=4)
+    run("parts", extensions=[Sums], rounds=2)
+    here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
+    simulate(resume=tmp_path / "parts", extensions=[Sums], rounds=4, **here)
+    (_, whole), _, (number, parts) = ENDED
+    assert number == 4
+    assert {name: array.tobytes() for name, array in parts.items()} == {
+        name: array.tobytes() for name, array in whole.items()
+    }
+
+
+def test_one_that_uses_what_is_published_goes_with_privacy(run):
+    private = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 0}
+    rows, _ = run(extensions=[Sums], rounds=1, **private)
+    assert float(rows[0]["epsilon"]) > 0
+    with pytest.raises(UserError, match="expected one that declares published_only = True"):
+        run("other", extensions=[Counts], rounds=1, **private)
+
+
 def returning(method, value):
     return type("Wrong", (Extension,), {method: lambda *_: value, "__doc__": "Wrong."})
 

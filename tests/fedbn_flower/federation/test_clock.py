@@ -150,7 +150,7 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
 def test_the_clocks_bytes_are_those_that_travel(configured, tmp_path, keys):
     """Without evaluation a round's bytes are its messages and their answers."""
     config = configured(**{**JOB, "devices": "uniform", "rounds": 1, "fraction_evaluate": 0.0, **keys})
-    summary = simulate(Federation(config), tmp_path, None)
+    summary = simulate(Federation(config), tmp_path, None).as_json()
     down, up = train_bytes(inputs_of(config))
     assert (summary["bytes-sent"], summary["bytes-received"]) == (6 * down, 6 * up)
 

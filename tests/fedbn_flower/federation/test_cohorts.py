@@ -123,7 +123,7 @@ def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_pat
     models = []
     for fast in ("auto", "off"):
         federation = Federation(many(model="tokens", fast=fast))
-        assert simulate(federation, tmp_path / fast, None)["failures"] == 0
+        assert simulate(federation, tmp_path / fast, None).as_json()["failures"] == 0
         models.append(load_file(tmp_path / fast / "model.safetensors"))
     for name, entry in models[0].items():
         np.testing.assert_array_equal(entry, models[1][name])

@@ -68,7 +68,7 @@ def both(row, prefix=""):
 def test_shares_of_the_test_set_come_to_the_whole_of_it(configured, tmp_path, weighting):
     """Clients that share one model and divide the test set: over examples, what the server finds on it."""
     config = configured(**UNEQUAL, client="fedavg", eval_data="local", weighting=weighting)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     for row in metrics_of(tmp_path / "run"):
         np.testing.assert_allclose(both(row), both(row, "global-"), rtol=1e-5)
     clients = list(summary["clients"].values())
@@ -128,7 +128,7 @@ def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
 
     monkeypatch.setitem(CLIENTS, "silent", Silent)
     config = configured(**UNEQUAL, client="silent", eval_model="local", eval_data="local", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     (row,) = metrics_of(tmp_path / "run")
     assert row["accuracy"] == row["loss"] == ""
     assert summary["mean"] == {"accuracy": None, "loss": None}
@@ -137,7 +137,7 @@ def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
 
 def test_clients_evaluate_the_aggregated_model_otherwise(configured, tmp_path):
     config = configured(**UNEQUAL, client="fedavg", eval_data="local", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     model = load_file(tmp_path / "run" / "model.safetensors")
     for client, rows in zip(summary["clients"].values(), inputs_of(config).partitions.test, strict=True):
         loss, accuracy = judged(config, model, "test", rows) / len(rows)
@@ -158,7 +158,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
         "eval_model": eval_model,
     }
     config = configured(**chosen)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     first, last = metrics_of(tmp_path / "run")
     assert first["test-accuracy"] == first["client-mean-test-accuracy"] == first["global-test-accuracy"] == ""
     model, parts = load_file(tmp_path / "run" / "model.safetensors"), inputs_of(config).partitions
@@ -176,7 +176,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
 @pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked):
     config = configured(partition="iid", num_clients=4, client="fedavg", fraction_evaluate=fraction)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     for n in ("1", "2"):
         assert len([r for r in rows if r["phase"] == "evaluate" and r["round"] == n]) == asked

@@ -159,7 +159,7 @@ def test_the_first_answer_does_not_decide_for_the_others(
             client="lying", strategy=rule, objective=rule, partition="iid", num_clients=3, fraction_evaluate=0
         )
         folder = tmp_path / client.__name__
-        assert simulate(Federation(config), folder, None)["failures"] == 2
+        assert simulate(Federation(config), folder, None).as_json()["failures"] == 2
         models.append((folder / "model.safetensors").read_bytes())
     assert models[0] == models[1]
 

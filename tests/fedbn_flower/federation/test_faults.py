@@ -88,7 +88,7 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
 def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
     config = configured(**names, **robust, partition="iid", num_clients=3, rounds=1)
-    assert simulate(Federation(config), tmp_path / "run", None)["failures"] == 0
+    assert simulate(Federation(config), tmp_path / "run", None).as_json()["failures"] == 0
 
 
 def test_the_cap_on_examples_is_for_training(configured, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.data.notes import ROWS, Note
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.learnt import what_is_learnt
 from fedbn_flower.results.report.run_page import run_page
@@ -127,3 +128,24 @@ def test_the_table_of_the_guide_is_that_of_the_default_job(capsys, cache_dir):
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     (block,) = (block for block in blocks_of(DOCS / "how-to/own-data.md") if block.language == "text")
     assert block.body.splitlines() == printed[: len(block.body.splitlines())]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, []),
+        ({"client_optimizer": "adam", "weight_decay": 0.1}, []),
+        ({"client_optimizer": "rmsprop", "client_momentum": 0.9}, []),
+        (
+            {"client_optimizer": "adamw:eps=1e-6"},
+            ["client-optimizer 'adamw:eps=1e-6' with weight-decay 0; torch's default is 0.01"],
+        ),
+        ({"client_optimizer": "adamw", "weight_decay": 0.01}, []),
+    ],
+)
+def test_keys_of_the_optimiser_that_are_not_torchs_defaults_are_noted_not_warned_of(
+    configured, keys, expected
+):
+    federation = Federation(configured(**keys))
+    assert [note.line for note in federation.learnt if note.row == "training"] == expected
+    assert federation.warnings == []

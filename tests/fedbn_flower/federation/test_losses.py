@@ -175,7 +175,7 @@ def test_who_trains_in_lockstep(many, caplog, values, together, told):
 def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
     models = []
     for fast in ("auto", "off"):
-        assert simulate(Federation(many(loss=loss, fast=fast)), tmp_path / fast, None)["failures"] == 0
+        assert simulate(Federation(many(loss=loss, fast=fast)), tmp_path / fast, None).failures == 0
         models.append(model_of(tmp_path / fast))
     assert same(*models, atol=1e-5)
 

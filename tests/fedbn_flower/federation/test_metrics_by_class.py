@@ -14,6 +14,7 @@ from sklearn import metrics as sk
 from fedbn_flower import UserError
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting.plots import metric_names
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
@@ -126,7 +127,10 @@ def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, tabl
         assert f"<tr><td>{name}</td>{''.join(cells)}</tr>" in page
     assert "f1 of each client by class" in page
     assert "auroc-Edema" not in page.partition("All settings")[0].partition("Classes")[0]
-    in_terminal = [column.header for column in summary_table(run_config({}), result.summary).columns]
+    in_terminal = [
+        column.header
+        for column in summary_table(run_config({}), Summary.model_validate(result.summary)).columns
+    ]
     assert in_terminal == ["model", "training examples", "loss", "accuracy", "auroc", "f1", "ece"]
 
 

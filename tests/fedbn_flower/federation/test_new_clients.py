@@ -15,6 +15,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.records.events import Observer
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.runtime.simulation import make_grid, simulate
@@ -42,7 +43,7 @@ def test_they_are_drawn_by_the_seed_and_as_many():
 def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_model, fraction_evaluate):
     keys = HELD | {"eval_model": eval_model, "fraction_evaluate": fraction_evaluate}
     config = configured(**keys, rounds=3, client="fedbn")
-    told = simulate(Federation(config), tmp_path, None)
+    told = simulate(Federation(config), tmp_path, None).as_json()
     new = held_out_clients(0, 8, 3)
     asked = {partition for phase in ("train", "evaluate") for _, partition in rows(tmp_path, phase)}
     assert asked == set(range(8)) - new
@@ -64,7 +65,7 @@ def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configu
     the predictions of all three, each by its own statistics."""
     config = configured(**HELD, client="fedbn", eval_data="local", metrics="accuracy,f1")
     federation = Federation(config)
-    told = simulate(federation, tmp_path, None)
+    told = simulate(federation, tmp_path, None).as_json()
     x = {name: torch.from_numpy(a).double() for name, a in load_file(tmp_path / "model.safetensors").items()}
     hits, said, truth = 0, [], []
     for partition, figures in told["new-clients"]["clients"].items():
@@ -124,8 +125,8 @@ def test_one_client_is_left_to_train(configured, count):
 
 def test_the_terminal_shows_them_and_the_worst(configured, tmp_path, capsys):
     config = configured(**HELD, client="fedbn")
-    told = simulate(Federation(config), tmp_path, None)
-    Console(width=120).print(summary_table(config, told))
+    told = simulate(Federation(config), tmp_path, None).as_json()
+    Console(width=120).print(summary_table(config, Summary.model_validate(told)))
     lines = capsys.readouterr().out.splitlines()
     for what, figures in (
         ("worst client", told["worst-client"]),

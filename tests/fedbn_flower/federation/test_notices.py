@@ -161,26 +161,6 @@ def test_clients_of_one_class_each_are_reported(output):
     assert output("partition: ", partition="silos", num_clients=2, data=(X, Y, X, Y)) == []
 
 
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        ({}, []),
-        ({"client_optimizer": "adam", "weight_decay": 0.1}, []),
-        ({"client_optimizer": "rmsprop", "client_momentum": 0.9}, []),
-        (
-            {"client_optimizer": "adamw:eps=1e-6"},
-            [
-                "weight-decay: 0.0 goes to client-optimizer 'adamw:eps=1e-6', for which torch's default is "
-                "0.01"
-            ],
-        ),
-        ({"client_optimizer": "adamw", "weight_decay": 0.01}, []),
-    ],
-)
-def test_keys_of_the_optimiser_that_are_not_torchs_defaults(output, keys, expected):
-    assert output(("client-momentum: ", "weight-decay: "), **keys) == expected
-
-
 class Misspelt(Objective):
     """Its `correct_gradients` lacks a letter."""
 

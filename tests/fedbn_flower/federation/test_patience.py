@@ -69,11 +69,13 @@ def best_round(folder):
 def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
     """It is the model, with the clients' own entries and the test figures, of a run of so many rounds."""
     run, same = tmp_path / "run", tmp_path / "same"
-    output = simulate(Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None)
+    output = simulate(
+        Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None
+    ).as_json()
     best = int(best_round(run))
     assert (output["best-round"], output["rounds"], output["stopped"]) == (best, best + 2, "patience")
     assert best <= GOOD
-    expected = simulate(Federation(configured(**FALLING | {"rounds": best})), same, None)
+    expected = simulate(Federation(configured(**FALLING | {"rounds": best})), same, None).as_json()
     assert (run / "model.safetensors").read_bytes() == (same / "model.safetensors").read_bytes()
     assert own_models(run) == own_models(same)
     for key in ("mean", "client-mean", "worst-client", "clients", "per-class"):
@@ -83,7 +85,7 @@ def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
 
 def test_it_goes_by_the_global_model_where_no_client_evaluates(configured, tmp_path):
     chosen = FALLING | {"client": "fedavg", "fraction_evaluate": 0.0}
-    output = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None)
+    output = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None).as_json()
     accuracies = [float(row["global-accuracy"]) for row in rows(tmp_path / "run")]
     assert output["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
     assert output["mean"] is None
@@ -92,7 +94,7 @@ def test_it_goes_by_the_global_model_where_no_client_evaluates(configured, tmp_p
 def test_rounds_that_are_not_evaluated_count_but_end_nothing(configured, tmp_path):
     """Evaluated after 2, 4, 6: 4 is worse than 2 by one evaluation, 6 is four rounds after it."""
     keys = FALLING | {"patience": 3, "evaluate_every": 2, "eval_model": "local"}
-    output = simulate(Federation(configured(**keys)), tmp_path / "run", None)
+    output = simulate(Federation(configured(**keys)), tmp_path / "run", None).as_json()
     evaluated = {int(r["round"]): float(r["accuracy"]) for r in rows(tmp_path / "run") if r["accuracy"]}
     best = max(evaluated, key=lambda n: (evaluated[n], -n))
     assert set(evaluated) == set(range(2, output["rounds"] + 1, 2)) | (
@@ -182,7 +184,7 @@ def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
 
 
 def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):
-    output = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None)
+    output = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None).as_json()
     assert (tmp_path / "run" / LAST).exists()
     assert not (tmp_path / "run" / BEST).exists()
     assert (output["best-round"], output["stopped"]) == (None, None)
@@ -223,7 +225,7 @@ def test_whose_metric_decides(configured, tmp_path, monkeypatch, decide_by):
     keys = {"client": "lying", "partition": "iid", "num_clients": 3, "rounds": 3, "local_epochs": 1}
     keys |= {"val_fraction": 0.2, "patience": 5, "client_lr": 0.003, "strategy": "fedavg", "batch_size": 128}
     folder = tmp_path / "run"
-    output = simulate(Federation(configured(**keys, decide_by=decide_by)), folder, None)
+    output = simulate(Federation(configured(**keys, decide_by=decide_by)), folder, None).as_json()
     of_server = [float(row["global-accuracy"]) for row in rows(folder)]
     honest = 1 + int(np.argmax(of_server))
     assert honest > 1

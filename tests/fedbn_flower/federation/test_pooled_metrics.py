@@ -55,7 +55,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
         "cache-dir": str(cache_dir),
     }
     config = run_config({**given, "partition": "silos:0-7,8-9", "eval-data": "local", "backend": "inline"})
-    return config, folder, simulate(Federation(config), folder, None)
+    return config, folder, simulate(Federation(config), folder, None).as_json()
 
 
 def test_the_pooled_value_is_scikit_learns_on_all_examples(trained):
@@ -99,12 +99,14 @@ def test_states_of_clients_add_to_the_pooled_ones_in_the_file(trained):
 
 def test_without_metrics_nothing_more_is_sent_or_written(configured, tmp_path):
     config = configured(**UNEQUAL, client="fedavg", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["pooled"] is None
     assert not (tmp_path / "run" / "states.safetensors").exists()
     row = rows_of(tmp_path / "run")[0]
     assert not [name for name in row if name.startswith("pooled-")]
-    with_metrics = simulate(Federation(config.model_copy(update={"metrics": "f1"})), tmp_path / "f1", None)
+    with_metrics = simulate(
+        Federation(config.model_copy(update={"metrics": "f1"})), tmp_path / "f1", None
+    ).as_json()
     states = 2 * (10 * 10 * 8 + 128)  # a matrix of each client as .npy
     assert with_metrics["bytes-received"] == summary["bytes-received"] + states
 
@@ -125,7 +127,7 @@ def test_the_values_of_a_run_do_not_depend_on_its_metrics(configured, tmp_path, 
 def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(configured, tmp_path):
     """A client with one class has no ROC curve; the pooled value counts its examples all the same."""
     config = configured(partition="silos:0,1-9", eval_data="local", client="fedavg", metrics="auroc")
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     alone, other = summary["clients"]["0"]["auroc"], summary["clients"]["1"]["auroc"]
     assert alone is None
     assert summary["client-mean"]["auroc"] == other
@@ -145,7 +147,7 @@ def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast,
     keys = {"partition": "iid", "num_clients": 16, "eval_data": "local", "model": "linear"}
     config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg")
     assert why_one_by_one(inputs_of(config)) == reason
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     states = states_of(tmp_path / "run")
     assert states["pooled"]["confusion-matrix"].sum() == 360
     hits = np.diagonal(states["pooled"]["confusion-matrix"]).sum()
@@ -155,7 +157,7 @@ def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast,
 def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
     keys = {**UNEQUAL, "client": "fedavg", "metrics": "f1", "val_fraction": 0.2}
     config = configured(**keys)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     scores, y = predictions(config, tmp_path / "run")
     expected = sk.f1_score(y, scores.argmax(1), average="macro")
     assert summary["pooled"]["f1"] == pytest.approx(expected, abs=1e-12)
@@ -170,7 +172,7 @@ def test_a_resumed_run_has_the_same_bits(configured, tmp_path, trained):
     from fedbn_flower.results.resume import resumed
 
     again = resumed({"resume": str(tmp_path / "run"), "rounds": 2})
-    found = simulate(Federation(again), tmp_path / "run", None)
+    found = simulate(Federation(again), tmp_path / "run", None).as_json()
     assert found["pooled"] == summary["pooled"]
     files = (tmp_path / "run", folder)
     one, other = ((path / "states.safetensors").read_bytes() for path in files)
@@ -235,7 +237,7 @@ def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, m
     config = configured(
         partition="iid", num_clients=3, eval_data="local", client="lying", metrics="f1", rounds=1
     )
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     (refused,) = rows_of(tmp_path / "run", "failures.csv")
     assert (refused["phase"], refused["partition"]) == ("evaluate", "1")
     assert LIES[lie] in refused["reason"]
@@ -254,7 +256,7 @@ def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, m
 )
 def test_a_target_of_any_metric_ends_the_run(configured, tmp_path, keys, metric):
     config = configured(client="fedavg", metrics="f1", stop_at_target=True, rounds=3, **keys)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert (summary["rounds"], summary["stopped"]) == (1, "target")
     assert summary["rounds-to-target"]["metric"] == metric
 
@@ -262,7 +264,7 @@ def test_a_target_of_any_metric_ends_the_run(configured, tmp_path, keys, metric)
 def test_patience_goes_by_the_pooled_headline_in_its_direction(configured, tmp_path):
     keys = {**UNEQUAL, "metrics": "ece,accuracy", "val_fraction": 0.2, "patience": 2, "rounds": 6}
     config = configured(**keys, client="fedavg", client_lr=0.2)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     values = [float(row["pooled-ece"]) for row in rows_of(tmp_path / "run")]
     assert summary["compared-by"] == "ece"
     assert summary["best-round"] == 1 + values.index(min(values))

@@ -101,7 +101,7 @@ def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, froz
 
 def test_frozen_entries_are_in_no_memory(run):
     for client in ("fedbn", "ditto", "fedavg"):
-        objective = "moon" if client == "fedavg" else "sgd"
+        objective = "moon" if client == "fedavg" else "plain"
         result = run(client=client, objective=objective, freeze="1", strategy="fedavg")
         file = max((result.folder / "checkpoint" / "clients").glob("client-0-*"))
         names = {name.partition("/")[2] for name in entries_of(file)}
@@ -110,7 +110,7 @@ def test_frozen_entries_are_in_no_memory(run):
 
 
 @pytest.mark.parametrize("frozen_bn", ["eval", "adapt"])
-@pytest.mark.parametrize("objective", ["sgd", "scaffold"])
+@pytest.mark.parametrize("objective", ["plain", "scaffold"])
 def test_lockstep_is_one_by_one(run, weights, frozen_bn, objective):
     keys = {
         "init": weights, "freeze": "1,2", "frozen_bn": frozen_bn, "objective": objective, "client": "fedavg",

@@ -162,7 +162,9 @@ def test_nodes_with_labels_have_the_shape_of_numbers(configured):
 def test_inline_and_ray_have_the_same_bits(configured, table, pool, tmp_path):
     keys = {"dataset": str(table), "label_column": ",".join(LABELS), "partition": "iid", "num_clients": 3}
     config = configured(**keys, problem="multi-label", loss="weighted-bce", metrics="f1,auroc")
-    summaries = [simulated(Federation(config), tmp_path / n, p) for n, p in (("inline", None), ("ray", pool))]
+    summaries = [
+        simulated(Federation(config), tmp_path / n, p).as_json() for n, p in (("inline", None), ("ray", pool))
+    ]
     for name in ("model.safetensors", "states.safetensors"):
         here, there = ((tmp_path / n / name).read_bytes() for n in ("inline", "ray"))
         assert here == there

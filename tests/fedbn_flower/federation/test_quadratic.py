@@ -89,7 +89,7 @@ def distance_to_optimum(strategy, objective, rounds, configured):
 def test_feddyn_and_scaffold_reach_the_optimum_and_fedavg_does_not(quadratic, configured, fraction):
     sampling = {"fraction_train": fraction, "fraction_evaluate": 0.0}
     rounds = 60 if fraction == 1 else 200
-    fedavg = distance_to_optimum(FedAvg(**sampling), "sgd", 60, configured)
+    fedavg = distance_to_optimum(FedAvg(**sampling), "plain", 60, configured)
     feddyn = distance_to_optimum(FedDyn(alpha=0.5, **sampling), "feddyn", rounds, configured)
     scaffold = distance_to_optimum(Scaffold(**sampling), "scaffold", rounds, configured)
     assert fedavg > 0.01

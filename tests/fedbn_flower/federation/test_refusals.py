@@ -12,7 +12,9 @@ def a_round(train, evaluate=None, new=None):
     reports = [None if failures is None else PhaseReport({}, failures) for failures in (train, evaluate, new)]
     arrays = ArrayRecord({"w": Array(np.zeros(1))})
     train, evaluate, new = reports
-    return RoundResult(1, 0.0, arrays, train, evaluate or train, {}, None, ("loss",), new=new)
+    return RoundResult(
+        1, 0.0, arrays, train, evaluate or train, {}, None, ("loss",), others={"new": new} if new else {}
+    )
 
 
 def noted(*rounds):

@@ -130,12 +130,14 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
     assert found > 0.7
 
 
-def test_the_unet_is_of_images(run):
-    x = np.zeros((4, 2, 5, 6), np.float32)
-    with pytest.raises(
-        UserError, match=r"model: 'unet' is not allowed; expected images with channels, not 1x2x5x6"
-    ):
-        run(data=(x, x > -1, x, x > -1), model="unet")
+@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+def test_the_unet_learns_volumes(run, client):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (10, 4, 5, 6))
+    x = (y + rng.normal(0, 0.1, y.shape)).astype(np.float32)
+    keys = {**KEYS, "model": "unet-3d", "client": client, "partition": "iid", "client_lr": 0.03}
+    found = run(data=(x[:8], y[:8], x[8:], y[8:]), **keys, local_epochs=8).summary
+    assert found["pooled"]["dice"] > 0.8
 
 
 @pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "ditto", "fedbn+ditto"])

@@ -41,11 +41,11 @@ def test_clients_have_them_in_turn(configured, several):
 
 def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_dir):
     keys = {**PAIR, **FIVE, "model": several}
-    whole = simulate(Federation(configured(**keys, rounds=4)), tmp_path / "whole", None)
+    whole = simulate(Federation(configured(**keys, rounds=4)), tmp_path / "whole", None).as_json()
     assert whole["failures"] == 0
     simulate(Federation(configured(**keys, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**keys, rounds=4, resume=str(tmp_path / "parts"))
-    assert simulate(Federation(resumed), tmp_path / "parts", None)["clients"] == whole["clients"]
+    assert simulate(Federation(resumed), tmp_path / "parts", None).as_json()["clients"] == whole["clients"]
     test = inputs_of(run_config({"cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for i in range(5):

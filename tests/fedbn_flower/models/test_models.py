@@ -27,6 +27,17 @@ RECURRENT = ("char-lstm", "char-lstm-small")
         ("cnn-bn", InputSpec((3, 28, 28), 10), 14_219_210),
         # Down, up, and the last convolution, each block's two BatchNorms counted with it.
         ("unet", MASKS, (2_512 + 13_952 + 55_552) + (8_224 + 27_776) + (2_064 + 6_976) + 34),
+        # The same with a third axis: 27 weights of a kernel for 9, 8 for 4.
+        (
+            "unet-3d",
+            InputSpec((1, 8, 16, 16), 2, "masks"),
+            (27 * (16 + 16 * 16) + 64)
+            + (27 * (16 * 32 + 32 * 32) + 128)
+            + (27 * (32 * 64 + 64 * 64) + 256)
+            + (8 * 64 * 32 + 32 + 27 * (64 * 32 + 32 * 32) + 128)
+            + (8 * 32 * 16 + 16 + 27 * (32 * 16 + 16 * 16) + 64)
+            + 34,
+        ),
         ("linear", InputSpec((60,), 10), 60 * 10 + 10),
         # Reddi et al. 2021's 820,522, for 90 characters, and PyTorch's second bias of each of 4 * 512 gates.
         ("char-lstm", InputSpec((80,), 90, "characters"), 820_522 + 4 * 512),
@@ -37,7 +48,7 @@ def test_number_of_parameters(name, spec, parameters):
     assert sum(p.numel() for p in build_model(name, spec, False, 0).parameters()) == parameters
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*RECURRENT, "unet")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*RECURRENT, "unet", "unet-3d")])
 @pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
 def test_every_model_adapts_to_the_image(name, spec):
     if name.startswith("simple-cnn") and spec == DIGITS:
@@ -52,8 +63,40 @@ def test_every_model_adapts_to_the_image(name, spec):
 def test_a_unet_classifies_every_pixel_of_any_image(height, width):
     model = build_model("unet", InputSpec((3, height, width), 4, "masks"), False, 0)
     assert model(torch.zeros(2, 3, height, width)).shape == (2, 4, height, width)
-    with pytest.raises(UserError, match="expected images with channels, not 1x4x8x8 with masks of 2 classes"):
-        build_model("unet", InputSpec((1, 4, 8, 8), 2, "masks"), False, 0)
+    with pytest.raises(UserError, match="expected images or volumes with channels, not 8 with masks of 2"):
+        build_model("unet", InputSpec((8,), 2, "masks"), False, 0)
+
+
+@pytest.mark.parametrize("sizes", [(8, 16, 16), (5, 13, 18), (1, 4, 7)])
+@pytest.mark.parametrize("name", ["unet", "unet-3d"])
+def test_a_unet_classifies_every_voxel_of_any_volume(name, sizes):
+    model = build_model(name, InputSpec((2, *sizes), 3, "masks"), False, 0)
+    assert model(torch.zeros(2, 2, *sizes)).shape == (2, 3, *sizes)
+
+
+def test_a_unet_of_volumes_needs_volumes():
+    with pytest.raises(UserError, match="expected volumes with channels, not 1x16x16"):
+        build_model("unet-3d", MASKS, False, 0)
+
+
+def test_a_unet_of_a_volume_of_equal_slices_is_that_of_a_slice():
+    """With 3-D kernels that are zero but in the middle slice, a volume's slices are segmented one by one."""
+    flat = build_model("unet", InputSpec((1, 16, 16), 2, "masks"), False, 0)
+    deep = build_model("unet", InputSpec((1, 4, 16, 16), 2, "masks"), False, 0)
+    entries = {}
+    for (name, wanted), (_, value) in zip(deep.state_dict().items(), flat.state_dict().items(), strict=True):
+        if wanted.dim() != 5:
+            entries[name] = value
+        elif wanted.shape[2] == 3:
+            entries[name] = torch.zeros_like(wanted)
+            entries[name][:, :, 1] = value
+        else:
+            entries[name] = value.unsqueeze(2).expand_as(wanted)
+    deep.load_state_dict(entries)
+    image = torch.randn(1, 1, 16, 16)
+    with torch.no_grad():
+        masks = deep.eval()(image.unsqueeze(2).expand(1, 1, 4, 16, 16))
+        torch.testing.assert_close(masks[:, :, 2], flat.eval()(image), rtol=1e-4, atol=1e-5)
 
 
 def test_a_unet_sees_what_is_near_and_passes_on_what_is_fine():

@@ -16,13 +16,7 @@ from scipy.stats import norm
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy import accounts
-from fedbn_flower.privacy.accounts import (
-    Plan,
-    epsilon,
-    local_epsilon,
-    local_noise_for,
-    noise_for,
-)
+from fedbn_flower.privacy.accounts import Plan, epsilon, local_epsilon, local_noise_for, noise_for
 
 HALF_A_PERCENT = 0.005
 

@@ -75,7 +75,7 @@ def steps_of(configured, folder, monkeypatch, fault=None, **values):
     config = configured(**{**SMALL, **values})
     sees, federation = Sees(), Federation(config)
     start = federation.initial["1.weight"].astype(float).ravel()
-    found = simulate(federation, folder, None, [sees])["privacy"]
+    found = simulate(federation, folder, None, [sees]).as_json()["privacy"]
     assert 0.99 * CLAIM < found["epsilon"] <= CLAIM  # a broken run claims the same
     return np.diff([start, *sees.models], axis=0) * found["clients-a-round"]
 

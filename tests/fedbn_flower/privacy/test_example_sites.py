@@ -44,7 +44,7 @@ def sites(configured, write_site, tmp_path):
 def run_at(sites, config, folder):
     federation = Federation(config)
     folder.mkdir()
-    return recorded_run(federation, Sites(config, sites), RunFolder(folder, federation), [], None)
+    return recorded_run(federation, Sites(config, sites), RunFolder(folder, federation), [], None).as_json()
 
 
 def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simulation(
@@ -132,7 +132,9 @@ def test_a_site_that_joins_late_is_in_the_stated_epsilon(configured, sites, tmp_
     federation = Federation(config)
     (tmp_path / "run").mkdir()
     grid = Late(config, [*sites, late])
-    found = recorded_run(federation, grid, RunFolder(tmp_path / "run", federation), [], None)["privacy"]
+    found = recorded_run(federation, grid, RunFolder(tmp_path / "run", federation), [], None).as_json()[
+        "privacy"
+    ]
     counts = [len(np.load(f"{node['data-path']}/train-labels.npy")) for node in sites]
     plans = [accounts.Plan("poisson", 40 / n, n, 3 * -(-n // 40), 1e-3) for n in (*counts, 50)]
     by_hand = [accounts.epsilon(1.0, plan) for plan in plans]

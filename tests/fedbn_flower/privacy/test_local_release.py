@@ -28,7 +28,7 @@ from .test_runs import charges, simulated
 def with_state(config, folder, state):
     federation, grid = Federation(config), SuperNodes(config, state)
     results = RunFolder(folder, federation)
-    return recorded_run(federation, grid, results, [], None)
+    return recorded_run(federation, grid, results, [], None).as_json()
 
 
 def own(state):

@@ -92,8 +92,8 @@ REFUSED = {
     "'client'": {"min_replies": 2},
     "normalize: True is not allowed; expected false, since its means are of all training data, with dp "
     "'client'": {"normalize": True},
-    f"extension: '{PLATEAU}' is not allowed; expected none of your own, since clients' metrics could decide "
-    "what is published, with dp 'client'": {"extension": PLATEAU},
+    f"extension: '{PLATEAU}' is not allowed; expected one that declares published_only = True, since "
+    "clients' metrics could decide what is published, with dp 'client'": {"extension": PLATEAU},
     "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, with dp "
     "'client'": {"patience": 2, "val_fraction": 0.2},
     "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
@@ -111,7 +111,7 @@ REFUSED = {
         f"strategy: {name!r} is not allowed; expected a rule that declares post_processes_mean = True with "
         "dp 'client'": {"strategy": name, "objective": objective, "client": "fedbn"}
         for name, objective in (
-            ("fednova", "sgd"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
+            ("fednova", "plain"), ("scaffold", "scaffold"), ("scaffold-momentum", "scaffold-momentum"),
             ("fedproto", "fedproto"), ("fedsat", "fedsat"),
         )
     },

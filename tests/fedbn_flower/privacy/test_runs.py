@@ -45,7 +45,7 @@ def model(folder):
 
 
 def simulated(config, folder, pool=None):
-    return simulate(Federation(config), folder, pool)
+    return simulate(Federation(config), folder, pool).as_json()
 
 
 def test_the_default_job_with_a_budget(configured, tmp_path):
@@ -91,7 +91,7 @@ RULES = ("fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "feddyn")
     ],
 )
 def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
-    objective = "feddyn" if rule == "feddyn" else "sgd"
+    objective = "feddyn" if rule == "feddyn" else "plain"
     config = configured(
         strategy=rule, objective=objective, client=client, rounds=2, num_clients=4, partition="iid", **DP
     )
@@ -186,7 +186,7 @@ def test_supernodes_cannot_repeat_a_round_so_it_is_charged_again(configured, tmp
         grid = InlineGrid(config.num_clients, {**config.to_user_config(), "resume": ""})
         checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
         results = RunFolder(tmp_path, federation, checkpoint=checkpoint)
-        return recorded_run(federation, grid, results, observers, checkpoint)
+        return recorded_run(federation, grid, results, observers, checkpoint).as_json()
 
     with pytest.raises(KeyboardInterrupt):
         run(config, Stops(3))

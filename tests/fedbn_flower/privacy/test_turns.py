@@ -29,7 +29,7 @@ class Hears(Observer):
 def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
     """Of six rounds each of four groups has two at most, and two rounds cost what all clients twice do."""
     heard, config = Hears(), configured(**TURNS)
-    summary = simulate(Federation(config), tmp_path / "run", None, [heard])["privacy"]
+    summary = simulate(Federation(config), tmp_path / "run", None, [heard]).as_json()["privacy"]
     assert heard.trained == [list(range((t - 1) % 4, 20, 4)) for t in range(1, 7)]
     once, twice = (accounts.epsilon(1.0, accounts.Plan("all", 1, 20, k, 1e-3)) for k in (1, 2))
     found = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]

@@ -218,7 +218,7 @@ def test_sites_account_their_own_patients(configured, sites, tmp_path):
     (tmp_path / "run").mkdir()
     summary = recorded_run(
         federation, Sites(config, sites), RunFolder(tmp_path / "run", federation), [], None
-    )
+    ).as_json()
     assert 3.9 < summary["privacy"]["epsilon"] <= 4
     assert max(one["units"] for one in summary["privacy"]["accounted"]) == 48
     noise = summary["privacy"]["noise"]

@@ -17,7 +17,6 @@ def info(first_round=1, rounds=3, folder=None, config=None, compared_by="accurac
 def result(server_round=1, means=None, **values):
     """An evaluated round without answers."""
     report = PhaseReport()
-    values = {"splits": "val", **values}
-    return RoundResult(
-        server_round, 0.1, ArrayRecord(), report, report, means or {}, None, ("loss", "accuracy"), **values
-    )
+    usual = {"arrays": ArrayRecord(), "train": report, "evaluate": report, "means": means or {}}
+    usual |= {"global_metrics": None, "metric_names": ("loss", "accuracy"), "splits": "val"}
+    return RoundResult(server_round, 0.1, **usual | values)

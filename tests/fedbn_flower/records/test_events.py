@@ -3,12 +3,16 @@
 import dataclasses
 
 import pytest
+from flwr.app import MetricRecord
 
 from fedbn_flower.records.events import Observer, observed
+from fedbn_flower.records.summary import Summary
+from strategies import PhaseReport
 
-from .helpers import info
+from .helpers import info, result
 
-SUMMARY = {"rounds": 3}
+SUMMARY = {"rounds": 3, "later": {"key": 1}}
+MADE = Summary.model_validate(SUMMARY)
 
 
 class Notes(Observer):
@@ -34,7 +38,7 @@ def test_each_starts_in_order_and_ends_after_the_summary_is_made():
 
     def finish():
         notes.append("finished")
-        return SUMMARY
+        return MADE
 
     with observed([Notes(notes, "a"), Notes(notes, "b")], info(first_round=2), finish):
         notes.append("rounds")
@@ -53,7 +57,7 @@ def test_whatever_ends_a_run_each_observer_learns_of_it_once(error):
     notes = []
     with (
         pytest.raises(type(error)) as caught,
-        observed([Notes(notes, "a"), Notes(notes, "b")], info(), lambda: SUMMARY),
+        observed([Notes(notes, "a"), Notes(notes, "b")], info(), lambda: MADE),
     ):
         raise error
     assert caught.value is error
@@ -82,7 +86,10 @@ def test_who_cannot_start_ends_the_run_and_only_who_started_learns_of_it():
 def test_what_is_raised_at_the_end_comes_after_everybodys_end(caplog):
     notes = []
     three = [Notes(notes, name, raises=["end"]) for name in "ab"] + [Notes(notes, "c")]
-    with pytest.raises(LookupError, match="a in end"), observed(three, info(), lambda: SUMMARY):
+    with (
+        pytest.raises(LookupError, match="a in end"),
+        observed(three, info(), lambda: MADE),
+    ):
         pass
     assert [name for name, call, *_ in notes if call == "end"] == ["a", "b", "c"]
     assert caplog.messages == ["Notes.on_end: LookupError: b in end"]
@@ -106,3 +113,34 @@ def test_an_observer_needs_no_method():
 def test_what_is_known_of_a_run_stays():
     with pytest.raises(dataclasses.FrozenInstanceError):
         info().rounds = 7
+
+
+def report(**metrics):
+    """Of partitions 0 and 1."""
+    records = {p: MetricRecord({k: v[p] for k, v in metrics.items() if v[p] is not None}) for p in (0, 1)}
+    return PhaseReport(records, {2: "it died"})
+
+
+def test_the_numbers_that_clients_report_are_by_partition():
+    found = report(loss=[0.5, None], steps=[3, 4], hits=[[1, 2], None])
+    assert found.numbers("loss") == {0: 0.5}
+    assert found.numbers("steps") == {0: 3.0, 1: 4.0}
+    assert found.numbers("hits") == {}
+
+
+def test_the_reports_of_a_round_are_by_phase():
+    train, evaluate, new = report(loss=[1.0, 1.0]), report(loss=[0.5, 0.5]), report(loss=[2.0, 2.0])
+    own = result(train=train, evaluate=train)
+    assert own.reports == {"train": train}
+    assert own.failures == 1
+    all_three = result(train=train, evaluate=evaluate, others={"new": new})
+    assert list(all_three.reports.items()) == [("train", train), ("evaluate", evaluate), ("new", new)]
+    assert all_three.failures == 3
+
+
+def test_training_examples_are_those_of_the_answers_to_train_messages_and_of_evaluations_that_say_so():
+    """Partition 0 evaluated on what it holds out, and says how many it trains on; 1 does not say."""
+    train = report(**{"num-examples": [10, None]})
+    evaluate = report(**{"num-examples": [3, 3], "train-examples": [12, None]})
+    assert result(train=train, evaluate=evaluate).train_examples == {"0": 12, "1": 0}
+    assert result(train=train, evaluate=train).train_examples == {"0": 10, "1": 0}

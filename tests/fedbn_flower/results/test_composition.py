@@ -3,6 +3,7 @@
 import pytest
 
 from fedbn_flower.cli import main
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.composition import added_up
 from fedbn_flower.sweeps.grid_table import Comparison
 
@@ -50,7 +51,7 @@ def test_compare_says_it(tmp_path, capsys):
 def test_a_sweep_says_it(configured, tmp_path):
     found = Comparison(tmp_path, [], [])
     for seed, privacy in enumerate((ONE, OTHER)):
-        found.add(configured(seed=seed), summary_of([0.5], privacy=privacy))
+        found.add(configured(seed=seed), Summary.model_validate(summary_of([0.5], privacy=privacy)))
     assert found.privacy_together == [f"{LINE}."]
     assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
 

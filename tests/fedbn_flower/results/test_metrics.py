@@ -12,6 +12,7 @@ from rich.console import Console
 from clients import Classification, NextCharacter
 from fedbn_flower.records.events import RoundResult
 from fedbn_flower.records.metrics import held_out_means, round_means
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
 from fedbn_flower.results.report.client_tables import _table
@@ -152,8 +153,8 @@ def shown(table):
 def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     """Seeds with 0.5 and 0.7 over examples: mean 0.6, sample deviation 0.1414; the population's is 0.1."""
     grid = Comparison(tmp_path)
-    grid.add(configured(seed=0), summary(0.5, 0.9, [1.0, 0.8]))
-    grid.add(configured(seed=1), summary(0.7, 0.7, [0.6, 0.8]))
+    grid.add(configured(seed=0), Summary.model_validate(summary(0.5, 0.9, [1.0, 0.8])))
+    grid.add(configured(seed=1), Summary.model_validate(summary(0.7, 0.7, [0.6, 0.8])))
     table, note = (tmp_path / "grid.md").read_text().split("\n\n")
     header, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
     cells = dict(zip(header, row, strict=True))
@@ -174,7 +175,7 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
 def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
     grid = Comparison(tmp_path)
     nobody = summary(0, 0, [], global_accuracy=0.25) | {"mean": None, "client-mean": None}
-    grid.add(configured(), nobody)
+    grid.add(configured(), Summary.model_validate(nobody))
     table, note = grid.markdown().split("\n\n")
     assert note.startswith("Accuracy in %.\n")
     header, _, row = table.splitlines()
@@ -183,13 +184,13 @@ def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
 
 
 def test_a_runs_table_has_both_means_by_name(configured):
-    text = shown(summary_table(configured(), summary(0.55, 0.75, [1.0, 0.5])))
+    text = shown(summary_table(configured(), Summary.model_validate(summary(0.55, 0.75, [1.0, 0.5]))))
     rows = {line.split("│")[1].strip(): line for line in text.splitlines() if line.count("│") > 2}
     assert "55.0 %" in rows["mean over examples"]
     assert "75.0 %" in rows["mean over clients"]
     uncounted = summary(None, 0.75, [])
     uncounted["mean"]["loss"] = None
-    assert "None" not in shown(summary_table(configured(), uncounted))
+    assert "None" not in shown(summary_table(configured(), Summary.model_validate(uncounted)))
 
 
 def test_a_mean_says_how_many_clients_have_no_value(configured):
@@ -198,7 +199,7 @@ def test_a_mean_says_how_many_clients_have_no_value(configured):
     found["clients"]["2"]["accuracy"] = None
     for client in found["clients"].values():
         client["loss"] = None
-    text = shown(summary_table(configured(), found))
+    text = shown(summary_table(configured(), Summary.model_validate(found)))
     rows = {line.split("│")[1].strip(): line for line in text.splitlines() if line.count("│") > 2}
     assert "55.0 % (1 of 3 has none)" in rows["mean over examples"]
     assert "75.0 % (1 of 3 has none)" in rows["mean over clients"]
@@ -224,7 +225,7 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     has no point there, and never the global model's."""
     grid = Comparison(tmp_path)
     for seed, rows in ((0, "1,0.5,0.9\n2,,0.9\n"), (1, "1,0.7,0.9\n2,,0.9\n")):
-        grid.add(configured(seed=seed), summary(0.5, 0.9, []))
+        grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.9, [])))
         folder = tmp_path / str(grid.rows[-1]["folder"])
         folder.mkdir()
         (folder / "config.json").write_text("{}")

@@ -175,7 +175,7 @@ def test_the_seconds_of_a_round_are_stacked(tmp_path):
 
 
 def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():
-    trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "sgd"}]
+    trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "plain"}]
     trials += [{"state": "complete", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
     trials += [{"state": "failed", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
     (axes,) = trial_values(trials, "server-lr", "value").axes
@@ -208,7 +208,7 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
 )
 def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title):
     folder = write_sweep(tmp_path / "sweep")
-    change_run(folder / "fedyogi-fedbn-sgd-seed0", other)
+    change_run(folder / "fedyogi-fedbn-plain-seed0", other)
     assert sweep_figure(folder).axes[0].get_title().startswith(title)
 
 

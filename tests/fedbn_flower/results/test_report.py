@@ -10,6 +10,7 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.repeat_command import command_of
+from fedbn_flower.results.report.sweep_page import colour_scale
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.run_reader import Run
 
@@ -117,8 +118,11 @@ def test_the_command_repeats_the_run(tmp_path, cache_dir):
 
 def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
-    change_run(folder / "fedyogi-fedbn-sgd-seed0", {"dataset": "iris"})
-    assert page(folder).text["h1"] == ["Sweep of strategy, client"]
+    change_run(folder / "fedyogi-fedbn-plain-seed0", {"dataset": "iris"})
+    found = page(folder)
+    assert found.text["h1"] == ["Sweep of strategy, client"]
+    words = "Runs on different data are not compared with each other."
+    assert [text for text in found.text["p"] if text.endswith(words)]
 
 
 def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
@@ -130,8 +134,13 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     assert output == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
     assert found.text["h1"] == ["Sweep of strategy, client on digits"]
     assert found.text["h2"][:2] == ["Failed runs", "Results"]
-    (best,) = re.findall(r'<tr class="best">.*?</tr>', (folder / "report.html").read_text())
-    assert re.findall(">([^<]+)<", best)[:3] == ["fedyogi", "silobn", "90.0"]
+    assert '<tr class="best">' not in (folder / "report.html").read_text()
+    words = (
+        "Which is best cannot be known from only 2 seeds; at least 5 are needed. "
+        "The best mean is that of fedyogi silobn."
+    )
+    assert [text for text in found.text["p"] if text.endswith(words)]
+    assert words in "".join(found.text["pre"])
     for row in (
         ["fedavg", "silobn", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "55.0 ± 7.1", "1.5 ± 0.0"],
         ["fedyogi", "silobn", "90.0", "90.0", "90.0", "90.0", "1.5"],
@@ -142,12 +151,54 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     ):
         assert row in found.rows
     links = {link for link in found.links if not link.startswith(("#", "data:"))}
-    assert "fedavg-silobn-sgd-seed0/report.html" in links
+    assert "fedavg-silobn-plain-seed0/report.html" in links
     assert r"fedavg & silobn & 55.0 $\pm$ 7.1" in "".join(found.text["pre"])
     cited = "".join(found.text["pre"])
     assert all(
         key in cited for key in ("mcmahan2017", "reddi2021", "li2021fedbn", "andreux2020", "beutel2020")
     )
+
+
+FIVE_SEEDS = {
+    ("fedavg", "silobn"): (0.80, 0.81, 0.79, 0.82, 0.78),
+    ("fedavg", "fedbn"): (0.81, 0.80, 0.80, 0.81, 0.79),
+    ("fedyogi", "silobn"): (0.50, 0.51, 0.49, 0.52, 0.48),
+}
+"""Means of 80, 80.2 and 50 %, deviations of 1.58, 0.84 and 1.58 points."""
+
+
+def test_a_sweeps_page_marks_all_cells_that_cannot_be_told_from_the_best(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", FIVE_SEEDS)
+    found = page(folder)
+    rows = re.findall(r'<tr class="best">.*?</tr>', (folder / "report.html").read_text())
+    assert [re.findall(">([^<]+)<", row)[:3] for row in rows] == [
+        ["fedavg", "silobn", "80.0 ± 1.6 *"],
+        ["fedavg", "fedbn", "80.2 ± 0.8 *"],
+    ]
+    words = "Marked *: 2 of 3 rows cannot be told from the best mean, fedavg fedbn (paired t-tests"
+    assert [text for text in found.text["p"] if words in text]
+    latex = "".join(found.text["pre"])
+    assert r"fedavg & silobn & 80.0 $\pm$ 1.6 * & 80.0 $\pm$ 1.6 &" in latex
+    assert r"\end{tabular}" + "\n" + r"\par\smallskip{\footnotesize " + words in latex
+
+
+def test_the_scale_of_the_heat_map_is_as_wide_as_the_noise(tmp_path):
+    """Pooled over 4 degrees of freedom each, (2.5 + 0.7 + 2.5) / 3 = 1.9: 1.378 points, twice 2.757. The
+    means 80.2 and 80 lie 0.2 apart, so the scale is 80.1 ± 1.38."""
+    alike = {cell: values for cell, values in FIVE_SEEDS.items() if cell[0] == "fedavg"}
+    alike["fedyogi", "silobn"] = FIVE_SEEDS["fedavg", "silobn"]
+    found = page(write_sweep(tmp_path / "alike", alike))
+    assert found.text["span"][:2] == ["78.7", "81.5"]
+    assert [text for text in found.text["p"] if "at least two deviations over the seeds wide (2.8)" in text]
+    assert page(write_sweep(tmp_path / "apart", FIVE_SEEDS)).text["span"][:2] == ["50.0", "80.2"]
+    few = {cell: values[:1] for cell, values in alike.items()}
+    assert "two deviations" not in "".join(page(write_sweep(tmp_path / "few", few)).text["p"])
+
+
+def test_a_scale_of_percent_does_not_go_beyond_100():
+    assert colour_scale([0.99, 1.0], 0.04, "accuracy") == pytest.approx((0.96, 1.0))
+    assert colour_scale([0.99, 1.0], 0.04, "loss") == pytest.approx((0.975, 1.015))
+    assert colour_scale([0.5, 1.0], 0.04, "accuracy") == (0.5, 1.0)
 
 
 def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):

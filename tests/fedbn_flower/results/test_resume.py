@@ -38,10 +38,10 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
     """Clients that sat out the last round included: half of them train in a round."""
     chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    expected = simulate(Federation(configured(**chosen, rounds=4)), whole, None)
+    expected = simulate(Federation(configured(**chosen, rounds=4)), whole, None).as_json()
     simulate(Federation(configured(**chosen, rounds=2)), parts, None)
     resumed = configured(**chosen, rounds=4, resume=str(parts))
-    got = simulate(Federation(resumed), parts, None)
+    got = simulate(Federation(resumed), parts, None).as_json()
     assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert got["clients"] == expected["clients"]
 
@@ -55,10 +55,10 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
 def test_a_resumed_run_goes_on_counting(configured, tmp_path):
     """Its bytes and failures are those of both parts, and the target was reached in the first."""
     chosen = SAMPLED | {"client": "fedavg", "partition": "iid", "target": "accuracy=0.05"}
-    expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None)
+    expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None).as_json()
     simulate(Federation(configured(**chosen, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**chosen, rounds=4, resume=str(tmp_path / "parts"))
-    got = simulate(Federation(resumed), tmp_path / "parts", None)
+    got = simulate(Federation(resumed), tmp_path / "parts", None).as_json()
     assert got["rounds-to-target"]["global"] < 3
     for key in ("bytes-sent", "bytes-received", "rounds-to-target", "failures"):
         assert got[key] == expected[key], key

@@ -74,10 +74,10 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
     before = cell.read_bytes()
     assert cli.main(["--resume", "sweep"]) == 0
     assert cell.read_bytes() == before
-    assert (saved / "sweep/fedadam-fedavg-sgd-seed1/summary.json").exists()
+    assert (saved / "sweep/fedadam-fedavg-plain-seed1/summary.json").exists()
     table = (saved / "sweep/grid.md").read_text()
     assert "over 2 seeds" in table
-    assert "| fedadam | fedavg | sgd |" in table
+    assert "| fedadam | fedavg | plain |" in table
 
 
 def test_the_search_goes_on_with_further_trials(saved):
@@ -172,7 +172,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     assert (cells["0.7"] / "metrics.csv").read_bytes() == before
     assert not cells["1.0"].exists()
     folders = {row["client-lr-schedule"]: row["folder"] for row in rows(saved / "sweep/grid.csv")}
-    new = "fedavg-fedavg-sgd-client-lr-schedule=constant-seed0"
+    new = "fedavg-fedavg-plain-client-lr-schedule=constant-seed0"
     assert folders == {"exponential:0.7": cells["0.7"].name, "constant": new}
     assert (saved / "sweep" / new / "summary.json").exists()
     assert cli.main(["report", "sweep"]) == 0

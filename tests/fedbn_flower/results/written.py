@@ -5,7 +5,7 @@ import json
 CONFIG = {
     "strategy": "fedyogi",
     "client": "fedbn",
-    "objective": "sgd",
+    "objective": "plain",
     "loss": "auto",
     "model": "mlp-bn",
     "rounds": 3,
@@ -67,11 +67,12 @@ def change_run(folder, keys):
     config.write_text(json.dumps(json.loads(config.read_text()) | keys))
 
 
-def write_sweep(folder):
-    """Two strategies with two clients under two seeds; one of the runs failed. Accuracies in percent:
+def write_sweep(folder, accuracies=None):
+    """Runs by strategy, client and seed. By default two strategies with two clients under two seeds, of
+    which one run failed. Accuracies in percent:
 
     fedavg silobn 50 and 60, fedavg fedbn 70 and 80, fedyogi silobn 90 alone, fedyogi fedbn 40 and 40."""
-    accuracies = {
+    accuracies = accuracies or {
         ("fedavg", "silobn"): (0.5, 0.6),
         ("fedavg", "fedbn"): (0.7, 0.8),
         ("fedyogi", "silobn"): (0.9, None),

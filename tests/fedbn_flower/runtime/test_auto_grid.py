@@ -1,5 +1,6 @@
 """`--backend auto`: when workers pay, and a run that moves to them at any moment."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -129,6 +130,18 @@ def test_workers_that_pay_are_started_once(configured, monkeypatch):
 def test_the_workers_that_a_configuration_asks_for(configured, keys, kind):
     config = configured().model_copy(update=keys)
     assert type(pool_for(config)) is kind
+
+
+def test_on_a_machine_that_others_keep_busy_no_workers_start(run, monkeypatch, caplog):
+    monkeypatch.setattr(auto_grid, "START", 0.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 0.0, 0.0))
+    result = simulate(rounds=3, num_clients=4, partition="iid", progress=False, cache_dir="c")
+    assert result.summary["runtime"] == [{"from-round": 1, "backend": "inline"}]
+    assert caplog.messages == [
+        "Ray's workers are not used, everything runs in this process: others keep all 2 cores busy "
+        "(load average 2.0)"
+    ]
 
 
 def test_what_cannot_be_sent_stays_here(configured, caplog):

@@ -24,7 +24,7 @@ def test_every_allowed_combination_runs(configured, tmp_path, strategy, client):
                 chosen["head_epochs"] = 1
             summary = simulate(
                 Federation(configured(**chosen)), tmp_path / title(dict(enumerate(names))), None
-            )
+            ).as_json()
             assert summary["failures"] == 0, names
             assert all(0 < c["accuracy"] <= 1 for c in summary["clients"].values()), names
 
@@ -37,6 +37,6 @@ def test_every_allowed_combination_runs(configured, tmp_path, strategy, client):
 def test_every_allowed_pair_runs(configured, tmp_path, names):
     """With a second round, in which every rule and client has something to remember."""
     keys = {**names, "head_epochs": 1} if names["client"] == "fedrep" else names
-    summary = simulate(Federation(configured(**keys, checkpoint_every=0)), tmp_path / "run", None)
+    summary = simulate(Federation(configured(**keys, checkpoint_every=0)), tmp_path / "run", None).as_json()
     assert summary["failures"] == 0
     assert all(0 < client["accuracy"] <= 1 for client in summary["clients"].values())

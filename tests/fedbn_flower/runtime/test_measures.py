@@ -38,7 +38,7 @@ def reported(folder, phase, figure):
 
 @pytest.mark.parametrize(("eval_model", "phase"), [("aggregated", "evaluate"), ("local", "train")])
 def test_the_spread_is_that_of_the_clients_rows(configured, tmp_path, eval_model, phase):
-    output = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None)
+    output = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None).as_json()
     accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
     for row in table(tmp_path, "metrics.csv"):
         values = accuracies[row["round"]]
@@ -53,7 +53,7 @@ def test_the_spread_is_that_of_the_clients_rows(configured, tmp_path, eval_model
 def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_path, eval_model):
     """Hits of each client's own model on its own share, example by example."""
     config = configured(**LOCAL | {"num_clients": 4}, eval_model=eval_model)
-    output = simulate(Federation(config), tmp_path, None)
+    output = simulate(Federation(config), tmp_path, None).as_json()
     rows = {(int(r["partition"]), r["class"]): r for r in table(tmp_path, "classes.csv")}
     assert len(rows) == 40
     assert {row["round"] for row in rows.values()} == {"2"}
@@ -82,7 +82,7 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
 
 def test_the_global_model_has_classes_too(configured, tmp_path):
     config = configured(client="fedavg", val_fraction=0.2)
-    output = simulate(Federation(config), tmp_path, None)
+    output = simulate(Federation(config), tmp_path, None).as_json()
     found, labels = output["global-per-class"], inputs_of(config).dataset.test.columns["y"]
     assert found["examples"] == np.bincount(labels, minlength=10).tolist()
     mean = np.dot(found["accuracy"], found["examples"]) / len(labels)
@@ -114,7 +114,7 @@ class Plain(FedAvgClient):
 
 
 def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
-    output = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None)
+    output = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None).as_json()
     assert output["per-class"] is None
     assert output["worst-client"] == {"loss": 1.0, "accuracy": 0.5}
     assert not (tmp_path / "classes.csv").exists()
@@ -123,7 +123,7 @@ def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
 def test_numbers_have_no_classes(configured, tmp_path):
     output = simulate(
         Federation(configured(dataset="quadratic:3", client="fedavg", num_clients=3)), tmp_path, None
-    )
+    ).as_json()
     assert (output["per-class"], output["global-per-class"]) == (None, None)
     assert output["worst-client"]["distance"] == output["mean"]["distance"]
 
@@ -141,7 +141,7 @@ CONTROL = LINEAR + 2 * NORM + 6 * 128
 def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
     """Two messages a client and round with the model, and one back; however many are summed."""
     keys = {"model": "mlp-bn", "client": "fedbn", "num_clients": clients, "partition": "iid"}
-    output = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None)
+    output = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None).as_json()
     assert output["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
     assert output["bytes-received"] == 2 * clients * FEDBN_MODEL
     assert [row["bytes-sent"] for row in table(tmp_path, "metrics.csv")] == [
@@ -153,14 +153,14 @@ def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
 def test_control_vectors_are_counted(configured, tmp_path, clients):
     keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": clients, "partition": "iid", "rounds": 1}
     config = configured(**keys, strategy="scaffold", objective="scaffold")
-    output = simulate(Federation(config), tmp_path, None)
+    output = simulate(Federation(config), tmp_path, None).as_json()
     assert output["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
     assert output["bytes-received"] == clients * (WHOLE_MODEL + CONTROL)
 
 
 def test_seconds_are_split(configured, tmp_path):
     """To the millisecond that is written."""
-    output = simulate(Federation(configured(rounds=3)), tmp_path, None)
+    output = simulate(Federation(configured(rounds=3)), tmp_path, None).as_json()
     parts = ("train-seconds", "evaluate-seconds", "server-seconds")
     rows = table(tmp_path, "metrics.csv")
     for row in rows:
@@ -182,9 +182,11 @@ def test_the_first_round_that_reaches_the_target_is_reported(
         monkeypatch.setattr(InlineGrid, "place", {"backend": "flower"})
     keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target": "accuracy=0.8"}
     keys["devices"] = "none" if clock == "real" else clock
-    output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None)
+    output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None).as_json()
     if resumed:
-        output = simulate(Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None)
+        output = simulate(
+            Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None
+        ).as_json()
     reached = {}
     for name in ("accuracy", "global-accuracy"):
         values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
@@ -216,18 +218,22 @@ def test_the_first_round_that_reaches_the_target_is_reported(
         assert reached_at == pytest.approx(
             output["costs-to-target"]["mean"][cost.replace(" ", "-")], abs=0.004
         )
-        assert to_target(output)[f"{cost} to 0.8: mean over examples"] == pytest.approx(reached_at, abs=0.004)
+        assert to_target(run.summary)[f"{cost} to 0.8: mean over examples"] == pytest.approx(
+            reached_at, abs=0.004
+        )
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
     keys = {"client": "fedavg", "fraction_evaluate": asked, "target": "accuracy=0.8"}
-    output = simulate(Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None)
+    output = simulate(
+        Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None
+    ).as_json()
     values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
     assert values[-1] >= 0.8 > max(values[:-1])
     assert (output["stopped"], output["rounds"]) == ("target", len(values))
     assert 1 < len(values) < 9
-    same = simulate(Federation(configured(**keys, rounds=len(values))), tmp_path / "b", None)
+    same = simulate(Federation(configured(**keys, rounds=len(values))), tmp_path / "b", None).as_json()
     for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
         assert output[key] == same[key]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
@@ -236,7 +242,9 @@ def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured,
 
 
 def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
-    output = simulate(Federation(configured(target="accuracy=1", stop_at_target=True)), tmp_path, None)
+    output = simulate(
+        Federation(configured(target="accuracy=1", stop_at_target=True)), tmp_path, None
+    ).as_json()
     assert (output["stopped"], output["rounds-to-target"]["mean"]) == (None, None)
     with pytest.raises(UserError, match="stop-at-target: True .* false without target"):
         configured(stop_at_target=True)
@@ -245,7 +253,7 @@ def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
 
 
 def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
-    output = simulate(Federation(configured(target="accuracy=1")), tmp_path, None)
+    output = simulate(Federation(configured(target="accuracy=1")), tmp_path, None).as_json()
     assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
     with pytest.raises(UserError, match=r"target: 'accuracy=0.5' .* a metric of this run: loss, distance"):
         Federation(configured(dataset="quadratic:3", client="fedavg", target="accuracy=0.5"))

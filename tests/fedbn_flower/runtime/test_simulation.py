@@ -91,7 +91,7 @@ def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
 
 def test_the_run_folder(configured, tmp_path):
     config = configured(client="fedavg", strategy="fedavg", rounds=3)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     folder = tmp_path / "run"
     names = {
         "config.json", "metrics.csv", "clients.csv", "summary.json", "model.safetensors", "curves.png",
@@ -123,14 +123,14 @@ def test_the_run_folder(configured, tmp_path):
 
 @pytest.mark.parametrize("client", ["silobn", "fedbn"])
 def test_there_is_no_global_model_where_batch_norm_stays_at_home(configured, tmp_path, client):
-    summary = simulate(Federation(configured(client=client)), tmp_path / "run", None)
+    summary = simulate(Federation(configured(client=client)), tmp_path / "run", None).as_json()
     assert summary["global"] is None
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL[client]
 
 
 def test_a_validation_share_stands_in_until_the_last_round(configured, tmp_path):
     config = configured(val_fraction=0.2, client="fedavg", rounds=2)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     first, last = csv.DictReader((tmp_path / "run" / "metrics.csv").open())
     assert first["global-test-accuracy"] == ""
     assert summary["global"]["accuracy"] == float(last["global-test-accuracy"])
@@ -140,7 +140,7 @@ def test_a_validation_share_stands_in_until_the_last_round(configured, tmp_path)
 
 def test_sampled_clients(configured, tmp_path):
     config = configured(partition="iid", num_clients=10, fraction_train=0.3, fraction_evaluate=0.5, rounds=3)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     trained = [
         [r["partition"] for r in rows if r["phase"] == "train" and r["round"] == str(n)] for n in (1, 2, 3)
@@ -201,7 +201,7 @@ def test_a_client_that_fails_is_dropped_and_counted(
 ):
     monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(breaks)}))
     config = configured(client="fragile", rounds=4)
-    summary = simulate(Federation(config), tmp_path / "run", None)
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["failures"] == 3
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]

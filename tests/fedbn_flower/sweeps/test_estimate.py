@@ -39,10 +39,10 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
         counts["steps"] += 1
         backward(loss)
 
-    def counted_evaluation(model, examples, *others):
+    def counted_evaluation(model, examples, *arguments):
         counts["evaluations"] += 1
         counts["examples"] += len(examples)
-        return evaluate(model, examples, *others)
+        return evaluate(model, examples, *arguments)
 
     class FirstRound(Exception):
         pass
@@ -123,9 +123,9 @@ def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, 
     assert cli.main([*words, "--run-dir", "g"]) == 0
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out.splitlines()[-3:] == [
-        "fedyogi-fedbn-sgd-seed0",
-        "fedyogi-fedbn-sgd-seed1",
-        "2 runs; about 4 min to go",  # 2 runs of 2 rounds of 2 clients, a step of 30 s each
+        "fedyogi-fedbn-plain-seed0",
+        "fedyogi-fedbn-plain-seed1",
+        "2 runs; about 8 min to go",  # 2 runs of 2 rounds of 4 clients, a step of 30 s each
     ]
 
 

@@ -31,30 +31,30 @@ def written(tmp_path, monkeypatch):
 
 def test_every_value_goes_with_every_other_and_seeds_vary_fastest():
     assert names("--sweep client-lr=0.1,1 --seed 0,1 --client fedavg,fedbn") == [
-        "fedyogi-fedavg-sgd-client-lr=0.1-seed0",
-        "fedyogi-fedavg-sgd-client-lr=0.1-seed1",
-        "fedyogi-fedavg-sgd-client-lr=1.0-seed0",
-        "fedyogi-fedavg-sgd-client-lr=1.0-seed1",
-        "fedyogi-fedbn-sgd-client-lr=0.1-seed0",
-        "fedyogi-fedbn-sgd-client-lr=0.1-seed1",
-        "fedyogi-fedbn-sgd-client-lr=1.0-seed0",
-        "fedyogi-fedbn-sgd-client-lr=1.0-seed1",
+        "fedyogi-fedavg-plain-client-lr=0.1-seed0",
+        "fedyogi-fedavg-plain-client-lr=0.1-seed1",
+        "fedyogi-fedavg-plain-client-lr=1.0-seed0",
+        "fedyogi-fedavg-plain-client-lr=1.0-seed1",
+        "fedyogi-fedbn-plain-client-lr=0.1-seed0",
+        "fedyogi-fedbn-plain-client-lr=0.1-seed1",
+        "fedyogi-fedbn-plain-client-lr=1.0-seed0",
+        "fedyogi-fedbn-plain-client-lr=1.0-seed1",
     ]
 
 
 def test_runs_that_come_to_the_same_are_one():
     """FedAvg has no tau; 0.1 and 1e-1 are one number."""
     assert names("--strategy fedavg,fedyogi --sweep tau=0.1,0.2") == [
-        "fedavg-fedbn-sgd-seed0",
-        "fedyogi-fedbn-sgd-tau=0.1-seed0",
-        "fedyogi-fedbn-sgd-tau=0.2-seed0",
+        "fedavg-fedbn-plain-seed0",
+        "fedyogi-fedbn-plain-tau=0.1-seed0",
+        "fedyogi-fedbn-plain-tau=0.2-seed0",
     ]
     assert len(parse(["--sweep", "client-lr=0.1,1e-1"])) == 1
 
 
 def test_semicolons_separate_values_with_commas_and_names_are_fit_for_folders():
     found = names("--sweep 'partition=silos:0-4,5-9;iid' --sweep dataset=digits,/a/b,/a_b,a:b,a~b")
-    middles = [name.removeprefix("fedyogi-fedbn-sgd-").removesuffix("-seed0") for name in found]
+    middles = [name.removeprefix("fedyogi-fedbn-plain-").removesuffix("-seed0") for name in found]
     assert [m for m in middles if "dataset=digits" in m] == [
         "partition=silos~0-4,5-9-dataset=digits",
         "partition=iid-dataset=digits",
@@ -91,9 +91,9 @@ def test_a_further_tables_key_is_in_a_name_only_where_names_would_be_the_same(wr
         '[[runs]]\nstrategy = "fedyogi"\nbias-correction = false\n[[runs]]\nstrategy = "fedyogi"\n'
     )
     assert names(f"--experiment {path}") == [
-        "fedavg-fedbn-sgd-seed0",
-        "fedyogi-fedbn-sgd-bias-correction=false-seed0",
-        "fedyogi-fedbn-sgd-bias-correction=true-seed0",
+        "fedavg-fedbn-plain-seed0",
+        "fedyogi-fedbn-plain-bias-correction=false-seed0",
+        "fedyogi-fedbn-plain-bias-correction=true-seed0",
     ]
 
 
@@ -175,8 +175,8 @@ def test_a_mistake_in_flags_is_one_line(written, arguments, message):
 
 
 def test_a_file_of_another_kind_says_which_are_read(tmp_path):
-    (tmp_path / "e.yaml").write_text("rounds: 3")
+    (tmp_path / "e.ini").write_text("rounds: 3")
     with pytest.raises(
-        UserError, match="e.yaml' is not allowed; expected a TOML file, or a run's config.json$"
+        UserError, match="e.ini' is not allowed; expected a TOML or YAML file, or a run's config.json$"
     ):
-        parse(["--experiment", str(tmp_path / "e.yaml")])
+        parse(["--experiment", str(tmp_path / "e.ini")])

@@ -191,7 +191,7 @@ def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     for config in parse_command_line(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs:
         first.setdefault(tuple(getattr(config, key) for key in keys), config)
     for i, config in enumerate(first.values()):
-        summary = simulate(Federation(config), tmp_path / f"{i}", None)
+        summary = simulate(Federation(config), tmp_path / f"{i}", None).as_json()
         assert summary["failures"] == 0, config
         assert not Federation(config).unused
 

@@ -2,6 +2,7 @@
 
 import csv
 
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
 from fedbn_flower.sweeps.grid_table import Comparison
 
@@ -22,7 +23,7 @@ def test_of_many_clients_the_worst_tenth_is_reported(configured, tmp_path):
         many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
         new = {"accuracy": 0.25, "loss": 1.0}
         many["new-clients"] = {"mean": new, "clients": {"20": new}}
-        grid.add(configured(seed=seed), many)
+        grid.add(configured(seed=seed), Summary.model_validate(many))
     (row,) = table(tmp_path)
     assert row["worst tenth"] == "20.0 +- 14.1"
     assert row["new clients"] == "25.0 +- 0.0"
@@ -36,7 +37,7 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
         run = summary(0.5, 0.5, [])
         run["clients"] = {str(i): figures[i] for i in figures if i != seed}
         run["new-clients"] = {"mean": figures[seed], "clients": {str(seed): figures[seed]}}
-        grid.add(configured(seed=seed), run)
+        grid.add(configured(seed=seed), Summary.model_validate(run))
     (row,) = table(tmp_path)
     names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
     assert list(row)[-6:] == names
@@ -46,10 +47,10 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
 
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
     grid = Comparison(tmp_path, ["dataset"])
-    grid.add(configured(dataset="digits"), summary(0.5, 0.5, []))
+    grid.add(configured(dataset="digits"), Summary.model_validate(summary(0.5, 0.5, [])))
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
     losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
-    grid.add(configured(dataset="quadratic:3", client="fedavg"), losses)
+    grid.add(configured(dataset="quadratic:3", client="fedavg"), Summary.model_validate(losses))
     first, second = table(tmp_path)
     assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
     assert second["loss: mean over examples"] == "3"
@@ -64,7 +65,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
         run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
         costs = reached and {"bytes": reached * 10**6, "simulated-seconds": reached / 2}
         run["costs-to-target"] = {"mean": None, "global": costs}
-        grid.add(configured(seed=seed), run)
+        grid.add(configured(seed=seed), Summary.model_validate(run))
     (row,) = table(tmp_path)
     assert row["MB to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
     assert row["simulated seconds to 0.9: global"] == "5.8 +- 1.1 (2 of 3)"
@@ -78,7 +79,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
 def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured, tmp_path):
     grid = Comparison(tmp_path)
     run = summary(0.5, 0.5, [], 0.75) | {"rounds-to-target": {"target": 0.5, "mean": None, "global": 4}}
-    grid.add(configured(seed=0), run)
+    grid.add(configured(seed=0), Summary.model_validate(run))
     grid.add(configured(seed=1), None, "it diverged")
     (row,) = table(tmp_path)
     assert row["rounds to 0.5: global"] == "4.0"
@@ -88,30 +89,30 @@ def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured
 def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
-        grid.add(configured(server_lr=rate), summary(0.5, 0.5, []))
+        grid.add(configured(server_lr=rate), Summary.model_validate(summary(0.5, 0.5, [])))
     text = shown(grid.table())
-    assert "fedyogi fedbn sgd: accuracy in %" in text
+    assert "fedyogi fedbn plain: accuracy in %" in text
     assert text.count("fedyogi") == 1
     assert "0.1" in text
     assert "0.2" in text
-    grid.add(configured(strategy="fedadam"), summary(0.5, 0.5, []))
-    assert "fedbn sgd: accuracy in %" in shown(grid.table())
+    grid.add(configured(strategy="fedadam"), Summary.model_validate(summary(0.5, 0.5, [])))
+    assert "fedbn plain: accuracy in %" in shown(grid.table())
     assert shown(grid.table()).count("fedyogi") == 2
 
 
 def test_the_number_of_seeds_is_as_it_is(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed in (0, 1):
-        grid.add(configured(seed=seed), summary(0.5, 0.5, []))
+        grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "over 2 seeds" in (tmp_path / "grid.md").read_text()
-    grid.add(configured(strategy="fedadam", seed=0), summary(0.5, 0.5, []))
+    grid.add(configured(strategy="fedadam", seed=0), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "over 1 to 2 seeds" in (tmp_path / "grid.md").read_text()
 
 
 def test_rows_of_one_seed_each_are_no_means(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, strategy in enumerate(("fedadam", "fedyogi")):
-        grid.add(configured(strategy=strategy, seed=seed), summary(0.5, 0.5, []))
+        grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
     assert "seeds" not in (tmp_path / "grid.md").read_text()
 
 
@@ -120,3 +121,119 @@ def test_a_sweep_in_which_nothing_has_ended_has_its_files(tmp_path, monkeypatch)
     Comparison(tmp_path, ["server-lr"]).plot()
     assert (tmp_path / "grid.csv").read_text().startswith("strategy,client,objective,server-lr,seed,status")
     assert {path.name for path in tmp_path.iterdir()} == {"grid.csv", "grid.md", "grid.png", "report.html"}
+
+
+# ---- which cells cannot be told from the best ---------------------------------------------------------
+
+ACCURACIES = {
+    "fedavg": (0.80, 0.81, 0.79, 0.82, 0.78),
+    "fedadam": (0.81, 0.80, 0.80, 0.81, 0.79),
+    "fedyogi": (0.50, 0.51, 0.49, 0.52, 0.48),
+}
+"""By seed: the first two have means of 80 and 80.2 %, the third is 30 points behind the first each time."""
+TOLD = "cannot be told from the best"
+
+
+def compared(configured, folder, seeds=5, keys=(), **more):
+    grid = Comparison(folder, keys)
+    for strategy, values in ACCURACIES.items():
+        for seed, accuracy in enumerate(values[:seeds]):
+            found = summary(accuracy, accuracy, [accuracy]) | more
+            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
+    return grid
+
+
+def told(folder):
+    rows = csv.DictReader((folder / "grid.csv").open())
+    return {row["strategy"]: row[TOLD] for row in rows}
+
+
+def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_path):
+    grid = compared(configured, tmp_path)
+    cells = {row["strategy"]: row for row in table(tmp_path)}
+    assert [row["mean over examples"] for row in cells.values()] == [
+        "80.0 +- 1.6 *",
+        "80.2 +- 0.8 *",
+        "50.0 +- 1.6",
+    ]
+    assert cells["fedadam"]["mean over clients"] == "80.2 +- 0.8"
+    assert told(tmp_path) == {"fedavg": "yes", "fedadam": "yes", "fedyogi": "no"}
+    words = (
+        "Marked *: 2 of 3 rows cannot be told from the best mean, fedadam "
+        "(paired t-tests over 5 seeds, Holm, 5 %)."
+    )
+    assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
+    assert grid.sentence == words
+    assert "80.2 +- 0.8 *" in shown(grid.table())
+
+
+def test_of_a_loss_the_lowest_is_best_and_may_be_alone(configured, tmp_path):
+    grid = compared(configured, tmp_path, **{"higher-is-better": []})
+    assert told(tmp_path) == {"fedavg": "no", "fedadam": "no", "fedyogi": "yes"}
+    assert grid.sentence.startswith("Marked *: fedyogi is ahead of all 2 others (")
+
+
+def test_where_all_are_alike_it_says_so(configured, tmp_path):
+    grid = Comparison(tmp_path, ["server-lr"])
+    for rate in (0.1, 0.2):
+        for seed in range(5):
+            found = Summary.model_validate(summary(0.5 + seed / 100, 0.5, []))
+            grid.add(configured(server_lr=rate, seed=seed), found)
+    words = "Marked *: none of the 2 rows can be told from the best mean, server-lr=0.1 ("
+    assert grid.sentence.startswith(words)
+
+
+def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configured, tmp_path):
+    grid = compared(configured, tmp_path, seeds=4)
+    assert "*" not in (tmp_path / "grid.md").read_text()
+    assert set(told(tmp_path).values()) == {"unknown"}
+    beginning = "Which is best cannot be known from only"
+    ending = "The best mean is that of fedavg."
+    assert grid.sentence == f"{beginning} 4 seeds; at least 5 are needed. {ending}"
+    for common, events in ((300, 29), (5, 5), (0, 0)):
+        few = {"names": ["well", "ill"], "examples": [common, events], "accuracy": [1, 1]}
+        grid = compared(configured, tmp_path, **{"per-class": few})
+        assert grid.sentence.startswith(f"{beginning} {events} events held out; at least 30 are needed. ")
+    enough = {"names": ["a", "b", "c"], "examples": [100, 20, 10], "accuracy": [1, 1, 1]}
+    assert compared(configured, tmp_path, **{"per-class": enough}).sentence.startswith("Marked *")
+
+
+def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    grid.add(configured(), Summary.model_validate(summary(0.5, 0.5, [])))
+    assert grid.sentence == ""
+    assert told(tmp_path) == {"fedyogi": ""}
+    grid.add(configured(strategy="fedavg", seed=1), None, "it failed")
+    assert told(tmp_path) == {"fedyogi": "", "fedavg": ""}
+    losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
+    grid.add(configured(strategy="fedadam"), Summary.model_validate(losses))
+    assert grid.sentence == ""
+    others = compared(configured, tmp_path, keys=["dataset"])
+    found = Summary.model_validate(summary(0.5, 0.5, []))
+    others.add(configured(strategy="fedavg", dataset="quadratic:3"), found)
+    assert others.sentence == "Runs on different data are not compared with each other."
+
+
+def test_failed_runs_leave_the_seeds_that_both_have(configured, tmp_path):
+    grid = compared(configured, tmp_path)
+    grid.add(configured(strategy="fedyogi", seed=5), None, "it diverged")
+    assert [row[TOLD] for row in csv.DictReader((tmp_path / "grid.csv").open())][-6:] == ["no"] * 5 + [""]
+
+
+def test_pooled_values_decide_where_all_runs_have_them(configured, tmp_path):
+    pooled = {"accuracy": 0.5, "loss": 1.0}
+    compared(configured, tmp_path, pooled=pooled)
+    rows = table(tmp_path)
+    assert [row["pooled"] for row in rows] == ["50.0 +- 0.0 *"] * 3
+    assert rows[0]["mean over examples"] == "80.0 +- 1.6"
+
+
+def test_runs_are_paired_by_their_seeds(configured, tmp_path):
+    """One is 2 points ahead in each seed, between which are 10 points; its seeds ran in another order."""
+    grid = Comparison(tmp_path)
+    for strategy, seeds, ahead in (("fedavg", (0, 1, 2, 3, 4), 0.0), ("fedadam", (3, 0, 4, 2, 1), 0.02)):
+        for seed in seeds:
+            accuracy = 0.5 + seed / 10 + ahead
+            found = Summary.model_validate(summary(accuracy, accuracy, [accuracy]))
+            grid.add(configured(strategy=strategy, seed=seed), found)
+    assert told(tmp_path) == {"fedavg": "no", "fedadam": "yes"}

@@ -21,7 +21,9 @@ def swept(cache_dir, monkeypatch, tmp_path):
     monkeypatch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
 
     def run(words, *further):
-        keys = () if "--resume" in words else ("--partition", "iid", "--local-epochs", "1")
+        keys = (
+            () if "--resume" in words else ("--num-clients", "2", "--partition", "iid", "--local-epochs", "1")
+        )
         return cli.main(
             [*words.split(), *further, *keys, "--backend", "inline", "--cache-dir", str(cache_dir)]
         )
@@ -51,7 +53,7 @@ def interrupt_at(monkeypatch, name, server_round):
     monkeypatch.setattr(RoundLines, "on_round", on_round)
 
 
-A, B = (f"fedyogi-fedbn-sgd-client-lr={rate}-seed0" for rate in ("0.01", "0.1"))
+A, B = (f"fedyogi-fedbn-plain-client-lr={rate}-seed0" for rate in ("0.01", "0.1"))
 
 
 def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
@@ -111,7 +113,7 @@ def test_a_failed_run_is_reported_stops_no_other_and_is_tried_again(swept, capsy
     assert f"client-lr=1e+30-seed0 failed: {problem}\n" in output.err
     assert "failed" in output.out
     assert swept(words) == 1
-    assert [name for name, _ in ran(capsys)] == ["fedyogi-fedbn-sgd-client-lr=1e+30-seed0"]
+    assert [name for name, _ in ran(capsys)] == ["fedyogi-fedbn-plain-client-lr=1e+30-seed0"]
     assert [row["status"] for row in rows()] == [problem, "ok"]
 
 
@@ -134,7 +136,7 @@ def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
     assert [server_round for _, server_round in ran(capsys)] == [2, 2]
     assert swept("--resume g --rounds 1") == 2
     assert capsys.readouterr().err == (
-        "error: rounds: 1 is not allowed; expected at least the 2 done so far (g/fedyogi-fedbn-sgd-seed0)\n"
+        "error: rounds: 1 is not allowed; expected at least the 2 done so far (g/fedyogi-fedbn-plain-seed0)\n"
     )
 
 
@@ -144,7 +146,7 @@ def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
     assert swept("--seed 0,1 --rounds 1 --run-dir g --client-lr 0.3") == 2
     assert capsys.readouterr().err == (
         "error: client-lr: 0.3 is not allowed; expected 0.05, as in the run to resume "
-        "(g/fedyogi-fedbn-sgd-seed0)\n"
+        "(g/fedyogi-fedbn-plain-seed0)\n"
     )
     assert Path("g/experiment.json").read_text() == before
     assert swept("--resume g --client-lr 0.3") == 2
@@ -181,13 +183,13 @@ def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
 
 def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, capsys):
     assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
-    place = tmp_path / "g" / "fedyogi-fedbn-sgd-seed1"
+    place = tmp_path / "g" / "fedyogi-fedbn-plain-seed1"
     for path in place.rglob("*"):
         if path.is_file() and path.name != ".lock":
             path.unlink()
     ran(capsys)
     assert swept("--resume g") == 0
-    assert ran(capsys) == [("fedyogi-fedbn-sgd-seed1", 1)]
+    assert ran(capsys) == [("fedyogi-fedbn-plain-seed1", 1)]
     assert (place / DONE).exists()
 
 

@@ -13,14 +13,7 @@ import strategies
 
 from ..helpers import CannedGrid, record
 from .scenarios import MEANS, MODEL, RULES, answer, assert_same, client, failed, make, plain, run, trained
-from .subclasses import (
-    BODIES,
-    buffered,
-    changed_result,
-    other_content_for_each_node,
-    own_messages,
-    schedule,
-)
+from .subclasses import BODIES, buffered, changed_result, other_content_for_each_node, own_messages, schedule
 
 
 def subclass(api, rule, body):

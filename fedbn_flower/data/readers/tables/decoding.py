@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.errors import UserError
+from ....core.errors import UserError, not_allowed
 from ....core.listing import listed as first_of
 from ...dataset import Decoded, Request
 from ...notes import Note
@@ -35,13 +35,19 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     UserError
         When a table cannot be read, or lacks a requested column.
     """
+    if request.unit_pattern:
+        raise not_allowed(
+            request.unit_key, request.unit_pattern, "the name of a column: the data are a table"
+        )
+    if request.split_by and "test" in files:
+        raise not_allowed("split-by", request.split_by, "none: the data have a test set")
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.words_taken)
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
     if len(table) < len(read.table):
         are_texts = all(part.layout for part in read.parts)
         table = _numbers_again(table) if are_texts else table.infer_objects()
-    used = [*found.label_names, *filter(None, [request.group_column, request.unit_column])]
+    used = [*found.label_names, *request.columns_of_rows]
     features = parse_columns(request, table, found.label_names)
     x, y, ids, units = encode(features, table), targets.y, found.ids, found.units
     numbers = found.label_names if targets.predicts == "numbers" else []

@@ -46,8 +46,8 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
     UserError
         When the text does not fit the table, or a column holds neither numbers nor categories.
     """
-    columns, unit, inferred = request.columns, request.unit_column, not (request.of_site or request.private)
-    excluded = dict.fromkeys([*labels, *filter(None, [request.group_column, unit])])
+    columns, inferred = request.columns, not (request.of_site or request.private)
+    excluded = dict.fromkeys([*labels, *request.columns_of_rows])
     names = dict(zip(table.columns, table.dtypes, strict=True))
     numbers = {name for name, dtype in names.items() if is_number_type(dtype)}
     if columns == "auto":
@@ -71,8 +71,9 @@ def parse_columns(request: Request, table: "DataFrame", labels: Sequence[str]) -
         given.add(feature.name)
         if feature.name in labels:
             raise not_allowed("columns", columns, f"columns other than {feature.name!r}, the label-column")
-        if feature.name == unit:
-            raise not_allowed("columns", columns, f"columns other than {unit!r}, the dp-unit")
+        for name, key in request.no_inputs.items():
+            if feature.name == name:
+                raise not_allowed("columns", columns, f"columns other than {name!r}, the {key}")
         if feature.values or feature.name in numbers:
             continue
         if _holds_text(table[feature.name], columns == "auto"):

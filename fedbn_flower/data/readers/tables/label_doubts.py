@@ -51,7 +51,7 @@ def of_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
     ):
         return
     (name,) = dataset.kind.facts["targets"]
-    y = np.concatenate([split.columns["y"].ravel() for split in (dataset.train, dataset.test)])
+    y = np.concatenate([split.columns["y"].ravel() for split in dataset.splits])
     values, counts = np.unique(y, return_counts=True)
     if not dataset.has_classes:
         if not stated:

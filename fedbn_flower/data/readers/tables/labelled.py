@@ -12,7 +12,8 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
-from ...splits import Rows, held_out_fifth, held_out_units, numbered
+from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
+from ...splits.split_by import SplitBy
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .words import alike, as_text, listed, refuse_nested
 
@@ -48,6 +49,8 @@ class Labelled:
         The number of each row's unit, int64, if a unit column was requested.
     notes : tuple[Note, ...]
         A line on the rows that are left out.
+    split_by : SplitBy, optional
+        Which rows to train on, if that was requested.
     """
 
     table: "DataFrame"
@@ -57,10 +60,22 @@ class Labelled:
     ids: NDArray[np.str_] | None
     units: Rows | None
     notes: tuple[Note, ...]
+    split_by: SplitBy | None = None
 
     def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
-        """Return training rows and test rows, see `splits.held_out_fifth`, and a note."""
+        """Return training rows and test rows, and a note: as ``split-by`` says, or whole groups, or units, or
+        rows, see `splits`."""
         y, ids = self.targets.y, self.ids
+        if self.split_by:
+            train, test = self.split_by.divide(self.table[self.split_by.column])
+            text = f"trained on are the rows with {self.split_by.text}, tested on all others"
+            return train, test, Note("examples", text)
+        if self.units is not None and request.keeps_groups:
+            train, test = held_out_groups(y, self.units, ids)
+            text = (
+                f"a fixed fifth of the groups by {request.unit_column!r}, with all of their rows, is held out"
+            )
+            return train, test, Note("examples", f"no test set: {text}")
         if self.units is not None:
             train, test = held_out_units(y, self.units, ids)
             text = (
@@ -90,10 +105,13 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         raise unknown_name("partition", group, table.columns)
     if group in label_names:
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
-    if (unit := request.unit_column) and unit not in table:
-        raise unknown_name("dp-unit", unit, table.columns)
-    if unit in label_names:
-        raise not_allowed("dp-unit", unit, "another column: this is the label-column")
+    unit = "" if request.unit_pattern else request.unit_column
+    split_by = SplitBy.parse(request.split_by) if request.split_by else None
+    for key, column in ((request.unit_key, unit), ("split-by", split_by.column if split_by else "")):
+        if column and column not in table:
+            raise unknown_name(key, column, table.columns)
+        if column and column in label_names:
+            raise not_allowed(key, column, "another column: this is the label-column")
     rows = table[label_names].notna().all(axis=1).to_numpy()
     notes = []
     if unlabelled := int((~rows).sum()):
@@ -113,12 +131,15 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         found = f"{listed(same)} differ only in case or blanks, and are different clients"
         notes += [Note("clients", found)] if same else []
     if unit:
-        values, same = _ids(table, unit, "dp-unit")
-        units, what = numbered(values), f"{unit!r}, by whose values rows are protected together"
+        values, same = _ids(table, unit, request.unit_key)
+        are = "kept" if request.keeps_groups else "protected"
+        units, what = numbered(values), f"{unit!r}, by whose values rows are {are} together"
         notes += [Note("left out", what)] if unit != group else []
-        found = f"{listed(same)} in {unit!r} differ only in case or blanks, and are protected apart"
+        found = f"{listed(same)} in {unit!r} differ only in case or blanks, and are {are} apart"
         notes += [Note("examples", found)] if same else []
-    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes))
+    if split_by and split_by.column not in (group, unit):
+        notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
+    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by)
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:

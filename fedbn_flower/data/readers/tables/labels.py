@@ -114,7 +114,8 @@ def named_columns(request: Request, names: Sequence[str]) -> list[str]:
         labels = find_labels(request.label_column, names, request.name)
     named = {label.name for label in labels}
     used = [*(feature for feature in found if feature.name not in named), *labels]
-    return [feature.name for feature in used if not feature.values and feature.name != request.group_column]
+    others = request.columns_of_rows
+    return [feature.name for feature in used if not feature.values and feature.name not in others]
 
 
 def label_names(request: Request, names: Sequence[str]) -> list[str]:

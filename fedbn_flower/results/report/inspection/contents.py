@@ -1,11 +1,12 @@
 """What is to be said of a run's data before anything is trained."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from ....data.copies import of_near_copies
 from ....data.statistics import (
     Counts,
     Feature,
@@ -19,6 +20,7 @@ from ....data.statistics import (
 )
 from ....federation.checks.notices import of_the_data
 from ....federation.checks.site_counts import SiteCounts, features_of_sites
+from ....federation.group_sides import sides_of
 from ....federation.inputs import RunInputs
 from ....federation.learnt import what_is_learnt
 from ....records.columns import TEST, VALIDATION
@@ -56,7 +58,8 @@ class Inspection:
     @property
     def examples(self) -> tuple[int, int]:
         """The numbers of all training and test examples."""
-        return len(self.inputs.dataset.train), len(self.inputs.dataset.test)
+        train, validation, test = self.inputs.sizes
+        return train + validation, test
 
     @property
     def lead(self) -> str:
@@ -147,9 +150,12 @@ class Inspection:
         """Return what is learnt, from what and from whom."""
         return Table.of_learnt(what_is_learnt(self.inputs))
 
-    def warnings(self) -> Iterator[str]:
-        """Yield what a run of these data warns of, too."""
-        yield from of_the_data(self.inputs)
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What a run of these data warns of, too, and test examples that are near copies."""
+        train, validation, test = sides_of(self.inputs)
+        near = of_near_copies(self.inputs.dataset, np.concatenate([train, validation]), test)
+        return [*of_the_data(self.inputs), *near]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +201,9 @@ class SitesInspection(Inspection):
     def features(self) -> list[Feature]:
         return features_of_sites(self.sites)
 
-    def warnings(self) -> Iterator[str]:
-        yield from ()
+    @cached_property
+    def warnings(self) -> list[str]:
+        return []
 
 
 def _mean_and_most(values: np.ndarray) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from ....data.images.kind import Images
 from ....data.statistics import MAX_FEATURES, inputs_of_client, masks_of_client, sampled_images, spread
 from ....federation.inputs import RunInputs
-from ...plotting.data_plots import feature_histograms, image_rows
+from ...plotting.data_plots import feature_histograms, fullest_slices, image_rows
 from ...plotting.plots import class_counts as counts_figure
 from ...run_reader import dataset_name
 from ..html import folded, gallery, key_values, page, paragraph, section, warning
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PAGE = "inspect.html"
 MAX_DRAWN = 8  # clients in a figure of features or images
 IMAGES = 10  # of a client
+FULLEST = "that in which most is not background"
 
 
 def inspect_page(found: Inspection) -> str:
@@ -33,7 +34,7 @@ def inspect_page(found: Inspection) -> str:
         f"{dataset}, before training",
         paragraph(found.lead) + key_values(found.facts()),
         [
-            warning("Warnings", *map(paragraph, found.warnings())),
+            warning("Warnings", *map(paragraph, found.warnings)),
             section("What is learnt", found.learnt().html()),
             section(
                 "Clients",
@@ -95,16 +96,20 @@ def _missing(found: Inspection) -> Table:
 
 def _images(inputs: RunInputs, names: Sequence[str]) -> Iterator[str]:
     dataset, shift = inputs.dataset, inputs.config.feature_shift
-    if not isinstance(dataset.kind, Images) or len(dataset.spec.shape) != 3:
+    if not isinstance(dataset.kind, Images):
         return
     rows = [spread(rows, IMAGES) for rows in inputs.partitions.train[:MAX_DRAWN]]
     some = [inputs_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
     masks = None
     if dataset.has_masks:
         masks = [masks_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
-    channels, height, width = dataset.spec.shape
-    outlines = " Lines are the outlines of the masks' classes." if masks else ""
-    sizes = f"{channels} x {height} x {width} values (channels, height, width)"
-    yield paragraph(f"All images have {sizes}.{outlines}")
+    notes = " Lines are the outlines of the masks' classes." if masks else ""
+    axes = "channels, height, width"
+    if len(dataset.spec.shape) > len(axes.split(",")):
+        axes = "channels, depth, height, width"
+        some, masks = fullest_slices(some, masks)
+        notes = f" Of each volume one slice is drawn, {FULLEST if masks else 'the middle one'}.{notes}"
+    sizes = f"{' x '.join(map(str, dataset.spec.shape))} values ({axes})"
+    yield paragraph(f"All images have {sizes}.{notes}")
     clients = [f"client {name}" for name in names[:MAX_DRAWN]]
     yield gallery({"Images by client": image_rows(some, clients, masks)}, wide=True)

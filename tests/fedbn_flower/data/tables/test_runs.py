@@ -16,6 +16,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime.inline import InlineGrid
@@ -219,7 +220,7 @@ def test_whose_data_a_client_has_is_reported(run, patients):
     assert len(set(names)) == 4
     assert set(names) <= set(table["hospital"])
     config = run_config({k: v for k, v in read_configuration(result.folder).items() if k != "resume"})
-    shown = summary_table(config, result.summary)
+    shown = summary_table(config, Summary.model_validate(result.summary))
     assert list(shown.columns[0].cells)[-4:] == [f"client {name}" for name in names]
     clients = json.loads((result.folder / "summary.json").read_text())["clients"]
     assert {int(number): client["name"] for number, client in clients.items()} == dict(enumerate(names))

@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError
-from ..core.free_memory import check_fits
-from .images.decoding import with_equal_channels
-from .notes import Note
+from ...core.errors import UserError
+from ...core.free_memory import check_fits
+from ..images.decoding import with_equal_channels
+from ..notes import Note
+from .folds import folds_of
+from .groups import crossed, strata_of, usual
 
 Rows = NDArray[np.int64]
 Arrays = tuple[NDArray, ...]
@@ -56,12 +58,13 @@ def of_split_columns(columns: Mapping[str, Collection[object]], advice: str) -> 
     return notes
 
 
-def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]:
+def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Arrays, Arrays, list[Note]]:
     """Return the training set, the test set and notes.
 
     Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, and any others. If
     there is only one part, a fifth of each class is held out as the test set, with a note. If the labels are
-    masks, it is a fifth of each owner, of those that the third array names.
+    masks, it is a fifth of each owner, of those that the third array names. With ``grouped_by`` the last
+    array holds the groups, and whole groups are held out, see `held_out_groups`.
 
     Raises
     ------
@@ -75,11 +78,15 @@ def train_and_test(parts: Sequence[Arrays]) -> tuple[Arrays, Arrays, list[Note]]
     labels = sets[0][1]
     masks = labels.ndim > 2
     owners = sets[0][2] if masks and len(sets[0]) > 2 else None
-    train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
+    if grouped_by:
+        train, test = held_out_groups(labels, sets[0][-1], sets[0][2] if len(sets[0]) > 3 else None)
+    else:
+        train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
     check_fits("dataset", f"a copy of {len(labels):,} images", sets[0][0].nbytes)
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
     share = "20 %" if masks else "20 % per class"
+    share = f"those of a fixed fifth of the groups by {grouped_by!r}" if grouped_by else share
     note = Note("examples", f"no test split: {len(test)} of {len(labels)} images ({share}) are held out")
     return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]
 
@@ -129,16 +136,42 @@ def held_out_units(targets: NDArray, units: NDArray, owners: NDArray | None = No
     return np.flatnonzero(~tested), np.flatnonzero(tested)
 
 
+def held_out_groups(targets: NDArray, groups: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:
+    """Return the training rows and the test rows: a fixed fifth of the groups, with all of their rows.
+
+    Both have each target and owner in the same shares, as far as the groups allow: see `folds_of`.
+
+    Raises
+    ------
+    UserError
+        When there are fewer than five groups.
+    """
+    strata = strata_of(targets) if owners is None else crossed(strata_of(targets), owners)
+    tested = folds_of(strata, 5, 0, numbered(groups), "group-column") == 0
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
 def split_at_random(
-    rng: np.random.Generator, count: int, share: float, units: Rows | None = None
+    rng: np.random.Generator,
+    count: int,
+    share: float,
+    units: Rows | None = None,
+    strata: Rows | None = None,
 ) -> tuple[Rows, Rows]:
     """Return a random share of so many rows, and the others; both in random order.
 
-    Where rows have units, it is a share of these, each with all of its rows.
+    Where rows have units, it is a share of these, each with all of its rows. With ``strata``, a number for
+    each row, it is an even share of the units of each stratum, up to one; a unit goes by its most frequent
+    one.
     """
     units = np.arange(count) if units is None else numbered(units)
     order = rng.permutation(1 + units.max(initial=-1))
+    number = int(share * len(order))
+    if strata is not None and number:
+        sorted_units = order[np.argsort(usual(strata, units)[order], kind="stable")]
+        taken = sorted_units[((np.arange(number) + 0.5) * len(order) / number).astype(np.int64)]
+        order = np.concatenate([taken, order[~np.isin(order, taken)]])
     place = np.argsort(order)[units]
     rows: Rows = np.argsort(place, kind="stable")
-    cut = np.count_nonzero(place < int(share * len(order)))
+    cut = np.count_nonzero(place < number)
     return rows[:cut], rows[cut:]

@@ -1,0 +1,304 @@
+"""How often intervals hold the true value, and how often equal methods have a winner.
+
+    python benchmarks/coverage.py
+
+- intervals: cases of sites are drawn from one distribution over and over. A 95 % interval should hold the
+  true value in 95 % of the draws. Beside the intervals of `fedbn_flower.statistics` stand percentiles of the
+  same draws, and SciPy's BCa for one site.
+- two equal models on the same cases: how often a test at 5 % calls them different.
+- equal cells of a sweep: in how many sweeps one of them is told from the best.
+- cells that are behind: how often they are told from the best.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import expit
+
+from fedbn_flower.statistics.case_metrics import METRICS, mean_of_defined, predicted
+from fedbn_flower.statistics.cases import Cases
+from fedbn_flower.statistics.intervals import drawn_weights, intervals, of_pooled_and_sites
+from fedbn_flower.statistics.paired import (
+    cannot_be_told_from_best,
+    delong_test,
+    holm,
+    mcnemar,
+    paired_bootstrap,
+)
+
+WHOM = ("client", "mean", "pooled")
+MEASURED = ("accuracy", "sensitivity", "auroc", "brier")
+MANY = 200_000  # groups of a site from which the true values are taken
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sites whose cases are drawn.
+
+    Parameters
+    ----------
+    groups : tuple[int, ...]
+        The number of groups (patients) of each site.
+    cases : int
+        Cases of a group; half of the variance of a score is the group's.
+    separation : float
+        How many deviations the scores of positive cases are higher.
+    prevalence : float
+        The share of groups that are positive.
+    """
+
+    groups: tuple[int, ...]
+    cases: int = 1
+    separation: float = 1.5
+    prevalence: float = 0.4
+
+    def draw(self, rng: np.random.Generator, groups: tuple[int, ...] = ()) -> pd.DataFrame:
+        """Return a table of cases; scores are worse the later the site."""
+        groups = groups or self.groups
+        site = np.repeat(np.arange(len(groups)), groups)
+        group = np.repeat(np.arange(len(site)), self.cases)
+        target = (rng.random(len(site)) < self.prevalence).astype(int)[group]
+        own, shared = rng.normal(size=len(group)), rng.normal(size=len(site))[group]
+        noise = own if self.cases == 1 else np.sqrt(0.5) * (own + shared)
+        odds = self.separation * (target - 0.5) + (1 + 0.2 * site[group]) * noise
+        table = {"site": site[group], "id": np.arange(len(group)), "group": group, "target": target}
+        return pd.DataFrame({**table, "score": expit(1.5 * odds)})
+
+    def true_values(self, rng: np.random.Generator) -> dict[tuple[str, str], float]:
+        """Return the metrics of a large sample by metric and `WHOM`; the client is the first site."""
+        cases = Cases.of(self.draw(rng, (MANY // self.cases,) * len(self.groups)))
+        weights = np.repeat(self.groups, np.diff((0, *cases.ends)))[None].astype(float)
+        found = {}
+        for name in MEASURED:
+            values = of_pooled_and_sites(METRICS[name], cases, weights)[:, 0]
+            true = (values[1], values[1:].mean(), values[0])
+            found |= {(name, who): float(value) for who, value in zip(WHOM, true, strict=True)}
+        return found
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "one site, 40 patients": Setting((40,)),
+    "one site, 200 patients, a tenth of them ill": Setting((200,), prevalence=0.1),
+    "one site, 200 patients, AUROC 0.96": Setting((200,), separation=2.5, prevalence=0.2),
+    "sites of 30, 60 and 100 patients": Setting((30, 60, 100)),
+    "sites of 20, 30 and 40 patients of 3 pictures": Setting((20, 30, 40), cases=3),
+    "ten sites of 25 patients of 2 pictures": Setting((25,) * 10, cases=2),
+    "one site, 60 patients, AUROC 0.99": Setting((60,), separation=3.5),
+}
+
+
+def ours(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the intervals of `fedbn_flower.statistics`, by metric and `WHOM`."""
+    found = intervals(frame, {name: METRICS[name] for name in MEASURED}, seed)
+    by_whom = {"client": found["clients"]["0"], "mean": found["mean"], "pooled": found["pooled"]}
+    return {(name, who): (i.low, i.high) for who in WHOM for name, i in by_whom[who].items()}
+
+
+def percentiles(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the percentiles 2.5 and 97.5 of the same draws."""
+    cases, found = Cases.of(frame), {}
+    for name in MEASURED:
+        tables = [of_pooled_and_sites(METRICS[name], cases, w) for w in drawn_weights(cases, seed)]
+        table = np.concatenate(tables, axis=1)
+        for who, row in zip(WHOM, (table[1], mean_of_defined(table[1:]), table[0]), strict=True):
+            found[name, who] = tuple(np.nanquantile(row, [0.025, 0.975]))
+    return found
+
+
+def bca(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return SciPy's BCa intervals, of one site whose groups are single cases."""
+    cases, found = Cases.of(frame), {}
+    rng = np.random.default_rng(seed)
+    for name in MEASURED:
+
+        def value(drawn: NDArray, axis: int, name: str = name) -> NDArray:
+            rows = np.atleast_2d(drawn)
+            weights = np.stack([np.bincount(row, minlength=len(cases)) for row in rows]).astype(float)
+            return METRICS[name](cases, weights).reshape(drawn.shape[:-1])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where it finds no interval, which counts as a miss
+            result = stats.bootstrap(
+                (np.arange(len(cases)),), value, n_resamples=1000, method="BCa", rng=rng, vectorized=True
+            )
+        found[name, "client"] = tuple(result.confidence_interval)
+    return found
+
+
+Method = Callable[[pd.DataFrame, int], dict[tuple[str, str], tuple[float, float]]]
+
+
+def coverage(
+    setting: Setting, method: Method, repetitions: int, seed: int = 0
+) -> dict[tuple[str, str], float]:
+    """Return in which share of draws the interval holds the true value, by metric and `WHOM`."""
+    rng = np.random.default_rng(seed)
+    true = setting.true_values(rng)
+    holds: dict[tuple[str, str], list[bool]] = {key: [] for key in true}
+    for repetition in range(repetitions):
+        for key, (low, high) in method(setting.draw(rng), repetition).items():
+            holds[key].append(low <= true[key] <= high)
+    return {key: float(np.mean(found)) for key, found in holds.items() if found}
+
+
+def differences(setting: Setting, repetitions: int, seed: int = 0) -> dict[str, float]:
+    """Return in which share of draws each test calls two equal models different at 5 %.
+
+    Their scores of a case correlate by 0.5.
+    """
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[bool]] = {}
+    for repetition in range(repetitions):
+        first = setting.draw(rng)
+        odds = np.log(first.score / (1 - first.score)) / 1.5 - setting.separation * (first.target - 0.5)
+        of_site = 1 + 0.2 * first.site
+        other = 0.5 * odds + np.sqrt(0.75) * of_site * rng.normal(size=len(first))
+        second = first.assign(score=expit(1.5 * (setting.separation * (first.target - 0.5) + other)))
+        right = [predicted(Cases.of(frame)) == frame.target.to_numpy() for frame in (first, second)]
+        p_values = {
+            "McNemar, exact": mcnemar(*right).exact,
+            "McNemar, mid-p": mcnemar(*right).mid_p,
+            "DeLong": delong_test(first.target, first.score, second.score).p_value,
+            "bootstrap, accuracy": paired_bootstrap(first, second, METRICS["accuracy"], repetition).p_value,
+            "bootstrap, AUROC": paired_bootstrap(first, second, METRICS["auroc"], repetition).p_value,
+            "bootstrap, mean Brier": paired_bootstrap(
+                first, second, METRICS["brier"], repetition, "mean"
+            ).p_value,
+        }
+        for name, p_value in p_values.items():
+            found.setdefault(name, []).append(p_value < 0.05)
+    return {name: float(np.mean(some)) for name, some in found.items()}
+
+
+Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]
+NOISES: Mapping[str, Noise] = {
+    "normal": lambda rng, k, n: rng.normal(size=(k, n)),
+    "normal, deviations 0.1 to 1": lambda rng, k, n: (
+        rng.normal(size=(k, n)) * np.geomspace(0.1, 1, k)[:, None]
+    ),
+    "normal, one cell ten times as noisy": lambda rng, k, n: (
+        rng.normal(size=(k, n)) * np.append(1, np.full(k - 1, 0.1))[:, None]
+    ),
+    "skewed (exponential)": lambda rng, k, n: -rng.exponential(size=(k, n)),
+    "long tails (t with 3)": lambda rng, k, n: rng.standard_t(3, size=(k, n)),
+    "accuracies of 40 cases": lambda rng, k, n: rng.binomial(40, 0.9, size=(k, n)) / 40,
+}
+
+
+def _told_by_all_pairs(values: NDArray[np.float64]) -> bool:
+    return len(cannot_be_told_from_best(dict(enumerate(values))).alike) < len(values)
+
+
+def _told_by_pairs_with_best(values: NDArray[np.float64]) -> bool:
+    best = int(values.mean(axis=1).argmax())
+    others = np.delete(values, best, axis=0)
+    with np.errstate(all="ignore"):
+        return bool((holm(stats.ttest_rel(values[best], others, axis=-1).pvalue) < 0.05).any())
+
+
+def _told_by_wilcoxon(values: NDArray[np.float64]) -> bool:
+    best = int(values.mean(axis=1).argmax())
+    first, second = np.triu_indices(len(values), 1)
+    with np.errstate(all="ignore"):
+        found = stats.wilcoxon(values[first] - values[second], axis=1, method="exact").pvalue
+    p_values = holm(np.nan_to_num(found, nan=1.0))
+    return bool((p_values[(first == best) | (second == best)] < 0.05).any())
+
+
+def _told_by_tukey(values: NDArray[np.float64]) -> bool:
+    """Tukey's test with one deviation for all cells, the seeds being blocks."""
+    k, n = values.shape
+    residuals = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
+    freedom = (k - 1) * (n - 1)
+    width = np.sqrt((residuals**2).sum() / freedom / n)
+    means = values.mean(axis=1)
+    return bool((means.max() - means.min()) / width > _studentized(k, freedom))
+
+
+def _studentized(k: int, freedom: int, found: dict[tuple[int, int], float] = {}) -> float:  # noqa: B006
+    if (k, freedom) not in found:
+        found[k, freedom] = float(stats.studentized_range.ppf(0.95, k, freedom))
+    return found[k, freedom]
+
+
+TESTS: Mapping[str, Callable[[NDArray[np.float64]], bool]] = {
+    "t, Holm, all pairs": _told_by_all_pairs,
+    "t, Holm, pairs with the best": _told_by_pairs_with_best,
+    "Wilcoxon, Holm, all pairs": _told_by_wilcoxon,
+    "Tukey": _told_by_tukey,
+}
+
+
+def false_winners(test: str, noise: str, cells: int, seeds: int, sweeps: int = 1000) -> float:
+    """Return in which share of sweeps of equal cells one is told from the best; seeds are easy or hard."""
+    rng = np.random.default_rng([cells, seeds])
+    drawn = (NOISES[noise](rng, cells, seeds) + rng.normal(size=seeds) for _ in range(sweeps))
+    return float(np.mean([TESTS[test](values) for values in drawn]))
+
+
+def told(behind: float, cells: int, seeds: int, sweeps: int = 1000) -> float:
+    """Return how often a cell that is ``behind`` by so many deviations (over seeds) is told from the best.
+
+    The others are as good as the best.
+    """
+    rng = np.random.default_rng([cells, seeds])
+    found = 0
+    for _ in range(sweeps):
+        values = rng.normal(size=(cells, seeds))
+        values[0] -= behind
+        found += 0 not in cannot_be_told_from_best(dict(enumerate(values))).alike
+    return found / sweeps
+
+
+def _row(*texts: object) -> None:
+    print(f"| {' | '.join(map(str, texts))} |", flush=True)
+
+
+def _header(*names: str) -> None:
+    print()
+    _row(*names)
+    _row(*("---" for _ in names))
+
+
+def main() -> None:
+    """Measure everything and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=1000)
+    times = parser.parse_args().repetitions
+    _header("cases", "of", *(f"{name}: {how}" for name in MEASURED for how in ("ours", "percentile")))
+    for name, setting in SETTINGS.items():
+        tables = [coverage(setting, method, times) for method in (ours, percentiles)]
+        for who in WHOM if len(setting.groups) > 1 else ("pooled",):
+            _row(name, who, *(f"{100 * t[m, who]:.1f}" for m in MEASURED for t in tables))
+    _header("cases", *(f"{name}: BCa" for name in MEASURED))
+    for name, setting in list(SETTINGS.items())[:3]:
+        table = coverage(setting, bca, times)
+        _row(name, *(f"{100 * table[m, 'client']:.1f}" for m in MEASURED))
+    print()
+    found = {name: differences(SETTINGS[name], times) for name in list(SETTINGS)[:1] + list(SETTINGS)[3:4]}
+    _header("two equal models", *next(iter(found.values())))
+    for name, shares in found.items():
+        _row(name, *(f"{100 * share:.1f}" for share in shares.values()))
+    _header("noise over seeds", "cells", "seeds", *TESTS)
+    for noise in NOISES:
+        for cells in (2, 9):
+            for seeds in (5, 20):
+                shares = (false_winners(test, noise, cells, seeds, times) for test in TESTS)
+                _row(noise, cells, seeds, *(f"{100 * share:.1f}" for share in shares))
+    _header("cells", "seeds", *(f"{behind} deviations behind" for behind in (1, 2, 3, 5)))
+    for cells in (2, 4, 9):
+        for seeds in (5, 10, 20):
+            shares = (told(behind, cells, seeds, times) for behind in (1, 2, 3, 5))
+            _row(cells, seeds, *(f"{100 * share:.0f}" for share in shares))
+
+
+if __name__ == "__main__":
+    main()

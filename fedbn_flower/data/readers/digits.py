@@ -1,0 +1,124 @@
+"""The digits of scikit-learn: as they are, or as four scanners show them to four sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from ...core.free_memory import check_fits
+from ..dataset import Decoded, Request
+from ..images.kind import images_decoded
+from ..images.scans import Sampling
+from .per_client import check_group_column
+
+DIGITS, SCANNERS = "digits", "scanners"
+SITE = "site"
+"""The column of the sites of `SCANNERS`, for a natural partition."""
+TEST_SHARE = 0.2
+COPIES = 3  # each image, all of them, and the two splits
+
+Pixels = NDArray[np.uint8]
+"""uint8 (N, height, width)."""
+Seen = NDArray[np.float64]
+"""The same as numbers, of which those below 0 and above 255 are cut off."""
+
+
+def clear(scans: Seen, rng: Generator) -> Seen:
+    """Show the scans as they are."""
+    return scans
+
+
+def faint(scans: Seen, rng: Generator) -> Seen:
+    """Show a quarter of the contrast, on a bright ground."""
+    return 160 + scans / 4
+
+
+def noisy(scans: Seen, rng: Generator) -> Seen:
+    """Add Gaussian noise with a standard deviation of a fifth of the range."""
+    return scans + rng.normal(0, 255 / 5, scans.shape)
+
+
+def coarse(scans: Seen, rng: Generator) -> Seen:
+    """Show half the resolution: each square of four pixels is their mean."""
+    count, height, width = scans.shape
+    squares = scans.reshape(count, height // 2, 2, width // 2, 2).mean((2, 4))
+    shown: Seen = squares.repeat(2, axis=1).repeat(2, axis=2)
+    return shown
+
+
+SITES: dict[str, Callable[[Seen, Generator], Seen]] = {
+    "clear": clear,
+    "faint": faint,
+    "noisy": noisy,
+    "coarse": coarse,
+}
+"""What the scanner of each site shows, by the site's name."""
+
+
+def decode_digits(request: Request) -> Decoded:
+    """Return the 1,797 digits of 8x8 pixels; a fixed, stratified fifth is the test set."""
+    scans, labels = _digits()
+    scans = _resized(scans, request.image_size)
+    train, test, train_labels, test_labels = _split(scans, labels)
+    return images_decoded((train[:, None], train_labels), (test[:, None], test_labels))
+
+
+def decode_scanners(request: Request) -> Decoded:
+    """Return the same digits, divided evenly among four sites, each of which has another scanner.
+
+    The division, stratified by digit, is fixed, and so is the fifth of each site's digits that is its test
+    set. With another column than ``site`` asked for, nobody has them.
+
+    Raises
+    ------
+    UserError
+        For a natural partition by another column.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    check_group_column(request, SITE)
+    scans, labels = _digits()
+    folds = StratifiedKFold(len(SITES), shuffle=True, random_state=0).split(scans, labels)
+    found = []
+    for (site, show), (_, rows) in zip(SITES.items(), folds, strict=True):
+        shown = show(scans[rows].astype(np.float64), np.random.default_rng([0, *site.encode()]))
+        seen = np.rint(shown).clip(0, 255).astype(np.uint8)
+        found.append(_split(_resized(seen, request.image_size), labels[rows]))
+    train, test, train_labels, test_labels = map(np.concatenate, zip(*found, strict=True))
+    groups = None
+    if request.group_column:
+        ids = np.array(list(SITES))
+        train_ids, test_ids = (np.repeat(ids, [len(part[split]) for part in found]) for split in (2, 3))
+        groups = train_ids, test_ids
+    return images_decoded(
+        (train[:, None], train_labels), (test[:, None], test_labels), groups=groups, tests_by_client=True
+    )
+
+
+def _digits() -> tuple[Pixels, NDArray[np.int64]]:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
+
+
+def _resized(scans: Pixels, image_size: int | str) -> Pixels:
+    """Return the images in ``image_size`` pixels each way; 0 leaves them as they are."""
+    from PIL import Image
+
+    if not (sizes := Sampling(image_size).sizes(2)):
+        return scans
+    size = sizes[0]
+    check_fits("image-size", f"{len(scans):,} digits of {size}x{size}", COPIES * len(scans) * size**2)
+    return np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])
+
+
+def _split(scans: Pixels, labels: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Return training and test images, then training and test labels."""
+    from sklearn.model_selection import train_test_split
+
+    parts = train_test_split(scans, labels, test_size=TEST_SHARE, random_state=0, stratify=labels)
+    return tuple(parts)

@@ -1,0 +1,96 @@
+"""Groups of examples, such as those of a patient, that stay together in every split: ``--group-column``.
+
+A group is a value of a column, or what a pattern finds in a picture's path. `Dataset` keeps its number for
+each row as the row's unit, as ``dp-unit`` has it: there is one mechanism for both.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import UserError, not_allowed
+from ...core.listing import number_of
+from ...core.syntax import GROUPS
+
+if TYPE_CHECKING:
+    from ..dataset import Request
+
+BY_NAME = "name="
+"""How a pattern of paths begins."""
+PARTS = 5
+"""In how many parts of equal size numbers are divided, to be spread evenly over the sides of a split."""
+
+Rows = NDArray[np.int64]
+
+
+def pattern_of(key: str, text: str) -> re.Pattern[str] | None:
+    """Return the pattern of a key's value; None where it names a column.
+
+    Raises
+    ------
+    UserError
+        When it is no regular expression with one group.
+    """
+    if not text.startswith(BY_NAME):
+        return None
+    try:
+        pattern = re.compile(text.removeprefix(BY_NAME))
+    except re.error as error:
+        raise not_allowed(key, text, f"{GROUPS} ({error})") from None
+    if pattern.groups != 1:
+        raise not_allowed(key, text, f"{GROUPS}; it has {pattern.groups}")
+    return pattern
+
+
+def groups_of_paths(request: "Request", paths: Sequence[Path], root: Path) -> NDArray[np.str_] | None:
+    """Return what the request's pattern finds in the path of each picture within its folder, if it has one.
+
+    Raises
+    ------
+    UserError
+        When a path does not have the pattern, or its group is empty.
+    """
+    pattern = pattern_of(request.unit_key, request.unit_pattern)
+    if not pattern:
+        return None
+    names = [path.relative_to(root).as_posix() for path in paths]
+    found = [(match.group(1) or "") if (match := pattern.search(name)) else "" for name in names]
+    if odd := [name for name, group in zip(names, found, strict=True) if not group]:
+        lacks = f"{odd[0]!r} ({len(odd)} of {number_of(len(names), 'picture')})"
+        raise UserError(f"{request.unit_key}: {pattern.pattern!r} finds no group in {lacks}")
+    return np.array(found, np.str_)
+
+
+def strata_of(targets: NDArray) -> Rows:
+    """Return a number for each row's outcome, (N,): its class, its labels, or in which part its number is.
+
+    All masks are alike, and so are rows of several fractions.
+    """
+    if targets.ndim > 2:
+        return np.zeros(len(targets), np.int64)
+    columns = targets.reshape(len(targets), -1)
+    if columns.dtype.kind == "f" and columns.shape[1] == 1:
+        bounds = np.quantile(columns, np.arange(1, PARTS) / PARTS) if len(columns) else []
+        return np.searchsorted(bounds, columns[:, 0], "right")
+    if columns.dtype.kind == "f" and (columns != np.floor(columns)).any():
+        return np.zeros(len(columns), np.int64)
+    return np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def crossed(*codes: NDArray) -> Rows:
+    """Return a number for each combination of what several arrays (N,) hold."""
+    numbers = [np.unique(values, return_inverse=True)[1].reshape(-1) for values in codes]
+    return np.unique(np.stack(numbers, 1), axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def usual(values: NDArray, groups: Rows) -> NDArray:
+    """Return the most frequent value of each group, of groups numbered from 0 on; of equal ones the least."""
+    pairs, counts = np.unique(np.stack([groups, values], 1), axis=0, return_counts=True)
+    order = np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))
+    _, first = np.unique(pairs[order, 0], return_index=True)
+    most: NDArray = pairs[order][first, 1]
+    return most

@@ -1,0 +1,73 @@
+"""Say of a run's groups how many there are, and whether one is on both sides of a split."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.listing import number_of
+from ..data.notes import Note
+from ..data.partition.shares import Shares
+from ..data.splits.groups import BY_NAME
+from .inputs import RunInputs
+
+Rows = NDArray[np.int64]
+
+
+def sides_of(inputs: RunInputs) -> list[Rows]:
+    """Return the rows to train on, to validate and to test on, whether or not a client has them."""
+    shares, every = inputs.partitions, np.arange(len(inputs.dataset.train))
+    others = [shares.val_rows, *([shares.test_rows] if inputs.config.folds else [])]
+    return [np.delete(every, np.concatenate(others)), shares.val_rows, shares.test_rows]
+
+
+def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = None) -> Iterator[Note]:
+    """Yield a line on the groups of training, validation and test rows, and of the clients' shares."""
+    config, units = inputs.config, inputs.dataset.train.units
+    if config.folds:
+        yield Note("examples", f"fold {config.fold} of {config.folds} is tested on")
+    if not config.group_column or units is None:
+        return
+    found = _by_side(inputs, sides)
+    count = len(set().union(*found))
+    line = f"groups: {number_of(count, 'value')} of {config.group_column!r}"
+    if config.group_column.startswith(BY_NAME):
+        line = f"groups: {count} by {config.group_column!r}"
+    several = _on_both(found)
+    on_both = f"{len(several)} on both sides" if several else "none on both sides"
+    yield Note("examples", f"{line}, {on_both}{_at_several_clients(units, shares)}")
+
+
+def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
+    """Yield a warning if a group has rows to train on and rows to test on, as in a test set that is given."""
+    if not inputs.config.group_column or inputs.dataset.train.units is None:
+        return
+    found = _by_side(inputs, sides)
+    if several := _on_both(found):
+        key = "split-by" if inputs.config.split_by else "dataset"
+        groups = f"{len(several)} of {len(set().union(*found))} groups by {inputs.config.group_column!r}"
+        yield (
+            f"{key}: leaks? {groups} have examples to train on and to test on: what is measured on them is "
+            "no measure of new ones; leave them out of one of the two"
+        )
+
+
+def _by_side(inputs: RunInputs, sides: Sequence[Rows]) -> list[set[int]]:
+    train, test = inputs.dataset.train.units, inputs.dataset.test.units
+    assert train is not None
+    assert test is not None
+    return [set(units[rows].tolist()) for units, rows in zip((train, train, test), sides, strict=True)]
+
+
+def _on_both(found: Sequence[set[int]]) -> set[int]:
+    """Return the groups that are on several sides."""
+    train, validation, test = found
+    return (train & validation) | (train & test) | (validation & test)
+
+
+def _at_several_clients(units: Rows, shares: Shares | None) -> str:
+    if shares is None:
+        return ""
+    of_clients = np.concatenate([np.unique(units[rows]) for rows in shares])
+    several = int((np.unique(of_clients, return_counts=True)[1] > 1).sum())
+    return f"; {several} of them with rows at several clients" if several else ""

@@ -1,0 +1,169 @@
+"""What ``summary.json`` says of a run, with the names that docs/run-folder.md explains."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..core.errors import UserError
+
+SUMMARY_FILE = "summary.json"
+
+Figures = Mapping[str, int | float | None]
+"""Metrics by name; None where a metric is undefined."""
+OfClient = Mapping[str, Any]
+"""The same of a client, with ``num-examples`` and, where the data have names, ``name``."""
+
+
+def key_of(field: str) -> str:
+    """Return a field's name in the file; ``global`` is a word of Python, and has an underscore there."""
+    return field.rstrip("_").replace("_", "-")
+
+
+class Part(BaseModel):
+    """A part of the summary. What a file lacks has its default; what later versions add is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=key_of, populate_by_name=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was given of it, as the file has it."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class Seconds(Part):
+    """The seconds of a run, split by who worked."""
+
+    train: float = 0.0
+    evaluate: float = 0.0
+    server: float = 0.0
+
+
+class RoundsToTarget(Part):
+    """The first round that reached the target, by whose metric; None if none did."""
+
+    metric: str | None = None
+    """None up to version 0.2: the metric by which runs are compared."""
+    target: float
+    mean: int | None = None
+    global_: int | None = None
+
+
+class CostsToTarget(Part):
+    """What the run had cost by the end of that round: ``bytes``, and seconds where they mean something."""
+
+    mean: Figures | None = None
+    global_: Figures | None = None
+
+
+class OfClasses(Part):
+    """The accuracy on each class, and the distinct examples it is of; None without examples."""
+
+    names: Sequence[str] = ()
+    examples: Sequence[int] = ()
+    accuracy: Sequence[float | None] = ()
+
+
+class NewClients(Part):
+    """The metrics of the clients that did not train."""
+
+    pooled: Figures | None = None
+    mean: Figures | None = None
+    client_mean: Figures | None = None
+    clients: Mapping[str, OfClient] = {}
+
+
+class RunFigures(Part):
+    """What of the summary is of the run as a whole."""
+
+    rounds: int = 0
+    """0 where there is no summary: the run stopped before its first checkpoint."""
+    seconds: float = 0.0
+    seconds_per_round: float | None = None
+    seconds_split: Seconds | None = None
+    simulated_seconds: float | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    client_updates_per_second: float | None = None
+    rounds_to_target: RoundsToTarget | None = None
+    costs_to_target: CostsToTarget | None = None
+    privacy: Mapping[str, Any] | None = None
+    best_round: int | None = None
+    extensions: Mapping[str, Mapping[str, Any]] = {}
+    """What the run's own extensions say, by name."""
+    stopped: str | None = None
+    """Why the run ended before its last round."""
+    normalization: Mapping[str, Sequence[float]] | None = None
+    runtime: Sequence[Mapping[str, Any]] = ()
+
+
+class RoundFigures(Part):
+    """What of the summary is of one round: the last one or, with patience, the best."""
+
+    global_: Figures | None = None
+    mean: Figures | None = None
+    pooled: Figures | None = None
+    client_mean: Figures | None = None
+    worst_client: Figures | None = None
+    worst_tenth: Figures | None = None
+    client_std: Figures | None = None
+    clients: Mapping[str, OfClient] = {}
+    per_class: OfClasses | None = None
+    global_per_class: OfClasses | None = None
+    new_clients: NewClients | None = None
+    new_clients_as_received: NewClients | None = None
+    """The same without BatchNorm statistics of their own, with ``leave-one-site-out``."""
+
+    @property
+    def by_group(self) -> dict[str, Figures]:
+        """The metrics that there are, by the key of whose they are."""
+        found = {
+            "global": self.global_,
+            "pooled": self.pooled,
+            "mean": self.mean,
+            "client-mean": self.client_mean,
+            "worst-client": self.worst_client,
+            "worst-tenth": self.worst_tenth,
+            "client-std": self.client_std,
+        }
+        return {group: figures for group, figures in found.items() if figures}
+
+    @property
+    def main(self) -> Figures:
+        """The clients' means over examples, else the global model's metrics; empty without either."""
+        return self.mean or self.global_ or {}
+
+
+class Summary(RoundFigures, RunFigures):
+    """The content of ``summary.json``; the fields of the run come first, then those of the round."""
+
+    compared_by: str = ""
+    """The metric by which runs are compared; empty in the earliest versions."""
+    higher_is_better: Sequence[str] = ("accuracy",)
+    """The metrics of which higher values are better; versions up to 0.2 wrote it of none."""
+    by_class: Mapping[str, Sequence[str]] = {}
+    """The classes of each metric by class."""
+    failures: int | None = None
+    memories_lost: Mapping[str, Sequence[int]] = {}
+
+    @classmethod
+    def read(cls, folder: Path, key: str) -> Self | None:
+        """Read the file in a run's folder; None if there is none.
+
+        Raises
+        ------
+        UserError
+            When the file is damaged; the message begins with the key.
+        """
+        path = folder / SUMMARY_FILE
+        try:
+            return cls.model_validate(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        except (OSError, ValueError) as error:
+            why = str(error)
+        raise UserError(f"{key}: {str(path)!r} cannot be read ({why})")

@@ -1,0 +1,110 @@
+"""The round whose model and figures a run's folder has: the last one or, with patience, the best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from ..core.files import Row, csv_text, json_text
+from ..federation.cases import file_of_cases
+from ..federation.federation import Federation
+from ..records.cases import PREDICTIONS_FILE
+from ..records.checkpoint import Checkpoint
+from ..records.events import RoundResult
+from ..records.metric_states import STATES_FILE, states_file
+from ..records.summary import SUMMARY_FILE, RoundFigures, Summary
+from .classes import HEADER, class_rows
+from .summary import round_figures
+
+MODEL_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """What is written of one round.
+
+    Parameters
+    ----------
+    entries : Mapping[str, NDArray]
+        The model, with its frozen entries.
+    figures : RoundFigures
+        The model's part of the summary.
+    classes : Sequence[Row]
+        The rows of ``classes.csv``.
+    states : bytes
+        The content of ``states.safetensors``.
+    predictions : bytes
+        The content of ``predictions.parquet``.
+
+    The last three are empty if their files are to stay as they are.
+    """
+
+    entries: Mapping[str, NDArray]
+    figures: RoundFigures
+    classes: Sequence[Row] = ()
+    states: bytes = b""
+    predictions: bytes = b""
+
+    @classmethod
+    def of_checkpoint(cls, best: Checkpoint, federation: Federation) -> "KeptRound":
+        """Return the best round of a run that is resumed; its further files are in the folder."""
+        entries = federation.known_of_model(best.server_round, best.arrays)
+        return cls(entries, RoundFigures.model_validate(best.counters["figures"]))
+
+    def content(self, summary: Summary) -> dict[str, str | bytes]:
+        """Return the content of the files by name, in the order in which they are written."""
+        entries = {name: np.require(entry, requirements="C") for name, entry in self.entries.items()}
+        return {
+            MODEL_FILE: save(entries),
+            **({"classes.csv": csv_text(HEADER, self.classes)} if self.classes else {}),
+            **({STATES_FILE: self.states} if self.states else {}),
+            **({PREDICTIONS_FILE: self.predictions} if self.predictions else {}),
+            SUMMARY_FILE: json_text(summary.as_json(), indent=2) + "\n",
+        }
+
+
+class KeptRounds:
+    """Keeps the last round or, with patience, the best one.
+
+    Parameters
+    ----------
+    federation : Federation
+        The run.
+    train_examples : Mapping[str, int]
+        The clients' numbers of training examples by partition as text, as far as they are known.
+    best : Checkpoint, optional
+        That of the best round of a run that is resumed with patience.
+    """
+
+    def __init__(
+        self, federation: Federation, train_examples: Mapping[str, int], best: Checkpoint | None
+    ) -> None:
+        self.federation = federation
+        self.train_examples = dict(train_examples)
+        self.kept = KeptRound.of_checkpoint(best, federation) if best else None
+        self._evaluated = self.kept
+        """The last one of them that was evaluated, and found finite."""
+
+    def take(self, result: RoundResult) -> None:
+        """Keep the round if it is to be kept; of a run that diverged the last one that was evaluated."""
+        self.train_examples |= result.train_examples
+        if result.diverged:
+            self.kept = self._evaluated
+        elif result.kept:
+            self.kept = kept_round(result, self.federation, self.train_examples)
+            self._evaluated = self.kept if result.splits else self._evaluated
+
+
+def kept_round(result: RoundResult, federation: Federation, train_examples: Mapping[str, int]) -> KeptRound:
+    """Return what is kept of a round."""
+    inputs, dataset = federation.inputs, federation.dataset
+    shared = dataset.has_examples and not inputs.evaluates_locally
+    return KeptRound(
+        federation.known_of_model(result.server_round, result.arrays),
+        round_figures(result, dataset, train_examples, inputs.client_names, shared),
+        class_rows(result, dataset),
+        states_file(result, dataset.problem),
+        file_of_cases(result, inputs),
+    )

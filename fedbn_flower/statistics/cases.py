@@ -1,0 +1,120 @@
+"""Held-out cases as arrays, in the order of their sites."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+SITE, ID, GROUP, TARGET, SCORE = "site", "id", "group", "target", "score"
+OF_CLASS = "score-"
+"""How columns of the scores of several classes begin; the class's name follows."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Held-out cases of one or several sites, those of a site side by side.
+
+    Parameters
+    ----------
+    targets : NDArray
+        Class numbers, int64 (n,), where ``scores`` has a column for each class; else what ``target`` holds:
+        0 or 1, or a number.
+    scores : NDArray[np.float64]
+        The score of class 1 or the predicted number, (n,); or a score of each class, (n, classes).
+    groups : NDArray[np.int64]
+        The number of each case's group within its site, (n,): 0, 1, ...
+    sites : tuple[str, ...]
+        The sites' names.
+    ends : tuple[int, ...]
+        Where the cases of each site end.
+    """
+
+    targets: NDArray
+    scores: NDArray[np.float64]
+    groups: NDArray[np.int64]
+    sites: tuple[str, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, frame: "DataFrame") -> "Cases":
+        """Return the cases of a table, which has a row for each.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Columns ``site``, ``target``, and ``score`` or a ``score-CLASS`` for each class. Without a column
+            ``group``, or where it is empty, a case is a group by itself. With ``score-CLASS``, a target is a
+            class's name or its number in the order of the columns.
+
+        Raises
+        ------
+        ValueError
+            When a column is missing, there is no case, or a target is no class.
+        """
+        import pandas as pd
+
+        classes = [name.removeprefix(OF_CLASS) for name in frame.columns if str(name).startswith(OF_CLASS)]
+        needed = {SITE, TARGET, *(() if classes else (SCORE,))}
+        if missing := sorted(needed - set(frame.columns)):
+            raise ValueError(f"the table of cases lacks {', '.join(missing)}")
+        if not len(frame):
+            raise ValueError("the table of cases is empty")
+        numbers, sites = pd.factorize(frame[SITE].astype(str))
+        order = np.argsort(numbers, kind="stable")
+        frame, ends = frame.iloc[order], np.cumsum(np.bincount(numbers, minlength=len(sites))).tolist()
+        names = [OF_CLASS + name for name in classes] if classes else SCORE
+        targets = _class_numbers(frame[TARGET], classes) if classes else frame[TARGET].to_numpy()
+        return cls(
+            targets.astype(np.int64) if targets.dtype == bool else targets,
+            frame[names].to_numpy(np.float64),
+            _groups_within_sites(frame, ends),
+            tuple(map(str, sites)),
+            tuple(ends),
+        )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __iter__(self) -> Iterator["Cases"]:
+        """Yield the cases of each site."""
+        for name, part in zip(self.sites, self.parts, strict=True):
+            n = part.stop - part.start
+            yield Cases(self.targets[part], self.scores[part], self.groups[part], (name,), (n,))
+
+    @property
+    def parts(self) -> list[slice]:
+        """Where each site's cases are."""
+        return [slice(*bounds) for bounds in zip((0, *self.ends), self.ends, strict=False)]
+
+    @property
+    def in_groups(self) -> NDArray[np.int64]:
+        """The numbers of groups over all sites, (n,): a group of one site is none of another."""
+        counts = [int(self.groups[part].max()) + 1 for part in self.parts]
+        first = np.repeat(np.cumsum([0, *counts[:-1]]), np.diff((0, *self.ends)))
+        return np.asarray(self.groups + first, np.int64)
+
+
+def _class_numbers(targets: "Series", classes: list[str]) -> NDArray:
+    import pandas as pd
+
+    numbers = pd.Index(classes).get_indexer(targets.astype(str))
+    if (numbers < 0).any() and targets.dtype.kind in "iub" and targets.between(0, len(classes) - 1).all():
+        return np.asarray(targets)
+    if (numbers < 0).any():
+        raise ValueError(f"the target {targets[numbers < 0].iloc[0]!r} is none of {', '.join(classes)}")
+    return np.asarray(numbers)
+
+
+def _groups_within_sites(frame: "DataFrame", ends: list[int]) -> NDArray[np.int64]:
+    import pandas as pd
+
+    if GROUP not in frame.columns:
+        return np.concatenate([np.arange(n) for n in np.diff([0, *ends])])
+    named, row = frame[GROUP].notna().to_numpy(), np.arange(len(frame)).astype(str)
+    names = np.where(named, np.char.add("g", frame[GROUP].astype(str).to_numpy(str)), row)
+    return np.concatenate([pd.factorize(part)[0] for part in np.split(names, ends[:-1])]).astype(np.int64)

@@ -1,0 +1,221 @@
+"""Intervals of metrics: Wilson's, DeLong's, and by a bootstrap over groups within sites.
+
+``benchmarks/coverage.py`` measures how often they hold the true value; docs/statistics.md has the table.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .case_metrics import METRICS, Auroc, CaseMetric, Share, mean_of_defined, one_against_the_rest
+from .cases import Cases
+from .delong import aurocs
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+DRAWS, LEVEL = 1000, 0.95
+WEIGHTS_AT_A_TIME = 4_000_000
+NAN = float("nan")
+
+
+class Interval(NamedTuple):
+    """A metric's value, its interval, NaN where there is none, and how that was computed."""
+
+    value: float
+    low: float
+    high: float
+    method: str
+
+
+def wilson(hits: int, cases: int, level: float = LEVEL) -> Interval:
+    """Return Wilson's score interval of a share, of cases that do not depend on each other.
+
+    E. Wilson: Probable inference, the law of succession, and statistical inference. JASA 22(158), 1927.
+
+    Raises
+    ------
+    ValueError
+        Without cases, or with more hits than cases.
+    """
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, cases).proportion_ci(level, method="wilson")
+    return Interval(hits / cases, float(found.low), float(found.high), "Wilson")
+
+
+def delong(
+    positive: ArrayLike, scores: ArrayLike, groups: ArrayLike | None = None, level: float = LEVEL
+) -> Interval:
+    """Return the interval of an AUROC by DeLong's variance, on the scale of its log-odds.
+
+    For the log-odds see M. Pepe: The Statistical Evaluation of Medical Tests for Classification and
+    Prediction, 2003, chapter 5. An AUROC of 0 or 1 has a variance of 0: there the interval is Wilson's of as
+    many cases as there are groups with positive, or with negative, cases, whichever are fewer.
+
+    Parameters
+    ----------
+    positive, scores : ArrayLike
+        Which cases are positive and their scores, (n,).
+    groups : ArrayLike, optional
+        The group of each case, int (n,).
+    """
+    from scipy.stats import t
+
+    found = aurocs(positive, scores, groups)
+    deviation, freedom = found.error()
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    return _between_bounds(float(found.areas[0]), error, min(found.groups), (0.0, 1.0), level, "DeLong")
+
+
+def _between_bounds(
+    value: float, error: float, independent: int, bounds: tuple[float, float], level: float, method: str
+) -> Interval:
+    """Return the interval that is symmetric on a scale on which the metric has no bounds.
+
+    That is the log-odds of its place between two bounds, or the logarithm of its distance from one. At one of
+    two bounds it is Wilson's, of so many independent cases.
+    """
+    from scipy.special import expit, logit
+
+    low, high = bounds
+    if math.isnan(value) or math.isnan(error) or not independent:
+        return Interval(value, NAN, NAN, method)
+    if math.isinf(low) and math.isinf(high):
+        return Interval(value, value - error, value + error, method)
+    if math.isinf(low):
+        flipped = _between_bounds(-value, error, independent, (-high, math.inf), level, method)
+        return Interval(value, -flipped.high, -flipped.low, method)
+    distance, size = value - low, high - low
+    if math.isinf(size):
+        factor = math.exp(error / distance) if distance > 0 else NAN
+        return Interval(value, low + distance / factor, low + distance * factor, method)
+    place = distance / size
+    if not 0 < place < 1:
+        edge = wilson(round(place * independent), independent, level)
+        return Interval(value, low + size * edge.low, low + size * edge.high, method)
+    width = error / size / (place * (1 - place))
+    ends = low + size * expit(logit(place) + np.array([-width, width]))
+    return Interval(value, float(ends[0]), float(ends[1]), method)
+
+
+def drawn_weights(cases: Cases, seed: int, draws: int = DRAWS) -> Iterator[NDArray[np.float64]]:
+    """Yield blocks of draws: how often each case counts, float64 (rows, n), in all ``draws`` rows.
+
+    Of the G groups of a site, G - 1 are drawn with replacement, and each counts G / (G - 1) times, so that
+    variances are not too small: J. Rao and C. Wu, Resampling inference with complex survey data, JASA
+    83(401), 1988. A site of one group is as it is in every draw.
+    """
+    rng = np.random.default_rng(seed)
+    rows = max(1, WEIGHTS_AT_A_TIME // max(1, len(cases)))
+    for start in range(0, draws, rows):
+        count = min(rows, draws - start)
+        weights = np.ones((count, len(cases)))
+        for part in cases.parts:
+            groups = cases.groups[part]
+            number = int(groups.max()) + 1
+            if number > 1:
+                drawn = rng.multinomial(number - 1, np.full(number, 1 / number), size=count)
+                weights[:, part] = (drawn * (number / (number - 1)))[:, groups]
+        yield weights
+
+
+def intervals(
+    frame: "DataFrame",
+    metrics: Mapping[str, CaseMetric] = METRICS,
+    seed: int = 0,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+) -> dict[str, dict[str, Interval] | dict[str, dict[str, Interval]]]:
+    """Return the interval of each metric: ``pooled``, ``mean`` (over the sites), ``clients`` (by site).
+
+    Shares of single cases are Wilson's, AUROCs of two classes DeLong's. All else is by bootstrap: the
+    standard deviation of the draws times a quantile of Student's t, on a scale without bounds (see
+    `CaseMetric.bounds`). A metric that is undefined is missing; the mean is over the sites that have it.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        See `Cases.of`.
+    metrics : Mapping[str, CaseMetric]
+        The metrics by name.
+    seed : int
+        Of the draws.
+    draws : int
+        How many draws.
+    level : float
+        The confidence level.
+
+    Raises
+    ------
+    ValueError
+        See `Cases.of`.
+    """
+    cases = Cases.of(frame)
+    drawn: dict[str, list[NDArray[np.float64]]] = {name: [] for name in metrics}
+    for weights in drawn_weights(cases, seed, draws):
+        for name, metric in metrics.items():
+            drawn[name].append(of_pooled_and_sites(metric, cases, weights))
+    pooled, mean, clients = {}, {}, {site: {} for site in cases.sites}  # type: ignore[var-annotated]
+    for name, metric in metrics.items():
+        table = np.concatenate(drawn[name], axis=1)
+        values = of_pooled_and_sites(metric, cases, np.ones((1, len(cases))))[:, 0]
+        defined = ~np.isnan(values[1:])
+        if not math.isnan(values[0]):
+            pooled[name] = _interval(metric, cases, values[0], table[0], level)
+        if defined.any():
+            mean[name] = _by_draws(
+                metric, cases, float(values[1:][defined].mean()), mean_of_defined(table[1:][defined]), level
+            )
+        for site, value, row in zip(cases, values[1:], table[1:], strict=True):
+            if not math.isnan(value):
+                clients[site.sites[0]][name] = _interval(metric, site, value, row, level)
+    return {"pooled": pooled, "mean": mean, "clients": clients}
+
+
+def of_pooled_and_sites(
+    metric: CaseMetric, cases: Cases, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return a metric of all cases, then of each site's, float64 (1 + sites, draws)."""
+    pooled = metric(cases, weights)
+    if len(cases.sites) == 1:
+        return np.stack([pooled, pooled])
+    of_sites = (metric(site, weights[:, part]) for site, part in zip(cases, cases.parts, strict=True))
+    return np.stack([pooled, *of_sites])
+
+
+def _interval(
+    metric: CaseMetric, cases: Cases, value: float, drawn: NDArray[np.float64], level: float
+) -> Interval:
+    """Return the interval of one site's cases, or of all, by the formula that there is, else by the draws."""
+    groups = cases.in_groups
+    if isinstance(metric, Share) and len(np.unique(groups)) == len(cases):
+        hits, counts = metric.arrays(cases)
+        return wilson(int(hits.sum()), int(counts.sum()), level)
+    if isinstance(metric, Auroc) and len(classes := one_against_the_rest(cases)) == 1:
+        return delong(*classes[0], groups, level)
+    return _by_draws(metric, cases, value, drawn, level)
+
+
+def _by_draws(
+    metric: CaseMetric, cases: Cases, value: float, drawn: NDArray[np.float64], level: float
+) -> Interval:
+    from scipy.stats import t
+
+    deviation, freedom = error_of_draws(cases, drawn)
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    groups = freedom + len(cases.sites)
+    return _between_bounds(float(value), error, groups, metric.bounds, level, "bootstrap")
+
+
+def error_of_draws(cases: Cases, drawn: NDArray[np.float64]) -> tuple[float, int]:
+    """Return the standard error of a metric, and its degrees of freedom: groups less sites.
+
+    The error is NaN where no site has two groups, or where fewer than two draws have the metric.
+    """
+    freedom = len(np.unique(cases.in_groups)) - len(cases.sites)
+    found = drawn[~np.isnan(drawn)]
+    return (float(found.std(ddof=1)) if freedom and len(found) > 1 else NAN), freedom

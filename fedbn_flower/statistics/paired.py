@@ -1,0 +1,289 @@
+"""Tests between methods on the same cases, sites, data sets or seeds."""
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .case_metrics import CaseMetric, mean_of_defined
+from .cases import ID, SITE, Cases
+from .delong import aurocs
+from .intervals import DRAWS, LEVEL, drawn_weights, error_of_draws, of_pooled_and_sites
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+K = TypeVar("K", bound=Hashable)
+FEWEST_SEEDS = 5
+FEWEST_EVENTS = 30
+EXACT = 13  # differences, all of whose signs SciPy enumerates
+
+
+class Difference(NamedTuple):
+    """The first method's value minus the second's, its interval, and the p-value of no difference."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+class McNemar(NamedTuple):
+    """How many cases only the first, and only the second method has right, and two-sided p-values."""
+
+    first_only: int
+    second_only: int
+    exact: float
+    mid_p: float
+
+
+def mcnemar(first_right: ArrayLike, second_right: ArrayLike) -> McNemar:
+    """Return McNemar's test of the same cases under two methods, (n,) each: exact, and its mid-p variant.
+
+    The mid-p variant is less conservative: M. Fagerland, S. Lydersen and P. Laake, The McNemar test for
+    binary matched-pairs data, BMC Medical Research Methodology 13:91, 2013.
+    """
+    from scipy.stats import binom, binomtest
+
+    first, second = np.asarray(first_right, bool), np.asarray(second_right, bool)
+    b, c = int((first & ~second).sum()), int((second & ~first).sum())
+    if not b + c:
+        return McNemar(0, 0, 1.0, 1.0)
+    exact = float(binomtest(b, b + c).pvalue)
+    point = float(binom.pmf(b, b + c, 0.5))
+    return McNemar(b, c, exact, exact - (point / 2 if b == c else point))
+
+
+def delong_test(
+    positive: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
+    groups: ArrayLike | None = None,
+    level: float = LEVEL,
+) -> Difference:
+    """Return DeLong's test of two AUROCs on the same cases; all are (n,). See `delong.aurocs`."""
+    found = aurocs(positive, [np.asarray(first), np.asarray(second)], groups)
+    deviation, freedom = found.error((1, -1))
+    return _difference(float(found.areas[0] - found.areas[1]), deviation, freedom, level)
+
+
+def _difference(difference: float, deviation: float, freedom: float, level: float) -> Difference:
+    """Return interval and p-value by Student's t; without any deviation the p-value is 0 or 1."""
+    from scipy.stats import t
+
+    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    p_value = 2 * float(t.sf(abs(difference) / deviation, freedom)) if deviation else float(difference == 0)
+    return Difference(difference, difference - error, difference + error, p_value)
+
+
+def paired_bootstrap(
+    first: "DataFrame",
+    second: "DataFrame",
+    metric: CaseMetric,
+    seed: int = 0,
+    over: Literal["pooled", "mean"] = "pooled",
+    draws: int = DRAWS,
+    level: float = LEVEL,
+) -> Difference:
+    """Return the difference of a metric on the same cases, by a bootstrap over groups within sites.
+
+    Both methods have the same groups in each draw. Interval and p-value are by the standard deviation of the
+    differences and Student's t.
+
+    Parameters
+    ----------
+    first, second : DataFrame
+        See `Cases.of`, with a column ``id``; the rows may be in another order.
+    metric : CaseMetric
+        The metric.
+    seed : int
+        Of the draws.
+    over : str
+        ``pooled`` (all cases in one place) or ``mean`` (over the sites).
+    draws : int
+        How many draws.
+    level : float
+        The confidence level.
+
+    Raises
+    ------
+    ValueError
+        When the two have different cases; see also `Cases.of`.
+    """
+    ordered = [frame.sort_values([SITE, ID], key=lambda c: c.astype(str)) for frame in (first, second)]
+    names = [frame[[SITE, ID]].astype(str).to_numpy() for frame in ordered]
+    if not np.array_equal(*names):
+        raise ValueError("the methods have different cases: their sites or ids differ")
+    one, other = map(Cases.of, ordered)
+    if not np.array_equal(one.targets, other.targets):
+        raise ValueError("the methods have different targets for the same cases")
+
+    def difference(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        tables = [of_pooled_and_sites(metric, cases, weights) for cases in (one, other)]
+        if over == "pooled":
+            return np.asarray(tables[0][0] - tables[1][0])
+        return mean_of_defined(tables[0][1:]) - mean_of_defined(tables[1][1:])
+
+    drawn = np.concatenate([difference(weights) for weights in drawn_weights(one, seed, draws)])
+    value = float(difference(np.ones((1, len(one))))[0])
+    return _difference(value, *error_of_draws(one, drawn), level)
+
+
+def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+    """Return p-values that are adjusted for their number, float64 (m,), in the given order.
+
+    S. Holm: A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6(2),
+    1979.
+    """
+    found = np.asarray(p_values, np.float64)
+    order = np.argsort(found, kind="stable")
+    adjusted = np.empty(len(found))
+    adjusted[order] = np.minimum(np.maximum.accumulate(found[order] * np.arange(len(found), 0, -1)), 1)
+    return adjusted
+
+
+def wilcoxon_against(values: Mapping[str, ArrayLike], reference: str) -> dict[str, float]:
+    """Return the p-value of each method against the reference: Wilcoxon's signed ranks, Holm's correction.
+
+    Differences of 0 are split between the signs, as J. Demšar recommends (Statistical comparisons of
+    classifiers over multiple data sets, JMLR 7, 2006). Up to 13 values p-values are exact; with fewer than
+    six none is below 0.05.
+
+    Parameters
+    ----------
+    values : Mapping[str, ArrayLike]
+        The values of each method over the same sites, data sets or seeds, (n,).
+    reference : str
+        The method that the others are compared with.
+    """
+    from scipy.stats import PermutationMethod, wilcoxon
+
+    base = np.asarray(values[reference], np.float64)
+    others = [name for name in values if name != reference]
+    differences = [np.asarray(values[name], np.float64) - base for name in others]
+    method = PermutationMethod() if len(base) <= EXACT else "auto"
+    found = [
+        float(wilcoxon(row, zero_method="zsplit", method=method).pvalue) if row.any() else 1.0
+        for row in differences
+    ]
+    return dict(zip(others, holm(found).tolist(), strict=True))
+
+
+class Ranks(NamedTuple):
+    """The mean rank of each method, 1 for the best, Friedman's test, and Nemenyi's critical difference."""
+
+    mean_ranks: NDArray[np.float64]
+    statistic: float
+    p_value: float
+    critical_difference: float
+
+
+def friedman(table: ArrayLike, higher_is_better: bool = True, level: float = LEVEL) -> Ranks:
+    """Compare three or more methods over data sets by their ranks.
+
+    Two methods differ if their mean ranks do so by the critical difference, which is for all pairs together.
+    As in J. Demšar, JMLR 7, 2006, but the statistic is corrected for ties.
+
+    Parameters
+    ----------
+    table : ArrayLike
+        The values, (data sets, methods).
+    higher_is_better : bool
+        Whether high values get low ranks.
+    level : float
+        The confidence level of the critical difference.
+    """
+    from scipy.stats import friedmanchisquare, rankdata
+
+    values = np.asarray(table, np.float64)
+    found = friedmanchisquare(*values.T)
+    ranks = rankdata(-values if higher_is_better else values, axis=1).mean(axis=0)
+    difference = nemenyi_critical_difference(values.shape[1], len(values), level)
+    return Ranks(ranks, float(found.statistic), float(found.pvalue), difference)
+
+
+def nemenyi_critical_difference(methods: int, data_sets: int, level: float = LEVEL) -> float:
+    """Return ``q sqrt(k (k + 1) / (6 N))``; q is the studentised range's quantile over the root of 2."""
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(level, methods, np.inf)) / np.sqrt(2)
+    return float(quantile * np.sqrt(methods * (methods + 1) / (6 * data_sets)))
+
+
+class BestCells(NamedTuple, Generic[K]):
+    """The cell with the best mean, the cells that cannot be told from it, itself included, and why none can.
+
+    Without a reason the cells were tested; with one nothing is known, and all are alike.
+    """
+
+    best: K
+    alike: tuple[K, ...]
+    reason: str
+
+
+def cannot_be_told_from_best(
+    values: Mapping[K, ArrayLike],
+    higher_is_better: bool = True,
+    events: int | None = None,
+    level: float = LEVEL,
+) -> BestCells[K]:
+    """Return which cells cannot be told from the one with the best mean.
+
+    Each pair of cells has a paired t-test over the seeds (or cases) that both have. Holm's correction is for
+    all pairs, not for those with the best alone: which cell is best is found in the same values. So, of equal
+    cells, one is told from the best in at most 5 % of sweeps. See docs/statistics.md for other tests.
+
+    Parameters
+    ----------
+    values : Mapping[K, ArrayLike]
+        Each cell's values over the same seeds in the same order, (n,); NaN where a run has none. A cell
+        without any is left out.
+    higher_is_better : bool
+        Whether the best mean is the highest.
+    events : int, optional
+        How many held-out cases are of the rarer outcome, if that is known.
+    level : float
+        One minus the family-wise error.
+
+    Raises
+    ------
+    ValueError
+        When no cell has a value.
+    """
+    table = {cell: row for cell in values if not np.isnan(row := np.asarray(values[cell], np.float64)).all()}
+    if not table:
+        raise ValueError("no cell has a value")
+    cells, rows = list(table), np.stack(list(table.values()))
+    means = np.nanmean(rows, axis=1)
+    best = int(np.argmax(means if higher_is_better else -means))
+    number = int(sorted((~np.isnan(rows)).sum(axis=1))[-min(2, len(rows))])
+    if events is not None and events < FEWEST_EVENTS:
+        reason = f"{_counted(events, 'event')} held out; at least {FEWEST_EVENTS} are needed"
+    elif number < FEWEST_SEEDS:
+        reason = f"{_counted(number, 'seed')}; at least {FEWEST_SEEDS} are needed"
+    else:
+        reason = ""
+    if reason or len(cells) == 1:
+        return BestCells(cells[best], tuple(cells), reason)
+    p_values = _pairwise(rows)[best]
+    return BestCells(cells[best], tuple(c for c, p in zip(cells, p_values, strict=True) if p > 1 - level), "")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"only {number} {what}{'' if number == 1 else 's'}"
+
+
+def _pairwise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the adjusted p-value of each pair of rows, (k, k); 1 with too few values that both have."""
+    from scipy.stats import mstats
+
+    first, second = np.triu_indices(len(rows), 1)
+    differences = np.ma.masked_invalid(rows[first] - rows[second])
+    with np.errstate(all="ignore"):
+        found = np.ma.filled(mstats.ttest_1samp(differences, 0, axis=1).pvalue, 0.0)  # 0: no deviation at all
+    same = np.ma.filled((differences == 0).all(axis=1), True)
+    few = differences.count(axis=1) < FEWEST_SEEDS
+    table = np.ones((len(rows), len(rows)))
+    table[first, second] = table[second, first] = holm(np.where(same | few, 1.0, found))
+    return table

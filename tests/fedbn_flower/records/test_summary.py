@@ -1,0 +1,109 @@
+"""What ``summary.json`` says, as fields: of every version, without a loss, and as the docs list it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fedbn_flower import Result
+from fedbn_flower.cli import main
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.records.summary import Summary
+
+from ..results.written import METRICS, summary_of, write_run
+
+ROOT = Path(__file__).resolve().parents[3]
+SAVED = ROOT / "tests/fedbn_flower/results/version_0_2_0.zip"
+KEYS = [field.alias for field in Summary.model_fields.values()]
+
+
+def test_the_docs_list_its_keys_in_their_order():
+    page = (ROOT / "docs/run-folder.md").read_text()
+    section = page.partition("## The summary\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == KEYS
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {
+            "patience": 1,
+            "val_fraction": 0.2,
+            "target": "accuracy=0.1",
+            "metrics": "f1",
+            "metrics_by_class": True,
+        },
+        {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "holdout_clients": 1, "num_clients": 3},
+        {"devices": "uniform", "extension": "examples/plateau.py:Plateau"},
+        {"client": "fedavg", "fraction_evaluate": 0.0, "eval_model": "aggregated"},
+    ],
+)
+def test_a_run_writes_these_keys_and_no_others(run, chosen):
+    """In their order; and what is read of it is all that is in the file."""
+    result = run(rounds=2, **{"partition": "iid", **chosen})
+    content = json.loads((result.folder / "summary.json").read_text())
+    assert list(content) == [key for key in KEYS if key in content]
+    found = Summary.read(result.folder, "run-dir")
+    assert not found.model_extra
+    assert json.dumps(found.as_json()) == json.dumps(content)
+    assert result.summary == content
+
+
+def test_files_of_version_0_2_lose_nothing(tmp_path):
+    shutil.unpack_archive(SAVED, tmp_path)
+    files = sorted(tmp_path.rglob("summary.json"))
+    assert len(files) == 9
+    for file in files:
+        found = Summary.read(file.parent, "report")
+        assert json.dumps(found.as_json(), indent=2) + "\n" == file.read_text()
+        assert (found.pooled, found.by_class, found.higher_is_better) == (None, {}, ("accuracy",))
+
+
+def test_what_later_versions_add_is_kept():
+    content = {"rounds": 3, "energy": {"joules": 2.0}, "new-clients": {"mean": {"loss": 1}, "median": {}}}
+    found = Summary.model_validate(content)
+    assert found.as_json() == {
+        "rounds": 3, "new-clients": content["new-clients"], "energy": {"joules": 2.0}
+    }  # fmt: skip
+
+
+def test_the_metrics_that_there_are_by_group():
+    content = {"global": None, "mean": {"loss": 1.0}, "client-std": {"loss": 0.5}}
+    found = Summary.model_validate(content)
+    assert found.by_group == {"mean": {"loss": 1.0}, "client-std": {"loss": 0.5}}
+    assert found.main == {"loss": 1.0}
+    assert Summary.model_validate({"mean": None, "global": {"loss": 2.0}}).main == {"loss": 2.0}
+    assert Summary().main == {}
+
+
+def test_nobody_changes_it():
+    with pytest.raises(ValidationError, match="frozen"):
+        Summary(rounds=3).rounds = 4
+
+
+def test_a_folder_without_one_has_none(tmp_path):
+    assert Summary.read(tmp_path, "report") is None
+    with pytest.raises(UserError, match=r"run-dir: .* has no summary.json yet"):
+        _ = Result(tmp_path).summary
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda text: text[:-20], "Unterminated string"),
+        (lambda text: text.replace('"accuracy": 0.55', '"accuracy": [1]'), "mean.accuracy"),
+        (lambda text: "[]", "valid dictionary"),
+    ],
+)
+def test_a_damaged_one_is_one_line(tmp_path, capsys, change, why):
+    folder = write_run(tmp_path / "run", summary_of([0.5, 0.6]), METRICS)
+    file = folder / "summary.json"
+    file.write_text(change(file.read_text()))
+    assert main(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: report: '{file}' cannot be read (")
+    assert why in error
+    assert error.count("\n") == 1

@@ -1,0 +1,279 @@
+"""Intervals against printed tables, SciPy, formulas written again, and simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from benchmarks.coverage import SETTINGS, coverage, ours
+from fedbn_flower.statistics.case_metrics import METRICS, ByFunction, Mean
+from fedbn_flower.statistics.cases import Cases
+from fedbn_flower.statistics.delong import aurocs
+from fedbn_flower.statistics.intervals import delong, drawn_weights, intervals, wilson
+
+
+@pytest.mark.parametrize(
+    ("hits", "cases", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilsons_are_those_of_newcombes_table(hits, cases, low, high):
+    """R. Newcombe, Two-sided confidence intervals for the single proportion, Statistics in Medicine 17, 1998,
+    table I, method 3."""
+    found = wilson(hits, cases)
+    assert (found.value, found.method) == (hits / cases, "Wilson")
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_an_auroc_by_hand():
+    """Positive 3 and 5, negative 1 and 4: three of four pairs are in order. Placements of the positive ones
+    are 1/2 and 1, of the negative ones 1 and 1/2, whose sample variances are 1/8: 1/16 + 1/16 = 1/8."""
+    found = aurocs([1, 0, 1, 0], [3, 1, 5, 4])
+    assert found.areas == pytest.approx([0.75])
+    assert found.covariance == pytest.approx(np.array([[0.125]]))
+    assert found.error() == pytest.approx((np.sqrt(0.125), 2))  # (1/8)^2 / (2 (1/16)^2)
+    found = delong([1, 0, 1, 0], [3, 1, 5, 4])
+    width = 4.302653 * np.sqrt(0.125) / (0.75 * 0.25)
+    ends = 1 / (1 + np.exp(-(np.log(3) + np.array([-width, width]))))
+    assert (found.low, found.high) == pytest.approx(tuple(ends), rel=1e-6)
+
+
+def by_all_pairs(positive, scores):
+    """DeLong's covariance from his kernel, pair by pair, without ranks."""
+    truth = np.asarray(positive, bool)
+    m, n = truth.sum(), (~truth).sum()
+    kernels = [
+        (row[truth][:, None] > row[~truth]) + 0.5 * (row[truth][:, None] == row[~truth]) for row in scores
+    ]
+    v10, v01 = (np.array([kernel.mean(axis=axis) for kernel in kernels]) for axis in (1, 0))
+    return [k.mean() for k in kernels], np.cov(v10) / m + np.cov(v01) / n
+
+
+def sun_and_xu(positive, scores):
+    """Their algorithm 2, with midranks counted one by one."""
+    truth = np.asarray(positive, bool)
+    m, n = truth.sum(), (~truth).sum()
+    v10, v01 = [], []
+    for row in scores:
+        x, y = row[truth], row[~truth]
+
+        def midranks(values):
+            return np.array([(values < v).sum() + ((values == v).sum() + 1) / 2 for v in values])
+
+        tz = midranks(np.concatenate([x, y]))
+        v10.append((tz[:m] - midranks(x)) / n)
+        v01.append(1 - (tz[m:] - midranks(y)) / m)
+    return np.mean(v10, axis=1), np.cov(v10) / m + np.cov(v01) / n
+
+
+@pytest.mark.parametrize("distinct", [5, 1000])
+@pytest.mark.parametrize("other", [by_all_pairs, sun_and_xu])
+def test_delongs_covariance_written_again(other, distinct):
+    rng = np.random.default_rng(distinct)
+    positive = rng.random(80) < 0.3
+    scores = rng.integers(0, distinct, (3, 80)) + positive * distinct / 4
+    found = aurocs(positive, scores)
+    expected = other(positive, scores)
+    np.testing.assert_allclose(found.areas, expected[0])
+    np.testing.assert_allclose(found.covariance, expected[1])
+    alone = aurocs(positive, scores, rng.permutation(80))
+    np.testing.assert_allclose(alone.covariance, found.covariance)  # each case is a group
+
+
+def test_its_error_and_degrees_of_freedom_are_those_of_scipys_brunner_munzel_test():
+    frame = table(1, 60)
+    positive = frame.target == 1
+    found = aurocs(positive, frame.score)
+    error, freedom = found.error()
+    expected = stats.brunnermunzel(frame.score[~positive], frame.score[positive])
+    assert abs(found.areas[0] - 0.5) / error == pytest.approx(abs(expected.statistic))
+    assert 2 * stats.t.sf(abs(found.areas[0] - 0.5) / error, freedom) == pytest.approx(expected.pvalue)
+
+
+def test_groups_count_as_obuchowski_has_them():
+    """Her formulas for one AUROC, sums written out: S10, S01 and S11 of 1997, equations 3 to 5."""
+    rng = np.random.default_rng(3)
+    groups = rng.integers(0, 25, 90)
+    positive = rng.random(90) < 0.4
+    scores = rng.normal(size=90) + positive + rng.normal(size=25)[groups]
+    x, y = scores[positive], scores[~positive]
+    m, n = len(x), len(y)
+    v10, v01 = (x[:, None] > y).mean(axis=1), (x[:, None] > y).mean(axis=0)
+    area = v10.mean()
+    of_x, of_y = groups[positive], groups[~positive]
+    i10, i01, i = len(set(of_x)), len(set(of_y)), len(set(groups))
+    x_sums = [(v10[of_x == g] - area).sum() for g in range(25)]
+    y_sums = [(v01[of_y == g] - area).sum() for g in range(25)]
+    s10 = i10 / ((i10 - 1) * m) * sum(s**2 for s in x_sums)
+    s01 = i01 / ((i01 - 1) * n) * sum(s**2 for s in y_sums)
+    s11 = i / (i - 1) * sum(a * b for a, b in zip(x_sums, y_sums, strict=True))
+    assert aurocs(positive, scores, groups).covariance[0, 0] == pytest.approx(
+        s10 / m + s01 / n + 2 * s11 / (m * n)
+    )
+
+
+def test_an_auroc_of_one_has_wilsons_interval_of_the_rarer_class():
+    found = delong([0] * 30 + [1] * 8, range(38))
+    assert (found.value, found.low, found.high) == (1.0, wilson(8, 8).low, 1.0)
+    grouped = delong([0] * 30 + [1] * 8, range(38), [*range(30), *[30] * 4, *[31] * 4])
+    assert grouped.low == wilson(2, 2).low
+
+
+def test_without_two_groups_of_each_there_is_no_variance():
+    assert np.isnan(delong([1, 0, 0], [3, 1, 2])[1:3]).all()
+    assert np.isnan(delong([0, 0], [3, 1])[:3]).all()
+
+
+def table(sites, groups, seed=0, per_group=1):
+    """Cases of sites, each with so many groups; the groups differ."""
+    rng = np.random.default_rng(seed)
+    site = np.repeat(np.arange(sites), groups * per_group)
+    group = np.repeat(np.arange(sites * groups), per_group)
+    target = rng.integers(0, 2, sites * groups)[group]
+    score = target + rng.normal(size=sites * groups)[group] + rng.normal(size=len(group))
+    columns = {"site": site, "id": range(len(group)), "group": group, "target": target}
+    return pd.DataFrame({**columns, "score": 1 / (1 + np.exp(-score))})
+
+
+def weights_of(frame, draws=20_000):
+    return np.concatenate(list(drawn_weights(Cases.of(frame), 0, draws)))
+
+
+def test_draws_are_of_whole_groups_within_their_sites():
+    frame = table(3, 7, per_group=2)
+    weights = weights_of(frame, 500)
+    assert weights.shape == (500, 42)
+    np.testing.assert_array_equal(weights[:, ::2], weights[:, 1::2])
+    of_sites = weights.reshape(500, 3, 14).sum(axis=2)
+    np.testing.assert_allclose(of_sites, 14)  # a site counts alike in every draw
+    assert set(np.round(np.unique(weights) * 6 / 7, 9)) <= set(range(7))
+
+
+def test_a_means_variance_is_the_unbiased_one():
+    """Of G groups ``s^2 / G`` with the sample variance, which has G - 1; of G draws it would be smaller by
+    (G - 1) / G, here a tenth."""
+    frame = table(1, 10)
+    found = (weights_of(frame) @ frame.score.to_numpy() / 10).var()
+    expected = frame.score.var(ddof=1) / 10
+    assert found / expected == pytest.approx(1, abs=0.04)
+    by_scipy = stats.bootstrap((frame.score,), np.mean, n_resamples=20_000, rng=0).standard_error ** 2
+    assert found / by_scipy == pytest.approx(10 / 9, abs=0.05)
+
+
+def test_blocks_of_draws_are_all_draws(monkeypatch):
+    frame = table(2, 5)
+    monkeypatch.setattr("fedbn_flower.statistics.intervals.WEIGHTS_AT_A_TIME", 70)
+    blocks = [len(block) for block in drawn_weights(Cases.of(frame), 0, 25)]
+    assert blocks == [7, 7, 7, 4]
+
+
+def test_intervals_are_by_client_over_clients_and_pooled():
+    frame = table(3, 40)
+    found = intervals(frame, seed=3)
+    assert list(found) == ["pooled", "mean", "clients"]
+    assert list(found["clients"]) == ["0", "1", "2"]
+    by_client = [found["clients"][site]["accuracy"].value for site in ("0", "1", "2")]
+    assert found["mean"]["accuracy"].value == pytest.approx(np.mean(by_client))
+    assert found["pooled"]["accuracy"].value == pytest.approx(((frame.score >= 0.5) == frame.target).mean())
+    for part in (found["pooled"], found["mean"], *found["clients"].values()):
+        assert all(0 < i.low < i.value < i.high < 1 for i in part.values())
+    methods = {name: i.method for name, i in found["pooled"].items()}
+    assert methods == {
+        **dict.fromkeys(("accuracy", "sensitivity", "specificity"), "Wilson"),
+        "brier": "bootstrap",
+        "auroc": "DeLong",
+    }
+    assert {i.method for i in found["mean"].values()} == {"bootstrap"}
+    assert found == intervals(frame, seed=3)
+    assert found["mean"] != intervals(frame, seed=4)["mean"]
+
+
+def test_cases_in_groups_have_wider_intervals():
+    """Every case three times, as one group: the intervals are of the cases, not of three times as many."""
+    frame = table(1, 60)
+    thrice = pd.concat([frame] * 3, ignore_index=True)
+    once, grouped = (intervals(f)["pooled"] for f in (frame, thrice))
+    alone = intervals(thrice.drop(columns="group"))["pooled"]
+    for name in METRICS:
+        widths = [i[name].high - i[name].low for i in (once, grouped, alone)]
+        assert widths[1] == pytest.approx(widths[0], rel=0.12)
+        assert widths[2] < 0.65 * widths[0]
+    assert grouped["accuracy"].method == "bootstrap"
+
+
+def test_a_share_of_all_has_wilsons_interval_of_the_groups():
+    frame = table(1, 20, per_group=3)
+    frame["score"] = frame.target
+    found = intervals(frame)["pooled"]
+    assert found["accuracy"][:3] == (1.0, wilson(20, 20).low, 1.0)
+    assert found["brier"].value == 0
+    assert found["brier"].high == pytest.approx(wilson(0, 20).high)
+
+
+def test_a_metric_that_a_site_lacks_is_missing_there_and_in_the_mean():
+    frame = table(2, 30)
+    frame.loc[frame.site == 1, "target"] = 0
+    found = intervals(frame)
+    assert "auroc" not in found["clients"]["1"]
+    assert found["mean"]["auroc"].value == pytest.approx(found["clients"]["0"]["auroc"].value)
+    assert "accuracy" in found["clients"]["1"]
+
+
+def test_scores_that_are_no_numbers_have_no_auroc():
+    frame = table(2, 30)
+    frame.loc[3, "score"] = np.nan
+    found = intervals(frame)
+    assert "auroc" not in found["pooled"]
+    assert "auroc" in found["clients"]["1"]
+    assert np.isnan(aurocs([1, 0, 1], [np.nan, 1, 2]).areas).all()
+
+
+def test_one_group_has_a_value_and_no_interval():
+    frame = table(1, 1, per_group=6)
+    found = intervals(frame)["pooled"]["brier"]
+    assert found.value > 0
+    assert np.isnan([found.low, found.high]).all()
+    both = pd.concat([frame.assign(site="alone"), table(1, 30)], ignore_index=True)
+    assert not np.isnan(intervals(both)["mean"]["brier"].low)
+
+
+SCALES = {
+    (-np.inf, np.inf): lambda x: x,
+    (0.0, np.inf): np.log,
+    (-np.inf, 1.0): lambda x: -np.log(1 - x),
+    (0.0, 1.0): lambda x: np.log(x / (1 - x)),
+    (0.0, 4.0): lambda x: np.log(x / (4 - x)),
+}
+
+
+@pytest.mark.parametrize("bounds", SCALES, ids=str)
+def test_an_interval_is_symmetric_on_a_scale_without_bounds(bounds):
+    """And as wide there as Student's t times the draws' deviation, to first order."""
+    frame = table(1, 50)
+    metric = Mean(lambda cases: cases.scores, bounds=bounds)
+    found = intervals(frame, {"mean": metric})["pooled"]["mean"]
+    low, value, high = map(SCALES[bounds], (found.low, found.value, found.high))
+    assert high - value == pytest.approx(value - low)
+    wide = 2 * stats.t.ppf(0.975, 49) * frame.score.std(ddof=1) / np.sqrt(50)
+    assert found.high - found.low == pytest.approx(wide, rel=0.1)
+
+
+def test_a_function_has_the_interval_of_the_same_metric():
+    def mean(targets, scores, sample_weight):
+        return np.average(scores, weights=sample_weight)
+
+    frame = table(2, 20)
+    metrics = {"function": ByFunction(mean), "mean": Mean(lambda cases: cases.scores)}
+    found = intervals(frame, metrics, draws=200)["pooled"]
+    assert found["function"][:3] == pytest.approx(found["mean"][:3])
+
+
+REPETITIONS = 150
+
+
+@pytest.mark.parametrize("name", list(SETTINGS)[3:5])
+def test_they_hold_the_true_value_in_19_of_20_draws(name):
+    """93 to 97 %, less or more than which the 150 draws may be by chance (three deviations of 1.8 %)."""
+    found = coverage(SETTINGS[name], ours, REPETITIONS)
+    error = 3 * np.sqrt(0.95 * 0.05 / REPETITIONS)
+    assert len(found) == 12
+    assert {key: share for key, share in found.items() if not 0.93 - error < share <= 0.97 + error} == {}

@@ -1,0 +1,254 @@
+"""Tests between methods against worked examples, SciPy, and simulation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from benchmarks.coverage import NOISES, SETTINGS, differences, false_winners, told
+from fedbn_flower.statistics.case_metrics import METRICS
+from fedbn_flower.statistics.paired import (
+    cannot_be_told_from_best,
+    delong_test,
+    friedman,
+    holm,
+    mcnemar,
+    nemenyi_critical_difference,
+    paired_bootstrap,
+    wilcoxon_against,
+)
+
+from .test_intervals import by_all_pairs, table
+
+DEMSAR = {
+    "C4.5": [.763, .599, .954, .628, .882, .936, .661, .583, .775, 1, .940, .619, .972, .957],
+    "C4.5+m": [.768, .591, .971, .661, .888, .931, .668, .583, .838, 1, .962, .666, .981, .978],
+    "C4.5+cf": [.771, .590, .968, .654, .886, .916, .609, .563, .866, 1, .965, .614, .9751, .946],
+    "C4.5+m+cf": [.798, .569, .967, .657, .898, .931, .685, .625, .875, 1, .962, .669, .975, .970],
+}  # fmt: skip
+"""J. Demšar, JMLR 7, 2006, table 6. It prints 0.975 twice for the last but one set and ranks them 2 and 3."""
+
+
+def test_mcnemars_on_fagerlands_example():
+    """One pair of one kind, seven of the other: exact 0.070, mid-p 0.039 (Fagerland et al., 2013)."""
+    first, second = [1] + [0] * 7 + [1, 0] * 6, [0] + [1] * 7 + [1, 0] * 6
+    found = mcnemar(first, second)
+    assert (found.first_only, found.second_only) == (1, 7)
+    assert (found.exact, found.mid_p) == pytest.approx((18 / 256, 10 / 256))
+
+
+def test_mcnemars_without_a_difference():
+    assert mcnemar([1, 1, 0], [1, 1, 0])[2:] == (1, 1)
+    found = mcnemar([1, 1, 0, 0], [0, 0, 1, 1])  # 2 and 2: half of the 6/16 of the middle is left out
+    assert (found.exact, found.mid_p) == pytest.approx((1, 1 - 3 / 16))
+
+
+def test_delongs_test_written_again():
+    frame, other = table(1, 70), table(1, 70, seed=1)
+    scores = np.stack([frame.score, 0.5 * frame.score + 0.5 * other.score])
+    (first, second), covariance = by_all_pairs(frame.target, scores)
+    deviation = np.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    found = delong_test(frame.target, *scores)
+    assert found.difference == pytest.approx(first - second)
+    few = min(frame.target.sum(), 70 - frame.target.sum()) - 1  # degrees of freedom: at least, 68 at most
+    p_values = [2 * stats.t.sf(abs(first - second) / deviation, freedom) for freedom in (few, 68)]
+    assert p_values[1] < found.p_value < p_values[0]
+    widths = [2 * stats.t.ppf(0.975, freedom) * deviation for freedom in (few, 68)]
+    assert widths[1] < found.high - found.low < widths[0]
+    assert delong_test(frame.target, scores[0], scores[0]) == (0, 0, 0, 1)
+
+
+def changed(frame, seed=1):
+    rng = np.random.default_rng(seed)
+    return frame.assign(score=np.clip(frame.score + 0.3 * rng.normal(size=len(frame)), 0, 1))
+
+
+def test_the_bootstrap_of_a_mean_difference_is_the_paired_t_test():
+    """SciPy's of the errors of single cases of one site, but for what 20,000 draws vary."""
+    first, second = table(1, 60), changed(table(1, 60))
+    errors = [(frame.score - frame.target) ** 2 for frame in (first, second)]
+    found = paired_bootstrap(first, second, METRICS["brier"], draws=20_000)
+    expected = stats.ttest_rel(*errors)
+    interval = expected.confidence_interval()
+    assert found.difference == pytest.approx(np.mean(errors[0] - errors[1]))
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=5e-4)
+    assert found.p_value == pytest.approx(expected.pvalue, rel=0.1)
+
+
+def test_the_order_of_rows_does_not_matter_and_the_mean_is_over_sites():
+    first = table(3, 20, per_group=2)
+    second = changed(first)
+    mixed = second.sample(frac=1, random_state=0)
+    for over in ("pooled", "mean"):
+        found = paired_bootstrap(first, second, METRICS["auroc"], 5, over)
+        assert paired_bootstrap(first, mixed, METRICS["auroc"], 5, over) == found
+    of_sites = [
+        auroc_of(first[first.site == site]) - auroc_of(second[second.site == site]) for site in range(3)
+    ]
+    assert found.difference == pytest.approx(np.mean(of_sites))
+    assert paired_bootstrap(first, first, METRICS["auroc"]) == (0, 0, 0, 1)
+
+
+def auroc_of(frame):
+    return delong_test(frame.target, frame.score, frame.target * 0).difference + 0.5
+
+
+def test_other_cases_are_refused():
+    frame = table(2, 5)
+    with pytest.raises(ValueError, match="different cases: their sites or ids differ"):
+        paired_bootstrap(frame, frame.iloc[:-1], METRICS["brier"])
+    with pytest.raises(ValueError, match="different targets"):
+        paired_bootstrap(frame, frame.assign(target=1 - frame.target), METRICS["brier"])
+
+
+def test_holms_by_hand():
+    """0.01 x 4, then 0.02 x 3, 0.03 x 2 = 0.06 and not 0.04 x 1, which is less than the one before."""
+    assert holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]).tolist() == [1, 1]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holms_keep_the_order_and_lie_between_the_p_values_and_bonferronis(p_values):
+    found, p_values = holm(p_values), np.array(p_values)
+    assert (found >= p_values).all()
+    assert (found <= np.minimum(p_values * len(p_values), 1) + 1e-12).all()
+    assert (np.diff(found[np.argsort(p_values)]) >= 0).all()
+
+
+def test_friedmans_and_nemenyis_on_demsars_example():
+    """He prints ranks 3.143, 2.000, 2.893, 1.964, the statistic 9.28 without a correction for ties, and
+    critical differences of 1.25 at 5 % and 1.12 at 10 %."""
+    values = np.array(list(DEMSAR.values())).T
+    found = friedman(values)
+    assert found.mean_ranks == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
+    uncorrected = 12 * 14 / (4 * 5) * (np.square(found.mean_ranks).sum() - 4 * 5**2 / 4)
+    assert uncorrected == pytest.approx(9.28, abs=0.005)
+    ties = (4**3 - 4) + 3 * (2**3 - 2)  # four 1.000, and three pairs
+    assert found.statistic == pytest.approx(uncorrected / (1 - ties / (14 * (4**3 - 4))))
+    assert found.p_value == pytest.approx(stats.chi2.sf(found.statistic, 3))
+    assert found.critical_difference == pytest.approx(1.25, abs=0.005)
+    assert nemenyi_critical_difference(4, 14, 0.90) == pytest.approx(1.12, abs=0.005)
+    assert friedman(-values, higher_is_better=False).mean_ranks.tolist() == found.mean_ranks.tolist()
+
+
+@pytest.mark.parametrize(
+    ("methods", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (8, 3.031), (10, 3.164)]
+)
+def test_nemenyis_quantiles_are_those_of_demsars_table_5(methods, quantile):
+    found = nemenyi_critical_difference(methods, 6 * methods * (methods + 1)) * 6
+    assert found == pytest.approx(quantile, abs=1e-3)
+
+
+def test_wilcoxons_on_demsars_example():
+    """C4.5 with and without the parameter m: he finds the smaller sum of ranks, 12, below the critical 21."""
+    pair = {name: DEMSAR[name] for name in ("C4.5", "C4.5+m")}
+    found = wilcoxon_against(pair, "C4.5")
+    expected = stats.wilcoxon(*pair.values(), zero_method="zsplit")
+    assert expected.statistic == 12
+    assert found == {"C4.5+m": expected.pvalue}
+    three = wilcoxon_against(DEMSAR, "C4.5")
+    assert list(three) == ["C4.5+m", "C4.5+cf", "C4.5+m+cf"]
+    assert three["C4.5+m"] == pytest.approx(3 * found["C4.5+m"])
+
+
+@pytest.mark.parametrize("ahead", [[1, 1, 1, 1, 1], [1, 2, 3, 4, 5]])
+def test_of_five_values_wilcoxons_is_never_below_five_percent(ahead):
+    found = wilcoxon_against({"a": np.zeros(5), "b": np.array(ahead), "c": np.zeros(5)}, "a")
+    assert found == {"b": pytest.approx(2 * 2 / 32), "c": 1.0}
+
+
+def cells(*rows):
+    return dict(zip("abcdefgh", map(np.array, rows), strict=False))
+
+
+STEPS = np.array([0.0, 0.01, -0.01, 0.02, -0.02])
+
+
+def test_those_that_are_clearly_behind_are_told_from_the_best():
+    """Behind by 0 and 0.005 with deviations over seeds of 0.016; behind by 0.5 with the same deviation."""
+    values = cells(0.9 + STEPS, 0.895 - STEPS, 0.4 + STEPS[::-1])
+    assert cannot_be_told_from_best(values) == ("a", ("a", "b"), "")
+    assert cannot_be_told_from_best(values, higher_is_better=False) == ("c", ("c",), "")
+
+
+def test_it_is_the_paired_t_test_with_holms_correction():
+    rng = np.random.default_rng(0)
+    values = dict(enumerate(rng.normal(size=(4, 8)) + np.arange(4)[:, None] * 0.9))
+    pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
+    p_values = holm([stats.ttest_rel(values[i], values[j]).pvalue for i, j in pairs])
+    alike = {3} | {i for (i, j), p in zip(pairs, p_values, strict=True) if j == 3 and p > 0.05}
+    assert cannot_be_told_from_best(values) == (3, tuple(sorted(alike)), "")
+    assert 1 < len(alike) < 4
+    for level in (0.5, 0.9, 0.99):
+        expected = {3} | {i for (i, j), p in zip(pairs, p_values, strict=True) if j == 3 and p > 1 - level}
+        assert set(cannot_be_told_from_best(values, level=level).alike) == expected
+
+
+def test_a_constant_difference_is_one_and_none_is_none():
+    values = cells(0.5 + STEPS, 0.5 + STEPS, 0.25 + STEPS)
+    assert cannot_be_told_from_best(values).alike == ("a", "b")
+    flat = cells(np.full(5, 0.5), np.full(5, 0.25))
+    assert cannot_be_told_from_best(flat).alike == ("a",)
+
+
+def test_with_few_seeds_or_events_nothing_is_known():
+    four = cells(0.9 + STEPS[:4], 0.1 + STEPS[:4])
+    assert cannot_be_told_from_best(four) == ("a", ("a", "b"), "only 4 seeds; at least 5 are needed")
+    one = cells([0.1], [0.9])
+    assert cannot_be_told_from_best(one) == ("b", ("a", "b"), "only 1 seed; at least 5 are needed")
+    five = cells(0.9 + STEPS, 0.1 + STEPS)
+    reason = "only 29 events held out; at least 30 are needed"
+    assert cannot_be_told_from_best(five, events=29) == ("a", ("a", "b"), reason)
+    assert cannot_be_told_from_best(five, events=30) == ("a", ("a",), "")
+
+
+def test_seeds_that_a_cell_lacks_are_left_out():
+    behind = 0.1 + STEPS
+    values = cells(np.append(0.9 + STEPS[::-1], 0.9), np.append(behind, np.nan), np.full(6, np.nan))
+    assert cannot_be_told_from_best(values) == ("a", ("a",), "")
+    values["b"][0] = np.nan  # four seeds in common: nothing is known of this cell
+    assert cannot_be_told_from_best(values) == ("a", ("a", "b"), "only 4 seeds; at least 5 are needed")
+    third = {**values, "d": np.append(0.1 + STEPS, 0.1)}
+    assert cannot_be_told_from_best(third) == ("a", ("a", "b"), "")
+    with pytest.raises(ValueError, match="no cell has a value"):
+        cannot_be_told_from_best(cells([np.nan]))
+
+
+def test_one_cell_is_the_best():
+    assert cannot_be_told_from_best({"a": STEPS}) == ("a", ("a",), "")
+
+
+@given(st.permutations(range(4)), st.permutations(range(6)))
+def test_the_order_of_cells_and_seeds_does_not_matter(cells, seeds):
+    rows = np.random.default_rng(5).normal(size=(4, 6)) + np.array([[0], [0], [2], [2.5]])
+    expected = cannot_be_told_from_best(dict(enumerate(rows)))
+    found = cannot_be_told_from_best({cell: rows[cell][seeds] for cell in cells})
+    assert (found.best, set(found.alike)) == (expected.best, set(expected.alike))
+
+
+SWEEPS = 400
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(("number", "seeds"), [(2, 5), (6, 5), (6, 15)])
+def test_equal_methods_have_a_false_winner_in_one_sweep_of_twenty_at_most(noise, number, seeds):
+    """5 %, more than which 400 sweeps may be by chance (three deviations of 1.1 %)."""
+    share = false_winners("t, Holm, all pairs", noise, number, seeds, SWEEPS)
+    assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / SWEEPS)
+
+
+def test_pairs_with_the_best_alone_have_too_many():
+    """Why all pairs are corrected for: the best is found in the same values."""
+    assert false_winners("t, Holm, pairs with the best", "normal", 9, 20, SWEEPS) > 0.08
+
+
+def test_what_is_far_behind_is_told():
+    assert told(5, 4, 10, 100) > 0.95
+    assert told(0, 4, 10, SWEEPS) < 0.05
+
+
+def test_equal_models_differ_at_five_percent_in_one_draw_of_twenty():
+    found = differences(SETTINGS["sites of 30, 60 and 100 patients"], 60)
+    assert len(found) == 6
+    assert max(found.values()) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)

@@ -1,0 +1,355 @@
+"""Cross-validation and leave-one-site-out: the runs of a sweep, and what their table says together."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from fedbn_flower import UserError, cli
+from fedbn_flower.cli.parser import parse_command_line
+from fedbn_flower.config.keys import RUN_KEYS
+from fedbn_flower.config.making import run_config
+from fedbn_flower.data.splits.folds import folds_of
+from fedbn_flower.federation.evaluation import load_model
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
+from fedbn_flower.sweeps.experiment import Experiment
+
+from ..data.test_own_data import Sites
+from ..privacy.test_units import write
+
+FLAGS = (
+    "--columns age,sex=f|m --label-column outcome --model mlp-bn --num-clients 3 --rounds 2 --backend inline"
+)
+
+
+@pytest.fixture
+def patients(tmp_path):
+    of_rows = np.repeat(np.arange(60), 1 + np.arange(60) % 5)
+    return write(tmp_path / "patients.csv", np.random.default_rng(0).permutation(of_rows).tolist())
+
+
+@pytest.fixture
+def swept(cache_dir, patients, tmp_path, monkeypatch):
+    """Runs a command line on the patients, in this process; its exit status."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(words, folder="g"):
+        given = f"{FLAGS} {words} --dataset {patients} --cache-dir {cache_dir} --run-dir {folder}"
+        return cli.main(given.split())
+
+    return run
+
+
+def table(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+# ---- who is tested on in which fold -----------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=2, max_size=40),
+    folds=st.integers(2, 6),
+    classes=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+    grouped=st.booleans(),
+)
+def test_folds_are_never_empty_and_of_whole_groups(sizes, folds, classes, seed, grouped):
+    rng = np.random.default_rng(seed)
+    units = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    strata = rng.integers(0, classes, len(units))
+    assume(folds <= (len(sizes) if grouped else len(units)))
+    found = folds_of(strata, folds, seed, units if grouped else None, "folds")
+    assert set(found.tolist()) == set(range(folds))
+    if grouped:
+        assert all(len(set(found[units == unit].tolist())) == 1 for unit in range(len(sizes)))
+    elif np.bincount(strata).max() >= folds:
+        by_class = np.array([[(found[strata == c] == f).sum() for f in range(folds)] for c in range(classes)])
+        assert (np.ptp(by_class, 1) <= 1).all()
+
+
+@pytest.mark.parametrize("partition", ["iid", "natural:site", "dirichlet:2"])
+@pytest.mark.parametrize("group", ["", "patient"])
+def test_the_folds_of_each_client_are_its_rows(configured, patients, partition, group):
+    """Whatever the fold, a client has the same rows; each is tested on once, and trained on in the others."""
+    seen = {client: [] for client in range(3)}
+    everything = {client: set() for client in range(3)}
+    for fold in (1, 2, 3, 4):
+        keys = {"dataset": patients, "label_column": "outcome", "columns": "age,sex", "num_clients": 3}
+        keys |= {"group_column": group, "model": "mlp-bn", "partition": partition, "val_fraction": 0.2}
+        inputs = inputs_of(configured(**keys, folds=4, fold=fold))
+        assert inputs.evaluates_locally
+        for client in seen:
+            rows = rows_of(inputs, client)
+            train, val, test = (set(rows[split].tolist()) for split in ("train", "val", "test"))
+            assert not (train & val) | (train & test) | (val & test)
+            everything[client].add(frozenset(train | val | test))
+            seen[client] += sorted(test)
+            assert len(test) == len(task_of(inputs, client).evaluation["test"])
+    for client, (rows,) in everything.items():
+        assert sorted(seen[client]) == sorted(rows)
+    assert sum(map(len, seen.values())) == len(inputs.dataset.train) == len(pd.read_csv(patients))
+
+
+def test_of_data_with_a_test_set_all_examples_are_folded_and_it_is_said(configured):
+    federation = Federation(configured(folds=5, fold=5, partition="iid"))
+    lines = [note.text for note in federation.learnt]
+    assert "fold 5 of 5 is tested on" in lines
+    assert "those of the test set that is given are divided into folds, too" in lines
+    train, _, test = federation.inputs.sizes
+    assert (train + test, len(federation.inputs.partitions.test.rows)) == (1797, test)
+    assert abs(test - 1797 / 5) < 11  # of two clients' ten classes each part is even up to one
+    assert federation.warnings == []
+
+
+def test_inputs_are_standardised_by_those_that_are_not_tested_on(configured, patients):
+    keys = {"dataset": patients, "label_column": "outcome", "columns": "age", "model": "mlp-bn"}
+    inputs = inputs_of(configured(**keys, folds=3, fold=1, partition="iid", normalize=True))
+    task = task_of(inputs, 0)
+    ages = np.delete(inputs.dataset.train.columns["x"][:, 0], inputs.partitions.test_rows)
+    (batch, _) = next(iter(task.train.load([np.arange(3)])))
+    expected = (inputs.dataset.train.columns["x"][task.train.rows[:3], 0] - ages.mean()) / ages.std()
+    np.testing.assert_allclose(batch[:, 0], expected, rtol=1e-5)
+
+
+# ---- the sweep --------------------------------------------------------------------------------------
+
+
+class Scores:
+    """The held-out scores and targets of a run's clients, of its saved model with shared BatchNorm."""
+
+    def __init__(self, config, folder):
+        inputs = inputs_of(config)
+        model, _ = inputs.model()
+        state = load_file(folder / "model.safetensors")
+        load_model(model, {}, state)
+        model.eval()
+        self.y, self.scores = [], []
+        for client in range(config.num_clients):
+            examples = task_of(inputs, client).evaluation["test"]
+            ((x, y),) = examples.load([np.arange(len(examples))])
+            self.y += y.tolist()
+            self.scores += model(x).softmax(1)[:, 1].tolist()
+
+
+def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, capsys):
+    """Against scikit-learn on all out-of-fold scores, of models that know all of BatchNorm."""
+    words = "--folds 3 --group-column patient --client fedavg --metrics auroc --thresholds 100000"
+    assert swept(words) == 0
+    out = capsys.readouterr().out
+    assert "out of fold" in out
+    assert [(row["fold"], row["status"]) for row in table("g/grid.csv")] == [
+        (str(i), "ok") for i in (1, 2, 3)
+    ]
+    job = parse_command_line(f"{FLAGS} {words} --dataset patients.csv --run-dir g".split())
+    y, scores = [], []
+    for config in job.configs:
+        found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-sgd-fold={config.fold}-seed0")
+        y += found.y
+        scores += found.scores
+    assert len(y) == len(pd.read_csv("patients.csv"))
+    pooled, *clients = table("g/folds.csv")
+    assert (pooled["of"], int(pooled["examples"])) == ("pooled", len(y))
+    assert sum(int(row["examples"]) for row in clients) == len(y)
+    assert float(pooled["accuracy"]) == pytest.approx(accuracy_score(y, np.array(scores) > 0.5))
+    assert float(pooled["auroc"]) == pytest.approx(roc_auc_score(y, scores), abs=1e-3)  # by thresholds
+    assert [row["of"] for row in clients] == ["client 0", "client 1", "client 2"]
+    assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
+
+
+def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
+    assert swept("--folds 2 --partition iid") == 0
+    first = table("g/folds.csv")
+    (tmp_path / "g" / "folds.csv").unlink()
+    (tmp_path / "g" / "fedyogi-fedbn-sgd-fold=2-seed0" / ".done").unlink()
+    assert cli.main(["--resume", "g"]) == 0
+    assert table("g/folds.csv") == first
+
+
+def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistics(swept, tmp_path):
+    words = "--leave-one-site-out true --client silobn --partition natural:site --group-column patient"
+    assert swept(words) == 0
+    rows = table("g/grid.csv")
+    assert [row["left-out"] for row in rows] == ["0", "1", "2"]  # the sites' names are 0, 1 and 2
+    for number, row in enumerate(rows):
+        folder = tmp_path / "g" / row["folder"]
+        summary = json.loads((folder / "summary.json").read_text())
+        assert set(summary["clients"]) == {"0", "1", "2"} - {str(number)}
+        for key, column in (
+            ("new-clients", "accuracy: left out"),
+            ("new-clients-as-received", "accuracy: left out, statistics as received"),
+        ):
+            (client,) = summary[key]["clients"].values()
+            assert list(summary[key]["clients"]) == [str(number)]
+            assert float(row[column]) == client["accuracy"]
+        phases = {(r["phase"], r["partition"]) for r in table(folder / "clients.csv")}
+        assert {(phase, p) for phase, p in phases if phase.startswith("new")} == {
+            ("new", str(number)), ("new-as-received", str(number)),
+        }  # fmt: skip
+        assert {p for phase, p in phases if phase == "train"} == {"0", "1", "2"} - {str(number)}
+
+
+@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
+def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, client):
+    """By scikit-learn's accuracy of a model whose statistics are set by hand: those of the training rows that
+    reach the layer, or those of the server, which are the initial ones where they stay at home."""
+    keys = {"dataset": patients, "label_column": "outcome", "columns": "age,sex", "num_clients": 3}
+    keys |= {"model": "mlp-bn", "partition": "natural:site", "client": client, "rounds": 3, "seed": 1}
+    result = run(**keys, leave_one_site_out=True, left_out=1, run_dir="r", client_lr=0.5)
+    stored = json.loads((tmp_path / "r" / "config.json").read_text())
+    config = run_config({key: value for key, value in stored.items() if key in RUN_KEYS})
+    task = task_of(inputs_of(config), 1)
+    state = {name: torch.from_numpy(a) for name, a in load_file("r/model.safetensors").items()}
+    model = task.model
+    whole = {name: torch.from_numpy(a.copy()) for name, a in task.initial.items()} | state
+    ((x, _),) = task.train.load([np.arange(len(task.train))])
+    test = task.evaluation["test"]
+    ((x_test, y),) = test.load([np.arange(len(test))])
+    norm = next(name for name, module in model.named_modules() if "BatchNorm" in type(module).__name__)
+    for key, own in (("new-clients", True), ("new-clients-as-received", False)):
+        model.load_state_dict(whole)
+        if own:
+            module, reached = model.get_submodule(norm), []
+            hook = module.register_forward_pre_hook(lambda _, given, seen=reached: seen.append(given[0]))
+            with torch.no_grad():
+                model.eval()(x)
+            hook.remove()
+            module.running_mean.copy_(reached[0].mean(0))
+            module.running_var.copy_(reached[0].var(0))
+        with torch.no_grad():
+            said = model.eval()(x_test).argmax(1)
+        expected = accuracy_score(y, said)
+        assert result.summary[key]["clients"]["1"]["accuracy"] == pytest.approx(expected), key
+
+
+# ---- at sites ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sites(patients, tmp_path):
+    """The tables of three sites, as nodes have them, by partition."""
+    frame = pd.read_csv(patients)
+    nodes = []
+    for site, rows in frame.groupby("site"):
+        path = tmp_path / f"site-{site}.csv"
+        rows.to_csv(path, index=False)
+        nodes.append({"data-path": str(path), "partition-id": site, "cache-dir": str(tmp_path / "cache")})
+    return nodes
+
+
+AT_SITES = {
+    "dataset": "shape:3:2", "columns": "age,sex=f|m", "label_column": "outcome=0|1", "model": "mlp-bn",
+    "num_clients": 3, "partition": "iid", "group_column": "patient", "rounds": 1, "client": "silobn",
+}  # fmt: skip
+
+
+def messages_of(config, nodes):
+    """What a run over the sites sends, and what it gets back by message type."""
+    federation, grid = Federation(config), Sites(config, nodes)
+    asked, work = [], grid.work
+    grid.work = lambda messages, timeout: asked.extend(messages) or work(messages, timeout)
+    results = []
+    federation.run(grid, [SimpleNamespace(on_round=results.append, on_answer=lambda *_: None)])
+    return federation, asked, results[-1]
+
+
+def test_a_site_is_left_out_over_messages(configured, sites):
+    config = configured(**AT_SITES, leave_one_site_out=True, left_out=2)
+    federation, asked, result = messages_of(config, sites)
+    kinds = [(m.metadata.message_type, m.content["config"].get("own-statistics")) for m in asked]
+    assert kinds == [("train", None)] * 2 + [("evaluate", None)] * 2 + [
+        ("evaluate", True),
+        ("evaluate", False),
+    ]
+    assert (set(result.train.metrics), set(result.new.metrics)) == ({0, 1}, {2})
+    assert set(result.new_as_received.metrics) == {2}
+    assert result.new.metrics[2]["loss"] != result.new_as_received.metrics[2]["loss"]
+    assert federation.unused == ["cache-dir"]
+
+
+def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, sites):
+    """The scale that the server makes of three sites is that of the rows they do not test on."""
+    tested, scales = [], []
+    for fold in (1, 2, 3):
+        config = configured(**AT_SITES | {"normalize": True}, folds=3, fold=fold)
+        federation, _, result = messages_of(config, sites)
+        values, count = [], 0
+        for node in sites:
+            inputs = inputs_at(config, node)
+            rows = rows_of(inputs, node["partition-id"])
+            ages = inputs.dataset.train.columns["x"][:, 0].astype(np.float64)
+            values.append(ages[np.concatenate([rows["train"], rows["val"]])])
+            units = inputs.dataset.train.units
+            assert not set(units[rows["train"]]) & set(units[rows["test"]])
+            count += len(rows["test"])
+            assert len(ages) == len(rows["train"]) + len(rows["test"])
+        scales.append(federation.totals.normalization["feature-mean"][0])
+        assert scales[-1] == pytest.approx(np.concatenate(values).mean(), rel=1e-6)
+        tested.append(sum(int(m["eval-examples"]) for m in result.evaluate.metrics.values()))
+        assert tested[-1] == count
+    assert sum(tested) == 180
+    assert len(set(scales)) == 3
+
+
+# ---- what cannot be ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("folds 1", r"folds: 1 is not allowed; expected 0, or at least 2$"),
+        ("folds 3 --fold 4", r"fold: 4 is not allowed; expected from 1 to 3 with folds 3; run_sim.py"),
+        ("fold 1", r"fold: 1 is not allowed; expected 0 without folds$"),
+        ("folds 3 --eval-data global", r"eval-data: 'global' is not allowed; expected 'local' with folds"),
+        ("sweep folds=2,3", r"folds: .* is not allowed; expected one value for all runs$"),
+        ("left-out 0", r"left-out: 0 is not allowed; expected -1 without leave-one-site-out$"),
+        ("LEAVE --left-out 2", r"left-out: 2 is not allowed; expected from 0 to 1 with leave-one-site-out"),
+        ("LEAVE --eval-data global", r"eval-data: 'global' .* 'local' with leave-one-site-out: clients"),
+        ("LEAVE --folds 2", r"folds: 2 is not allowed; expected 0 with leave-one-site-out, whose runs"),
+        ("LEAVE --holdout-clients 2 --num-clients 4", r"holdout-clients: 2 .* which names one$"),
+        ("LEAVE --partition iid --num-clients 1", r"holdout-clients: 1 is not .* at most 0: one client"),
+        ("folds 3 --fold 1 --dp example --dp-noise 1", r"folds: 3 .* 0 with dp 'example': which fold"),
+        ("LEAVE --sweep num-clients=2,3", r"num-clients: '2,3' .* one value with leave-one-site-out$"),
+        ("folds 2 --search client-lr=0.1..1", r"search: .* needs a single run, but this is a sweep of fold$"),
+    ],
+)
+def test_runs_that_cannot_be(words, line):
+    words = words.replace("LEAVE", "leave-one-site-out true")
+    with pytest.raises(UserError, match=f"^{line}") as error:
+        parse_command_line(f"--{words}".split())
+    assert "\n" not in str(error.value)
+
+
+def test_in_python_a_run_is_one_fold(run):
+    with pytest.raises(UserError, match=r"^fold: 0 is not allowed; expected from 1 to 3 with folds 3"):
+        run(folds=3)
+    with pytest.raises(UserError, match=r"^left-out: -1 is not allowed; expected from 0 to 1 with"):
+        run(leave_one_site_out=True)
+    with pytest.raises(UserError, match=r"^folds: 900 is not allowed; expected at most 89\d, the number"):
+        run(folds=900, fold=1, partition="iid")
+
+
+def test_the_runs_of_both_are_a_sweep_and_cover_all():
+    assert [c.fold for c in Experiment.of({"folds": 4}).configurations()] == [1, 2, 3, 4]
+    experiment = Experiment.of(
+        {"leave-one-site-out": True, "num-clients": 5, "seed": [0, 1], "partition": "iid"}
+    )
+    found = [(config.left_out, config.seed) for config in experiment.configurations()]
+    assert found == [(client, seed) for client in range(5) for seed in (0, 1)]
+    assert experiment.is_sweep
+    assert not Experiment.of({"folds": 4, "fold": 2}).is_sweep
+    assert {inputs_of(c).held_out_clients for c in experiment.configurations()} == {
+        frozenset({client}) for client in range(5)
+    }
