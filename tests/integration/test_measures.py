@@ -52,7 +52,7 @@ def output(folder):
     summary = json.loads((folder / "summary.json").read_text())
     states = (folder / "states.safetensors").read_bytes()
     return (
-        (bits(folder), states, (folder / "predictions.parquet").read_bytes()),
+        (bits(folder), states),
         rows,
         {key: value for key, value in summary.items() if key not in TIMES | PLACE},
     )
@@ -79,8 +79,10 @@ def late(tmp_path):
 def test_on_all_workers(fast, late, on_all_workers):
     """Inline and with one worker the answers are summed where they are made, with two they are not; in
     lockstep (``auto``) and one by one."""
-    expected, *others = map(output, on_all_workers(SETTINGS | late | fast))
+    folders = on_all_workers(SETTINGS | late | fast)
+    expected, *others = map(output, folders)
     assert others == [expected] * 2
+    assert len({(folder / "predictions.parquet").read_bytes() for folder in folders}) == 1
     assert expected[2]["bytes-received"] > 0
     assert len(expected[2]["new-clients"]["clients"]) == 2
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
@@ -88,8 +90,10 @@ def test_on_all_workers(fast, late, on_all_workers):
 
 def test_buffers_on_all_workers(on_all_workers):
     """Clients of one call have one version of the model."""
-    expected, *others = map(output, on_all_workers(BUFFERED))
+    folders = on_all_workers(BUFFERED)
+    expected, *others = map(output, folders)
     assert others == [expected] * 2
+    assert len({(folder / "predictions.parquet").read_bytes() for folder in folders}) == 1
     assert max(int(row["staleness-max"]) for row in expected[1][0]) > 1
 
 
@@ -109,6 +113,7 @@ def test_under_flwr_run(late, under_flwr_run, tmp_path):
     here, there = under_flwr_run(SETTINGS | late | own | TIME_AND_BYTES)
     expected, flower = output(here), output(there)
     assert flower == expected
+    assert [(folder / "predictions.parquet").exists() for folder in (here, there)] == [True, False]
     assert tracked(there) == tracked(here)
     assert len({row["local-steps"] for row in expected[1][1]}) > 2
     assert len(expected[2]["new-clients"]["clients"]) == 2

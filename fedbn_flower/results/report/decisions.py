@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
-from .html import paragraph
+from ..plotting.decision_plots import calibration_curve, decision_curves
+from .html import folded, gallery, paragraph
 from .tables import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST_SITES = 30
+    from ..plotting.svg_figure import InlineFigure
+
+MOST_SITES, MOST_DRAWN = 30, 12
 HEADER = (
     *("site", "cases", "positives", "AUROC"),
     *(f"missed at {USUAL}", f"sensitivity at {USUAL}", f"specificity at {USUAL}"),
@@ -21,7 +24,8 @@ HEADER = (
 )
 NOTE = (
     "Class 1 is predicted from the threshold on. Each site's own is that of the greatest sensitivity + "
-    "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones."
+    "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
+    "Bins of the calibration have at least 20 cases; intervals are of 95 % (Wilson)."
 )
 
 
@@ -39,6 +43,15 @@ def decisions(table: DataFrame | None) -> Iterator[str]:
         which = f"The {len(shown)} of {len(sites)} sites that miss most positives at {USUAL}."
         yield paragraph(which, "note")
     yield paragraph(NOTE, "note")
+    yield gallery(_figures(table))
+    if 1 < len(sites) <= MOST_DRAWN:
+        drawn = [_figures(cases, f", site {site}") for site, cases in sites]
+        each = {caption: figure for figures in drawn for caption, figure in figures.items()}
+        yield folded("Decision curve and calibration of each site", gallery(each))
+
+
+def _figures(cases: DataFrame, of: str = "") -> dict[str, InlineFigure | None]:
+    return {f"Decision curve{of}": decision_curves(cases), f"Calibration{of}": calibration_curve(cases)}
 
 
 def _missed(site: tuple[object, DataFrame]) -> int:

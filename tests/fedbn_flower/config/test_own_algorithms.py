@@ -186,7 +186,7 @@ def test_messages_carry_what_is_declared_and_nothing_else(configured):
     moment = {"run", "checkpoint-round", "server-round", "eval-splits"}
     assert keys["train"].keys() == moment | {"alpha", "client-lr"}
     assert (keys["train"]["alpha"], keys["train"]["client-lr"]) == (0.5, 0.25)
-    assert keys["evaluate"].keys() == moment | {"classes"}
+    assert keys["evaluate"].keys() == moment | {"classes", "held-out-cases"}
 
 
 def test_clients_that_evaluate_what_they_trained_are_not_evaluated_again(configured, caplog):

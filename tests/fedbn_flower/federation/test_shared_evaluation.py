@@ -67,9 +67,9 @@ def run(config, sharing, monkeypatch):
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 100)
     evaluate, batches = evaluation.evaluate_batches, []
 
-    def counted(*arguments):
-        batches.append(arguments[-1])
-        return evaluate(*arguments)
+    def counted(model, examples, problem, classes, share, *others):
+        batches.append(share)
+        return evaluate(model, examples, problem, classes, share, *others)
 
     federation, metrics = Federation(config), Metrics()
     grid = Sharing(federation) if sharing else InlineGrid(config.num_clients, config.to_user_config())

@@ -29,6 +29,7 @@ SITES = {"dataset": "shape:1x8x8:10", "model": "mlp-bn"}
 AT_SITES = {**SITES, "caller": FLOWER}
 
 CASES = {
+    "predictions": ({"predictions": "on", **LEARNT, **NOBODY}, {"fraction_evaluate": 1.0}),
     "thresholds": ({"thresholds": 50, "metrics": "f1"}, {"metrics": "f1,auroc"}),
     "thresholds without metrics": ({"thresholds": 50}, {"metrics": "sensitivity-at:0.9"}),
     "thresholds of torchmetrics": ({"thresholds": 50, "metrics": "cohen-kappa"}, {"metrics": "auroc"}),

@@ -3,24 +3,36 @@
 import json
 import stat
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from clients.problems.metrics import Predicted
 from clients.problems.metrics.scores import Auroc
 from fedbn_flower import Result, UserError
+from fedbn_flower.federation.cases import cases_used
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.cases import CaseColumns, predictions_file
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from strategies import PhaseReport
 
 from .test_supernodes import SuperNodes, run_app
 
@@ -175,6 +187,28 @@ def test_clients_that_never_train_have_no_rows(run):
     assert set(result.predictions.site) == result.summary["clients"].keys()
 
 
+def test_they_are_not_even_asked_for_them(configured):
+    asked = {}
+
+    class Notes(InlineGrid):
+        def answer(self, group, summed):
+            for message in group:
+                told = message.content["config"]
+                asked.setdefault(partition_of(message), []).append("held-out-cases" in told)
+            return super().answer(group, summed)
+
+    config = configured(num_clients=2, holdout_clients=1, rounds=2, backend="inline")
+    Federation(config).run(Notes(2, config.to_user_config()), [])
+    assert sorted(asked.values()) == [[False], [False, False, False, True]]  # train, evaluate, twice
+
+
+def test_cases_of_an_answer_that_was_refused_are_left_out():
+    sent = {node: ArrayRecord({"rows": Array(np.arange(node))}) for node in (3, 2, 1)}
+    nodes = SimpleNamespace(partition=lambda node: node - 1)
+    used = cases_used(sent, nodes, PhaseReport(metrics={0: MetricRecord(), 2: MetricRecord()}))
+    assert {partition: found["rows"].tolist() for partition, found in used.items()} == {0: [0], 2: [0, 1, 2]}
+
+
 def test_clients_that_were_not_asked_have_no_rows(run):
     result = run(**BINARY | {"num_clients": 4}, **LOCALLY, fraction_evaluate=0.5)
     assert set(result.predictions.site) == result.summary["clients"].keys()
@@ -209,11 +243,11 @@ def test_asked_for_where_nobody_evaluates_it_is_unused(run):
 
 
 class Sites(SuperNodes):
-    """SuperNodes whose owners say something of predictions; keeps what they answer."""
+    """SuperNodes whose owners say something of predictions; which records they answer."""
 
     def __init__(self, config, state_dir, **of_node):
         super().__init__(config, state_dir)
-        self.of_node, self.answered = of_node, []
+        self.of_node, self.records = of_node, set()
 
     def work(self, messages, timeout):
         for message in messages:
@@ -228,11 +262,8 @@ class Sites(SuperNodes):
             if self.state_dir:
                 context.node_config["state-dir"] = str(self.state_dir)
             answer = app(message, context)
-            self.answered.append(answer)
+            self.records |= set(answer.content) if answer.has_content() else set()  # as it left the site
             yield answer
-
-    def records(self):
-        return {name for answer in self.answered if answer.has_content() for name in answer.content}
 
 
 @pytest.fixture
@@ -249,7 +280,7 @@ def site_run(configured, tmp_path):
 @pytest.mark.parametrize("keys", [{}, {"eval_model": "local"}])
 def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path, keys):
     folder, sites = site_run(predictions=True, keys=keys)
-    assert "held-out-cases" not in sites.records()
+    assert "held-out-cases" not in sites.records
     assert not (folder / "predictions.parquet").exists()
     found = sorted((tmp_path / "state/predictions").rglob("*.parquet"))
     assert [path.name for path in found] == ["client-0.parquet", "client-1.parquet"]
@@ -269,8 +300,8 @@ def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path
 def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node):
     """Also one that has nothing in its config but what a simulated node has."""
     _, sites = site_run(state=state, **of_node)
-    assert "metrics" in sites.records()
-    assert "held-out-cases" not in sites.records()
+    assert "metrics" in sites.records
+    assert "held-out-cases" not in sites.records
     assert not list(tmp_path.rglob("predictions*"))
 
 

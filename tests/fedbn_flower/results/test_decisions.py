@@ -22,6 +22,7 @@ from fedbn_flower.results.decisions import (
     missed_in_silence,
     thresholds_by_site,
 )
+from fedbn_flower.results.plotting.decision_plots import calibration_curve, decision_curves
 from fedbn_flower.results.report.decisions import decisions
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
@@ -287,3 +288,29 @@ def test_of_many_sites_those_are_shown_that_miss_most():
     assert "The 30 of 40 sites that miss most positives at 0.5." in page
     shown = re.findall(r"<tr><td>(s\d+)</td>", page)
     assert shown == [f"s{i}" for i in range(39, 9, -1)]
+
+
+def test_figures_have_the_points_of_the_tables():
+    rng = np.random.default_rng(1)
+    table = cases(rng.random(200), rng.integers(0, 2, 200))
+    (axes,) = decision_curves(table).axes
+    drawn = {line.get_label(): line.get_xydata() for line in axes.lines}
+    expected = decision_curve(table)
+    for name in ("model", "all", "nobody"):
+        np.testing.assert_array_equal(drawn[name], expected[["probability", name]])
+    (axes,) = calibration_curve(table).axes
+    expected = calibration(table)
+    np.testing.assert_array_equal(axes.lines[1].get_xydata(), expected[["score", "share"]])
+    ends = np.array([bar for bar in axes.collections[0].get_segments()])
+    np.testing.assert_allclose(ends[:, :, 1], expected[["low", "high"]])
+    assert calibration_curve(TEN) is None
+
+
+def test_each_sites_figures_are_a_click_away():
+    page = "".join(decisions(pd.concat([many(20, 20, 30, "a"), many(2, 2, 30, "b")])))
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert captions == [
+        f"{figure}{of}" for of in ("", ", site a", ", site b") for figure in ("Decision curve", "Calibration")
+    ]
+    assert page.count("<details>") == 1
+    assert len(set(re.findall(r'\bid="([^"]*)"', page))) == len(re.findall(r'\bid="([^"]*)"', page))
