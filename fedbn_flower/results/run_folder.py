@@ -29,6 +29,7 @@ from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
+from .intervals import write_intervals
 from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
 from .run_reader import Run
@@ -168,6 +169,7 @@ class RunFolder(Observer):
                     self._write()
             finally:
                 self.writer.close()
+            write_intervals(self.path, self.federation.problem, self.federation.config.seed)
             self.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)
