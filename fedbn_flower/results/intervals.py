@@ -97,9 +97,8 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
     chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
     notes = [SHARED] if shared else []
-    notes += (
-        [f"With {len(cases):,} cases, those of {' and '.join(too_long)} take too long."] if too_long else []
-    )
+    if too_long:
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
     return {
         **_as_json(_of_each_client(table, chosen, seed) if shared else intervals(table, chosen, seed)),
         **({NOTE: " ".join(notes)} if notes else {}),
