@@ -146,6 +146,8 @@ class Summary(RoundFigures, RunFigures):
     """The classes of each metric by class."""
     failures: int | None = None
     memories_lost: Mapping[str, Sequence[int]] = {}
+    intervals: Mapping[str, Any] | None = None
+    """The 95 % intervals of the metrics of held-out cases: pooled, of the mean over clients, and of each."""
 
     @classmethod
     def read(cls, folder: Path, key: str) -> Self | None:

@@ -19,6 +19,7 @@ from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
+from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
@@ -124,6 +125,7 @@ class RunFolder(Observer):
                     self._write()
             finally:
                 self.writer.close()
+            write_intervals(self.path, self.federation.problem, self.federation.config.seed)
             self.tables.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)

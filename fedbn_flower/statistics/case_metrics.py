@@ -67,10 +67,25 @@ class Auroc(CaseMetric):
     """Area under the ROC curve, ties count one half; of several classes the mean of one against the rest.
 
     The mean is over the classes for which it is defined. Of two classes it is that of class 1.
+
+    Parameters
+    ----------
+    edges : NDArray[np.float64], optional
+        Ascending scores: cases between the same two of them count as ties, as in a run's histograms.
     """
 
+    def __init__(self, edges: NDArray[np.float64] | None = None) -> None:
+        self.edges = edges
+
+    def pairs(self, cases: Cases) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
+        """Return `one_against_the_rest`, with the number of its bin for a score if there are edges."""
+        found = one_against_the_rest(cases)
+        if self.edges is None:
+            return found
+        return [(truth, np.searchsorted(self.edges, s, "right").astype(np.float64)) for truth, s in found]
+
     def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return mean_of_defined(np.stack([_auroc(*pair, weights) for pair in one_against_the_rest(cases)]))
+        return mean_of_defined(np.stack([_auroc(*pair, weights) for pair in self.pairs(cases)]))
 
 
 def mean_of_defined(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -145,8 +160,12 @@ class OfStates(CaseMetric):
     def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         import torch
 
-        scores = cases.scores if cases.scores.ndim == 2 else np.stack([1 - cases.scores, cases.scores], 1)
-        rows, targets = torch.as_tensor(scores), torch.as_tensor(cases.targets)
+        scores, truth = cases.scores, cases.targets
+        if scores.ndim == 1 and self.metric.predicted.kind == "classes":
+            scores = np.stack([1 - scores, scores], axis=1)
+        elif scores.ndim == 1:
+            scores, truth = scores[:, None], truth[:, None]
+        rows, targets = torch.tensor(scores), torch.tensor(truth)
         empty = np.asarray(self.metric.zeros(), np.float64)
         total = np.zeros((len(weights), empty.size))
         for start in range(0, len(cases), BLOCK):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .case_metrics import METRICS, Auroc, CaseMetric, Share, mean_of_defined, one_against_the_rest
+from .case_metrics import METRICS, Auroc, CaseMetric, Share, mean_of_defined
 from .cases import Cases
 from .delong import aurocs
 
@@ -41,10 +41,16 @@ def wilson(hits: int, cases: int, level: float = LEVEL) -> Interval:
     ValueError
         Without cases, or with more hits than cases.
     """
-    from scipy.stats import binomtest
+    from scipy.special import ndtri  # SciPy's own Wilson interval is in scipy.stats, which loads for a second
 
-    found = binomtest(hits, cases).proportion_ci(level, method="wilson")
-    return Interval(hits / cases, float(found.low), float(found.high), "Wilson")
+    if not 0 <= hits <= cases or not cases:
+        raise ValueError(f"{hits} hits of {cases} cases are not a share")
+    share, z = hits / cases, float(ndtri((1 + level) / 2))
+    centre, shrunk = (share + z**2 / (2 * cases)), 1 + z**2 / cases
+    half = z * math.sqrt(share * (1 - share) / cases + z**2 / (4 * cases**2))
+    low = (centre - half) / shrunk if hits else 0.0
+    high = (centre + half) / shrunk if hits < cases else 1.0
+    return Interval(share, low, high, "Wilson")
 
 
 def delong(
@@ -63,11 +69,9 @@ def delong(
     groups : ArrayLike, optional
         The group of each case, int (n,).
     """
-    from scipy.stats import t
-
     found = aurocs(positive, scores, groups)
     deviation, freedom = found.error()
-    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    error = deviation * _quantile(freedom, level)
     return _between_bounds(float(found.areas[0]), error, min(found.groups), (0.0, 1.0), level, "DeLong")
 
 
@@ -195,7 +199,7 @@ def _interval(
     if isinstance(metric, Share) and len(np.unique(groups)) == len(cases):
         hits, counts = metric.arrays(cases)
         return wilson(int(hits.sum()), int(counts.sum()), level)
-    if isinstance(metric, Auroc) and len(classes := one_against_the_rest(cases)) == 1:
+    if isinstance(metric, Auroc) and len(classes := metric.pairs(cases)) == 1:
         return delong(*classes[0], groups, level)
     return _by_draws(metric, cases, value, drawn, level)
 
@@ -203,12 +207,17 @@ def _interval(
 def _by_draws(
     metric: CaseMetric, cases: Cases, value: float, drawn: NDArray[np.float64], level: float
 ) -> Interval:
-    from scipy.stats import t
-
     deviation, freedom = error_of_draws(cases, drawn)
-    error = deviation * float(t.ppf((1 + level) / 2, freedom))
+    error = deviation * _quantile(freedom, level)
     groups = freedom + len(cases.sites)
     return _between_bounds(float(value), error, groups, metric.bounds, level, "bootstrap")
+
+
+def _quantile(freedom: float, level: float) -> float:
+    """Return how many standard errors an interval has to each side, by Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2)) if freedom > 0 else NAN
 
 
 def error_of_draws(cases: Cases, drawn: NDArray[np.float64]) -> tuple[float, int]:

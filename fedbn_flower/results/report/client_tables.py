@@ -1,12 +1,13 @@
 """Tables of models and clients: a row each, with their held-out metrics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...records.metrics import shown
 from ...records.summary import OfClient
 from ..run_reader import Run
 from ..summary import NOBODY, NON_METRICS, shown_mean
 from .html import folded, paragraph
+from .intervals import NOTHING_BESIDE, Beside, Intervals, with_interval
 from .tables import Table
 
 MAX_LISTED = 12  # clients, above which they have no row each
@@ -28,9 +29,20 @@ def metrics_table(run: Run) -> Table:
     """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
     models: dict[str, OfClient] = {MODELS[key]: metrics for key, metrics in run.summary.by_group.items()}
     clients = run.summary.clients
+    beside: dict[str, Beside] = {}
+    found = Intervals.of(run)
+    if found:
+        beside = {_pooled_row(run): found.beside_pooled, MODELS["client-mean"]: found.beside_mean}
     if len(clients) <= MAX_LISTED:
-        models |= {f"client {_name(run, partition)}": metrics for partition, metrics in clients.items()}
-    return _table(run, "model", models, clients)
+        names = {f"client {_name(run, partition)}": partition for partition in clients}
+        models |= {row: clients[partition] for row, partition in names.items()}
+        beside |= {row: found.beside(_name(run, p)) for row, p in names.items()} if found else {}
+    return _table(run, "model", models, clients, beside, found.header if found else ())
+
+
+def _pooled_row(run: Run) -> str:
+    """Return the row of what is of all examples in one place: without further metrics, the mean over them."""
+    return MODELS["pooled" if run.summary.pooled else "mean"]
 
 
 def metrics_by_class(run: Run) -> Iterator[str]:
@@ -57,11 +69,17 @@ def metrics_by_class(run: Run) -> Iterator[str]:
 
 
 def _table(
-    run: Run, first: str, models: Mapping[str, OfClient], clients: Mapping[str, OfClient] = NOBODY
+    run: Run,
+    first: str,
+    models: Mapping[str, OfClient],
+    clients: Mapping[str, OfClient] = NOBODY,
+    beside: Mapping[str, Beside] = NOTHING_BESIDE,
+    counts: Sequence[str] = (),
 ) -> Table:
     """Return a row per model, with a column of training examples if any model has a count.
 
-    Means over ``clients`` say how many of them have no value.
+    Means over ``clients`` say how many of them have no value. Rows have what is ``beside`` them: intervals,
+    and ``counts`` of held-out cases.
     """
     left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
@@ -71,11 +89,19 @@ def _table(
         [
             model,
             *([str(metrics.get("num-examples", ""))] if counted else []),
-            *(shown_mean(name, metrics, clients if model in MEANS else NOBODY) for name in names),
+            *(beside[model].counts if model in beside else [""] * len(counts)),
+            *(
+                with_interval(
+                    name,
+                    shown_mean(name, metrics, clients if model in MEANS else NOBODY),
+                    beside[model].intervals.get(name) if model in beside else None,
+                )
+                for name in names
+            ),
         ]
         for model, metrics in models.items()
     ]
-    return Table([first, *(["training examples"] if counted else []), *names], rows)
+    return Table([first, *(["training examples"] if counted else []), *counts, *names], rows)
 
 
 def _name(run: Run, partition: str) -> str:

@@ -25,6 +25,7 @@ from .citations import citations
 from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
 from .decisions import decisions
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
+from .intervals import in_words
 from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
 from .tables import Table
@@ -103,7 +104,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             warning("Warnings", *map(paragraph, (*run.config.get(WARNINGS, ()), *run.missed_in_silence))),
             warning("Failures", *_failures(run)),
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
-            section("Results", *results, gallery(figures)),
+            section("Results", *results, *in_words(run), gallery(figures)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),

@@ -8,7 +8,7 @@ from sklearn import metrics as sklearn_metrics
 
 from clients.problems.metrics import METRICS as OF_RUNS
 from clients.problems.metrics import Predicted
-from fedbn_flower.statistics.case_metrics import METRICS, ByFunction, Mean, OfStates, predicted
+from fedbn_flower.statistics.case_metrics import METRICS, Auroc, ByFunction, Mean, OfStates, predicted
 from fedbn_flower.statistics.cases import Cases
 
 
@@ -86,6 +86,20 @@ def test_a_single_score_is_that_of_class_one_to_a_metric_of_a_run():
     both = [METRICS[name].value(cases) for name in ("sensitivity", "specificity")]
     assert metric.value(cases) == pytest.approx(np.mean(both))
     assert metric.bounds == (0, 1)
+
+
+def test_numbers_have_no_second_column():
+    rng = np.random.default_rng(2)
+    cases = of_arrays(rng.normal(size=50), rng.normal(size=50))
+    metric = OfStates(OF_RUNS["rmse"](Predicted("numbers", 1)))
+    assert metric.value(cases) == pytest.approx(np.sqrt(np.mean((cases.scores - cases.targets) ** 2)))
+
+
+def test_scores_between_two_edges_are_ties():
+    """Positive 0.1 and 0.6, negative 0.2 and 0.7, in bins 0, 1, 0 and 2: of four pairs one tie, one right."""
+    cases = of_arrays([1, 1, 0, 0], [0.1, 0.6, 0.2, 0.7])
+    assert Auroc(np.array([0.3, 0.65])).value(cases) == 1.5 / 4
+    assert Auroc().value(cases) == 1 / 4
 
 
 def test_several_classes_are_one_against_the_rest_and_two_are_class_one():

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from benchmarks.coverage import SETTINGS, coverage, ours
@@ -22,6 +24,20 @@ def test_wilsons_are_those_of_newcombes_table(hits, cases, low, high):
     found = wilson(hits, cases)
     assert (found.value, found.method) == (hits / cases, "Wilson")
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(1, 500), st.data(), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_wilsons_are_scipys(cases, data, level):
+    hits = data.draw(st.integers(0, cases))
+    expected = stats.binomtest(hits, cases).proportion_ci(level, method="wilson")
+    found = wilson(hits, cases, level)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("hits", "cases"), [(0, 0), (3, 2), (-1, 2)])
+def test_no_share_has_none(hits, cases):
+    with pytest.raises(ValueError, match="are not a share"):
+        wilson(hits, cases)
 
 
 def test_an_auroc_by_hand():

@@ -1,0 +1,196 @@
+"""Intervals of a run's metrics in ``summary.json``: those of its held-out cases, computed once at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Problem
+from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
+from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
+from fedbn_flower.clients.problems.metrics.scores import thresholds
+
+from ..core.files import json_text, write_atomically
+from ..records.cases import ID, SCORE, SITE, TARGET, predictions_of
+from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfStates
+from ..statistics.cases import Cases
+from ..statistics.intervals import Interval, intervals
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+INTERVALS, NOTE = "intervals", "note"
+"""The key in ``summary.json``, and in it that of a sentence that says which are missing, and why."""
+MOST = 200_000
+"""How many cases times metrics have intervals, some seconds' work: cases count once for their client and once
+pooled, a client as so many more of them as `FOR_A_CLIENT`, and a metric as `_cost` says."""
+FOR_A_CLIENT = 50
+STATE, NUMBERS_A_STATE = 4, 200
+"""A metric by states counts so often, and once more for so many numbers of a case's state."""
+ROUNDING = {"rel_tol": 1e-5, "abs_tol": 1e-6}
+"""By how much a metric of the cases may differ from the run's, whose sums are of float32."""
+SHARED = "All clients have the same cases, so only each client by itself has intervals."
+
+
+def _cross_entropies(cases: Cases) -> NDArray:
+    rows = np.arange(len(cases))
+    scores = cases.scores if cases.scores.ndim == 2 else np.stack([1 - cases.scores, cases.scores], axis=1)
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(scores[rows, cases.targets]))
+
+
+def _errors(cases: Cases) -> NDArray:
+    return np.asarray(np.abs(cases.scores - cases.targets))
+
+
+LOSS = (0.0, math.inf)
+OWN: dict[str, dict[str, CaseMetric]] = {
+    CLASSES: {"accuracy": METRICS["accuracy"], "loss": Mean(_cross_entropies, bounds=LOSS)},
+    NUMBERS: {
+        "loss": Mean(lambda cases: _errors(cases) ** 2, bounds=LOSS),
+        "mae": Mean(_errors, bounds=LOSS),
+    },
+}
+"""What the metrics that a problem has by itself usually are, by kind of prediction and name."""
+
+
+def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
+    """Add the intervals to a run's ``summary.json``, if the run has a table of its held-out cases."""
+    path = folder / "summary.json"
+    cases = predictions_of(folder, TARGET) if path.exists() else None
+    if cases is None:
+        return
+    summary = json.loads(path.read_text())
+    summary[INTERVALS] = intervals_of(cases, summary, problem, seed)
+    write_atomically(path, json_text(summary, indent=2) + "\n")
+
+
+def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem, seed: int) -> dict[str, Any]:
+    """Return the 95 % intervals of a run's metrics, ``[low, high]``, None where there is no bound.
+
+    ``pooled`` is of all cases in one place, ``mean`` of the mean over clients, ``clients`` of each client, by
+    its name, or its number. Where several clients have the same cases, these are not independent, and the
+    first two are empty.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``predictions.parquet``.
+    summary : Mapping
+        ``summary.json``, whose values the metrics of the cases must have: one that has another is left out,
+        such as the loss of a criterion of one's own.
+    problem : Problem
+        The run's, with its metrics.
+    seed : int
+        Of the draws.
+    """
+    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
+    if not classes and SCORE not in table.columns:
+        return {"pooled": {}, "mean": {}, "clients": {}}
+    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
+    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
+    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
+    notes = [SHARED] if shared else []
+    if too_long:
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
+    return {
+        **_as_json(_of_each_client(table, chosen, seed) if shared else intervals(table, chosen, seed)),
+        **({NOTE: " ".join(notes)} if notes else {}),
+    }
+
+
+def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: int) -> dict[str, Any]:
+    found = [intervals(part, metrics, seed)["clients"] for _, part in table.groupby(SITE, sort=False)]
+    return {"pooled": {}, "mean": {}, "clients": {site: of for one in found for site, of in one.items()}}
+
+
+def _affordable(
+    cases: Cases, problem: Problem, expected: _Expected, shared: bool
+) -> tuple[dict[str, CaseMetric], list[str]]:
+    """Return the metrics that have the values of the run, and the names of those that take too long."""
+    each = len(cases) * (1 if shared or len(cases.sites) == 1 else 2) + FOR_A_CLIENT * len(cases.sites)
+    candidates = {name: list(_candidates(name, problem)) for name in _names(problem)}
+    order = sorted(
+        (name for name, found in candidates.items() if found),
+        key=lambda name: (_cost(candidates[name][0]), name != problem.compared_by),
+    )
+    chosen: dict[str, CaseMetric] = {}
+    too_long, left = [], MOST / each
+    for name in order:
+        for metric in candidates[name]:
+            if _cost(metric) > left:
+                too_long.append(name)
+                break
+            if expected.has(name, metric, cases):
+                chosen[name] = metric
+                left -= _cost(metric)
+                break
+    return {name: chosen[name] for name in candidates if name in chosen}, too_long
+
+
+def _cost(metric: CaseMetric) -> float:
+    if not isinstance(metric, OfStates):
+        return 1
+    return STATE + np.asarray(metric.metric.zeros()).size / NUMBERS_A_STATE
+
+
+def _names(problem: Problem) -> list[str]:
+    """Return the metrics but those of single classes."""
+    return [name for name in problem.metrics if name in problem.chosen or name not in problem.further]
+
+
+def _candidates(name: str, problem: Problem) -> Iterator[CaseMetric]:
+    """Yield what a metric may be of single cases; which it is, its value says."""
+    metric: Metric | None = problem.chosen.get(name)
+    if metric is None:
+        yield from (own for key, own in OWN.get(problem.predicts, {}).items() if key == name)
+        return
+    if isinstance(metric, AurocOfRun):
+        yield Auroc(thresholds(metric.predicted.thresholds).numpy())
+    elif name in METRICS:
+        yield METRICS[name]
+    yield OfStates(metric)
+
+
+class _Expected:
+    """What ``summary.json`` says of metrics.
+
+    Parameters
+    ----------
+    summary : Mapping
+        Its content.
+    shared : bool
+        Whether several clients have the same cases, so that nothing is said of all cases together.
+    """
+
+    def __init__(self, summary: Mapping[str, Any], shared: bool) -> None:
+        own = summary.get("mean") or {}  # of sums over examples, so that of all examples in one place
+        self.pooled: Mapping[str, Any] = {} if shared else (summary.get("pooled") or own)
+        self.clients = {c.get("name", i): c for i, c in summary.get("clients", {}).items()}
+
+    def has(self, name: str, metric: CaseMetric, cases: Cases) -> bool:
+        """Whether the metric has the values that the summary has by this name."""
+        if self.pooled and not _same(metric.value(cases), self.pooled.get(name)):
+            return False
+        known = [site for site in cases if site.sites[0] in self.clients]
+        return bool(known) and all(
+            _same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
+        )
+
+
+def _same(found: float, expected: float | None) -> bool:
+    if expected is None or math.isnan(found):
+        return expected is None and math.isnan(found)
+    return math.isclose(found, expected, **ROUNDING)
+
+
+def _as_json(found: Any) -> Any:
+    if isinstance(found, Interval):
+        return [None if math.isnan(end) else end for end in (found.low, found.high)]
+    return {key: _as_json(value) for key, value in found.items()}

@@ -1,0 +1,149 @@
+"""Intervals in a report: beside the values of its tables, as a figure by site, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...records.cases import SITE, TARGET, predictions_of
+from ...records.metrics import percent
+from ..intervals import NOTE
+from ..plotting.forest_plot import forest_plot
+from ..run_reader import Run
+from .html import gallery, paragraph
+
+if TYPE_CHECKING:
+    from ..plotting.svg_figure import InlineFigure
+
+MOST_SITES = 40
+COUNTS = ("held-out cases", "events")
+"""Columns of a table: the cases of a site, and how many are of class 1, of two classes."""
+WORDS = (
+    "In brackets: 95 % intervals. They say how far chance in which cases were held out "
+    "may have moved a value, not how much training varies over seeds (docs/statistics.md)."
+)
+
+
+class Beside(NamedTuple):
+    """What stands beside a row's metrics: their intervals by name, and the `COUNTS` of its cases."""
+
+    intervals: Mapping[str, Any]
+    counts: Sequence[str]
+
+
+NOTHING_BESIDE: Mapping[str, Beside] = {}
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The intervals of a run, and how many cases they are of.
+
+    Parameters
+    ----------
+    pooled, mean : Mapping
+        By metric, of all cases in one place, and of the mean over clients.
+    clients : Mapping
+        By site and metric.
+    cases : Mapping
+        By site, the number of cases, and of events if there are two classes.
+    note : str
+        What is missing, and why.
+    """
+
+    pooled: Mapping[str, Any]
+    mean: Mapping[str, Any]
+    clients: Mapping[str, Mapping[str, Any]]
+    cases: Mapping[str, tuple[int, ...]]
+    note: str = ""
+
+    @classmethod
+    def of(cls, run: Run) -> Intervals | None:
+        """Return those of a run; None if it has none, as those of earlier versions."""
+        found = run.summary.intervals
+        if not found:
+            return None
+        clients = found.get("clients", {})
+        cases = _counts(run) if clients else {}
+        return cls(found.get("pooled", {}), found.get("mean", {}), clients, cases, found.get(NOTE, ""))
+
+    @property
+    def header(self) -> list[str]:
+        """The columns of `counts`."""
+        return list(COUNTS[: max(map(len, self.cases.values()), default=0)])
+
+    def beside(self, site: str) -> Beside:
+        """Return what stands beside a site's metrics."""
+        counts = [str(count) for count in self.cases.get(site, ())]
+        return Beside(self.clients.get(site, {}), counts or [""] * len(self.header))
+
+    @property
+    def beside_pooled(self) -> Beside:
+        """What stands beside the metrics of all cases."""
+        whole = [str(sum(column)) for column in zip(*self.cases.values(), strict=True)] if self.pooled else []
+        return Beside(self.pooled, whole or [""] * len(self.header))
+
+    @property
+    def beside_mean(self) -> Beside:
+        """What stands beside the means over clients."""
+        return Beside(self.mean, [""] * len(self.header))
+
+
+def _counts(run: Run) -> dict[str, tuple[int, ...]]:
+    table = predictions_of(run.folder, TARGET)
+    if table is None:
+        return {}
+    targets = table.groupby(SITE, sort=False)[TARGET]
+    cases = targets.size()
+    if run.binary_cases is None:
+        return {str(site): (int(n),) for site, n in cases.items()}
+    return {str(s): (int(n), int(e)) for (s, n), e in zip(cases.items(), targets.sum(), strict=True)}
+
+
+def with_interval(name: str, text: str, interval: list[float | None] | None) -> str:
+    """Return a value's text with its interval: ``91.0 % (87.2 to 94.0)``; alone if there is none."""
+    if not text or not interval or None in interval:
+        return text
+    low, high = (_number(name, end) for end in interval if end is not None)
+    return f"{text} ({low} to {high})"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{100 * value:.1f}" if percent(name) == 100 else f"{value:.4g}"
+
+
+def in_words(run: Run) -> Iterator[str]:
+    """Yield what the intervals are, an example first, the figure by site, and what is missing."""
+    found = Intervals.of(run)
+    if found is None:
+        return
+    if figure := _figure(run, found):
+        yield gallery({f"{run.main_metric.capitalize()} by site": figure})
+    every = [found.pooled, found.mean, *found.clients.values()]
+    if any(every):
+        yield paragraph(WORDS, "note")
+    if found.note:
+        yield paragraph(found.note, "note")
+
+
+def _figure(run: Run, found: Intervals) -> InlineFigure | None:
+    """Draw the main metric of each site, of all of them pooled, and their mean."""
+    metric, summary = run.main_metric, run.summary
+    clients = summary.clients
+    if len(clients) > MOST_SITES:
+        return None
+    names = {run.client_names.get(int(partition), partition): of for partition, of in clients.items()}
+    rows = [(site, values, found.beside(site)) for site, values in names.items()]
+    rows.append(("all pooled", summary.pooled or summary.mean or {}, found.beside_pooled))
+    rows.append(("mean over sites", summary.client_mean or {}, found.beside_mean))
+    drawn = [
+        (_label(name, beside.counts), values[metric], *beside.intervals[metric])
+        for name, values, beside in rows
+        if values.get(metric) is not None and None not in beside.intervals.get(metric, [None])
+    ]
+    return forest_plot(drawn, metric) if drawn else None
+
+
+def _label(site: str, counts: Sequence[str]) -> str:
+    words = [f"{name} {n}" for name, n in zip(("n", "events"), counts, strict=False) if n]
+    return f"{site} ({', '.join(words)})" if words else site
