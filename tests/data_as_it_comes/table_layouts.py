@@ -181,7 +181,7 @@ case(
     "xls",
     (
         "dataset: 'DATA/t.xls' is a .xls file, which is not read; expected .csv, .tsv, "
-        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, or a "
+        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'scanners', 'digits', a folder with data, or a "
         "hub name"
     ),
     lambda f: (f / "t.xls").write_bytes(b"\xd0\xcf\x11\xe0"),
@@ -190,7 +190,7 @@ case(
     "json",
     (
         "dataset: 'DATA/t.json' is a .json file, which is not read; expected .csv, .tsv, "
-        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'digits', a folder with data, or a "
+        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'scanners', 'digits', a folder with data, or a "
         "hub name"
     ),
     lambda f: R.to_json(f / "t.json"),

@@ -110,7 +110,7 @@ def test_two_silos(executed, tmp_path, cache_dir, pictures_not_drawn):
     accuracies = [found[seed].summary["client-mean"]["accuracy"] for seed in range(3)]
     assert means["fedyogi fedbn"]["mean"] == pytest.approx(np.mean(accuracies))
     assert means["fedyogi fedbn"]["std"] == pytest.approx(np.std(accuracies, ddof=1))
-    again = simulate(**chosen, seed=2, client_lr=0.002, eval_data="local", progress=False,
+    again = simulate(**chosen, dataset="digits", seed=2, client_lr=0.002, eval_data="local", progress=False,
                      cache_dir=cache_dir, run_dir=tmp_path / "again", backend="inline")  # fmt: skip
     assert again.summary["client-mean"] == found[2].summary["client-mean"]
 

@@ -61,6 +61,7 @@ SITES: dict[str, Callable[[Seen, Generator], Seen]] = {
 def decode_digits(request: Request) -> Decoded:
     """Return the 1,797 digits of 8x8 pixels; a fixed, stratified fifth is the test set."""
     scans, labels = _digits()
+    _check_size(len(scans), request.image_size)
     scans = _resized(scans, request.image_size)
     train, test, train_labels, test_labels = _split(scans, labels)
     return images_decoded((train[:, None], train_labels), (test[:, None], test_labels))
@@ -81,6 +82,7 @@ def decode_scanners(request: Request) -> Decoded:
 
     check_group_column(request, SITE)
     scans, labels = _digits()
+    _check_size(len(scans), request.image_size)
     folds = StratifiedKFold(len(SITES), shuffle=True, random_state=0).split(scans, labels)
     found = []
     for (site, show), (_, rows) in zip(SITES.items(), folds, strict=True):
@@ -105,6 +107,12 @@ def _digits() -> tuple[Pixels, NDArray[np.int64]]:
     return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
 
 
+def _check_size(count: int, image_size: int | str) -> None:
+    """Refuse images of a size of which there is not memory for all."""
+    for size in Sampling(image_size).sizes(2)[:1]:
+        check_fits("image-size", f"{count:,} digits of {size}x{size}", COPIES * count * size**2)
+
+
 def _resized(scans: Pixels, image_size: int | str) -> Pixels:
     """Return the images in ``image_size`` pixels each way; 0 leaves them as they are."""
     from PIL import Image
@@ -112,7 +120,6 @@ def _resized(scans: Pixels, image_size: int | str) -> Pixels:
     if not (sizes := Sampling(image_size).sizes(2)):
         return scans
     size = sizes[0]
-    check_fits("image-size", f"{len(scans):,} digits of {size}x{size}", COPIES * len(scans) * size**2)
     return np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])
 
 

@@ -36,7 +36,7 @@ def test_what_comes_back(run, tmp_path):
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round."""
     result = run(client=client)
-    test = inputs_of(run_config({"cache-dir": str(cache_dir)})).whole_split("test")
+    test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for number in (0, 1):
         model = load_model(result.folder, client=number)

@@ -150,7 +150,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
 
 
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
-    dataset = inputs_of(run_config({"cache-dir": str(cache_dir)})).dataset
+    dataset = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).dataset
     splits = {"train": dataset.train, "test": dataset.test}
     (tmp_path / "files").mkdir()
     for name, split in splits.items():

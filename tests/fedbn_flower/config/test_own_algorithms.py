@@ -40,7 +40,7 @@ def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tm
     config = json.loads((tmp_path / "half" / "config.json").read_text())
     assert (config["strategy"], config["scale"], config["every"]) == (f"{own}:Scaled", 0.5, 1)
     half, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "whole"))
-    spec = Federation(run_config({"cache-dir": str(cache_dir)})).dataset.spec
+    spec = Federation(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).dataset.spec
     start = initial_model("mlp-bn", spec, False, 0).entries
     for name in ("1.weight", "4.bias"):
         np.testing.assert_allclose(half[name] - start[name], 0.5 * (whole[name] - start[name]), atol=1e-6)

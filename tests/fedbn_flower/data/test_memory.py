@@ -10,8 +10,9 @@ from fedbn_flower.federation.inputs import inputs_of
 DIGITS, TRAIN, PIXELS = 1797, 1437, 64
 
 
-def test_digits_of_any_size_are_compared_with_the_memory(capsys, cache_dir):
-    assert main(["--image-size", "100000", "--cache-dir", str(cache_dir)]) == 2
+@pytest.mark.parametrize("dataset", ["digits", "scanners"])
+def test_digits_of_any_size_are_compared_with_the_memory(capsys, cache_dir, dataset):
+    assert main(["--dataset", dataset, "--image-size", "100000", "--cache-dir", str(cache_dir)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "error: image-size: too large: 1,797 digits of 100000x100000 would take 50,207.6 GiB"

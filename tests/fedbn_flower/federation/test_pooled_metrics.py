@@ -47,6 +47,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     """A run of two clients that share the model and divide the test set, its folder and its summary."""
     folder = tmp_path_factory.mktemp("pooled") / "run"
     given = {
+        "dataset": "digits",
         "client": "fedavg",
         "metrics": METRICS,
         "rounds": 2,

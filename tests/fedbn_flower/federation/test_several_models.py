@@ -46,7 +46,7 @@ def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_di
     simulate(Federation(configured(**keys, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**keys, rounds=4, resume=str(tmp_path / "parts"))
     assert simulate(Federation(resumed), tmp_path / "parts", None).as_json()["clients"] == whole["clients"]
-    test = inputs_of(run_config({"cache-dir": str(cache_dir)})).whole_split("test")
+    test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for i in range(5):
         model = load_model(tmp_path / "whole", client=i, trust_code=True)

@@ -180,7 +180,7 @@ def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
     assert note.startswith("Accuracy in %.\n")
     header, _, row = table.splitlines()
     assert header == "| strategy | client | objective | global |"
-    assert row == "| fedyogi | fedbn | sgd | 25.0 |"
+    assert row == "| fedyogi | fedbn | plain | 25.0 |"
 
 
 def test_a_runs_table_has_both_means_by_name(configured):

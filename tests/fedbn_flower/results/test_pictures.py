@@ -37,7 +37,7 @@ def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
     loss, accuracy = figure.axes
     np.testing.assert_allclose(loss.lines[0].get_xydata(), [[1, 2.0], [3, 1.0]])
     np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[1, 0.25], [3, 0.75]])
-    assert figure.get_suptitle() == "fedyogi fedbn sgd, seed 0\non digits, silos:0-4,5-9, 2 clients"
+    assert figure.get_suptitle() == "fedyogi fedbn plain, seed 0\non digits, silos:0-4,5-9, 2 clients"
 
 
 def test_rounds_are_whole_numbers():
@@ -195,15 +195,15 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
         "fedyogi silobn": pytest.approx([3, 0.9]),
         "fedyogi fedbn": pytest.approx([3, 0.4]),
     }
-    assert axes.get_title().startswith("sgd on digits, silos:0-4,5-9, 2 clients\n")
+    assert axes.get_title().startswith("plain on digits, silos:0-4,5-9, 2 clients\n")
 
 
 @pytest.mark.parametrize(
     ("other", "title"),
     [
-        ({"partition": "iid"}, "sgd on digits, 2 clients\n"),
-        ({"partition": "iid", "num-clients": 3}, "sgd on digits\n"),
-        ({"partition": "iid", "num-clients": 3, "dataset": "iris"}, "sgd\n"),
+        ({"partition": "iid"}, "plain on digits, 2 clients\n"),
+        ({"partition": "iid", "num-clients": 3}, "plain on digits\n"),
+        ({"partition": "iid", "num-clients": 3, "dataset": "iris"}, "plain\n"),
     ],
 )
 def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title):

@@ -20,7 +20,7 @@ from .written import change_run, summary_of, write_run, write_sweep
 
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
-    assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn sgd"]
+    assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn plain"]
     assert "2 clients trained mlp-bn on digits" in found.text["p"][0]
     assert "The 3 rounds took 1.5 s." in found.text["p"][0]
     for row in (
@@ -256,4 +256,4 @@ def test_a_torn_row_ends_a_table(tmp_path):
 @pytest.mark.usefixtures("empty_figures")
 def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, output):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
-    assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn sgd"]
+    assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn plain"]

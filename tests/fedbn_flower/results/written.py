@@ -81,11 +81,11 @@ def write_sweep(folder, accuracies=None):
     lines = ["strategy,client,objective,seed,status,seconds,failures,accuracy: mean over examples,folder"]
     for (strategy, client), seeds in accuracies.items():
         for seed, accuracy in enumerate(seeds):
-            cell = f"{strategy}-{client}-sgd-seed{seed}"
+            cell = f"{strategy}-{client}-plain-seed{seed}"
             if accuracy is None:
-                lines.append(f"{strategy},{client},sgd,{seed},every client failed,,,,{cell}")
+                lines.append(f"{strategy},{client},plain,{seed},every client failed,,,,{cell}")
                 continue
-            lines.append(f"{strategy},{client},sgd,{seed},ok,1.5,0,{accuracy},{cell}")
+            lines.append(f"{strategy},{client},plain,{seed},ok,1.5,0,{accuracy},{cell}")
             metrics = METRICS.replace("0.75", str(accuracy))
             keys = {"strategy": strategy, "client": client, "seed": seed}
             write_run(folder / cell, summary_of([accuracy, accuracy]), metrics, **keys)
