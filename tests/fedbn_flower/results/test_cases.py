@@ -9,16 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Message,
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, roc_auc_score
 
