@@ -1,6 +1,7 @@
 """``report`` and ``compare``: what they write and say, and what they refuse."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -103,8 +104,10 @@ def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
 
 
 def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
-    groups = read_groups([write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"])
-    groups[0].runs[0].summary["compared-by"] = "auroc"
+    folders = [write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"]
+    file = folders[0] / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"compared-by": "auroc"}))
+    groups = read_groups(folders)
     assert common_metric(groups) == "accuracy"
 
 
@@ -144,7 +147,7 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
     folders = [str(tmp_path / name) for name in ("good", "bad")]
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
-    words = "Marked *: good fedavg fedbn sgd is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+    words = "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
     page = (tmp_path / "to" / "compare.html").read_text()

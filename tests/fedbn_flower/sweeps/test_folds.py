@@ -156,7 +156,7 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     job = parse_command_line(f"{FLAGS} {words} --dataset patients.csv --run-dir g".split())
     y, scores = [], []
     for config in job.configs:
-        found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-sgd-fold={config.fold}-seed0")
+        found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-plain-fold={config.fold}-seed0")
         y += found.y
         scores += found.scores
     assert len(y) == len(pd.read_csv("patients.csv"))
@@ -173,7 +173,7 @@ def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
     assert swept("--folds 2 --partition iid") == 0
     first = table("g/folds.csv")
     (tmp_path / "g" / "folds.csv").unlink()
-    (tmp_path / "g" / "fedyogi-fedbn-sgd-fold=2-seed0" / ".done").unlink()
+    (tmp_path / "g" / "fedyogi-fedbn-plain-fold=2-seed0" / ".done").unlink()
     assert cli.main(["--resume", "g"]) == 0
     assert table("g/folds.csv") == first
 
@@ -315,7 +315,7 @@ def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, si
         ("folds 3 --eval-data global", r"eval-data: 'global' is not allowed; expected 'local' with folds"),
         ("sweep folds=2,3", r"folds: .* is not allowed; expected one value for all runs$"),
         ("left-out 0", r"left-out: 0 is not allowed; expected -1 without leave-one-site-out$"),
-        ("LEAVE --left-out 2", r"left-out: 2 is not allowed; expected from 0 to 1 with leave-one-site-out"),
+        ("LEAVE --left-out 4", r"left-out: 4 is not allowed; expected from 0 to 3 with leave-one-site-out"),
         ("LEAVE --eval-data global", r"eval-data: 'global' .* 'local' with leave-one-site-out: clients"),
         ("LEAVE --folds 2", r"folds: 2 is not allowed; expected 0 with leave-one-site-out, whose runs"),
         ("LEAVE --holdout-clients 2 --num-clients 4", r"holdout-clients: 2 .* which names one$"),
