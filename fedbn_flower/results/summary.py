@@ -62,7 +62,10 @@ def round_figures(
         return metric_values(problem, metrics, prefix + split) if evaluated else None
 
     found = result.global_metrics
-    new = _new_clients(result.new, dataset, split, client_names) if result.new else None
+    new, received = (
+        _new_clients(report, dataset, split, client_names) if report else None
+        for report in (result.new, result.new_as_received)
+    )
     of_clients_by_class, of_global_by_class = accuracy_by_class(result, dataset, shared)
     figures = RoundFigures(
         global_=found and metric_values(problem, found, split),
@@ -85,10 +88,7 @@ def round_figures(
         global_per_class=of_global_by_class,
         new_clients=new,
     )
-    if not result.new_as_received:
-        return figures
-    received = _new_clients(result.new_as_received, dataset, split, client_names)
-    return figures.model_copy(update={"new_clients_as_received": received})
+    return figures.model_copy(update={"new_clients_as_received": received}) if received else figures
 
 
 def summary_of(
