@@ -147,7 +147,9 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
     folders = [str(tmp_path / name) for name in ("good", "bad")]
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
-    words = "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+    words = (
+        "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+    )
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
     page = (tmp_path / "to" / "compare.html").read_text()
