@@ -154,7 +154,9 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
         rng, test = np.random.default_rng([config.seed, partition_id]), np.arange(len(dataset.test))
         split, rows = dataset.train, np.arange(len(dataset.train))
         if config.folds:
-            tested = folds_of_clients(split, Shares.of([rows]), config.folds, config.seed) == config.fold - 1
+            whole = Shares.of([rows])
+            folds = folds_of_clients(split.columns["y"], split.units, whole, config.folds, config.seed)
+            tested = folds == config.fold - 1
             rows, test = rows[~tested], rows[tested]
         validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits.evenly)
         return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: test}

@@ -180,7 +180,8 @@ def _in_folds(
     every = np.arange(len(dataset.train))
     _, rows = split_at_random(rng, len(every), 0.0, dataset.train.units)
     ids, shares = _among_clients(dataset, spec, text, num_clients, seed, rng, rows, splits.grouped)
-    tested = folds_of_clients(dataset.train, shares, splits.folds, seed) == splits.fold - 1
+    whole = dataset.train
+    tested = folds_of_clients(whole.columns["y"], whole.units, shares, splits.folds, seed) == splits.fold - 1
     val_rows, train_rows = _validation(rng, dataset.train, every[~tested], val_fraction, splits.evenly)
     parts = train_rows, val_rows, np.flatnonzero(tested)
     train, val, test = (shares.within(part) for part in parts)

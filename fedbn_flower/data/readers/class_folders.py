@@ -180,7 +180,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
         labels = np.array([numbers[one.label] for one in here], np.int64)
         part = pixels, labels, np.array([one.site for one in here])
-        by = groups_of_paths(request, [one.path for one in here], found.root)
+        by = groups_of_paths(request.unit_key, request.unit_pattern, [one.path for one in here], found.root)
         parts.append(part if by is None else (*part, by))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))

@@ -320,7 +320,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
-    by = groups_of_paths(request, files, walked.root)
+    by = groups_of_paths(request.unit_key, request.unit_pattern, files, walked.root)
     found = found if by is None else replace(found, units=numbered(by))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:

@@ -98,7 +98,9 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     parts, of_masks = _decoded(request, pairs, notes)
     targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
-    by = groups_of_paths(request, [pair.image for pair in _in_order(pairs)], found.root)
+    by = groups_of_paths(
+        request.unit_key, request.unit_pattern, [pair.image for pair in _in_order(pairs)], found.root
+    )
     if by is not None:
         stops = np.cumsum([len(part[0]) for part in parts])[:-1]
         parts = [(*part, groups) for part, groups in zip(parts, np.split(by, stops), strict=True)]

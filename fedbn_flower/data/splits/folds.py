@@ -12,7 +12,6 @@ from ...core.errors import not_allowed
 from .groups import crossed, strata_of
 
 if TYPE_CHECKING:
-    from ..dataset import Split
     from ..partition.shares import Shares
 
 Rows = NDArray[np.int64]
@@ -63,28 +62,39 @@ def folds_of(strata: Rows, folds: int, seed: int, units: Rows | None, key: str, 
     return found
 
 
-def folds_of_clients(split: Split, shares: Shares, folds: int, seed: int) -> Rows:
+def folds_of_clients(targets: NDArray, by: Rows | None, shares: Shares, folds: int, seed: int) -> Rows:
     """Return the fold of each row of a dataset, -1 for those that no client has, int64 (N,).
 
     Each client's rows are divided by themselves, evenly by outcome. Where several clients have rows of one
     group, all clients' are divided together, evenly by client and outcome.
+
+    Parameters
+    ----------
+    targets : NDArray
+        Of all rows, (N, ...).
+    by : Rows, optional
+        The number of each row's group, (N,).
+    shares : Shares
+        The rows of each client.
+    folds, seed : int
+        How many there are, and what decides which rows are in which.
 
     Raises
     ------
     UserError
         When a client has fewer examples, or groups, than folds.
     """
-    found = np.full(len(split), -1, np.int64)
-    strata = strata_of(split.columns["y"])
+    found = np.full(len(targets), -1, np.int64)
+    strata = strata_of(targets)
     for client, rows in enumerate(shares):
         whose = f" of client {client}"
-        units = None if split.units is None else np.unique(split.units[rows], return_inverse=True)[1]
+        units = None if by is None else np.unique(by[rows], return_inverse=True)[1]
         found[rows] = folds_of(strata[rows], folds, seed, units, "folds", whose)
-    if split.units is None or not _are_shared(split.units, shares):
+    if by is None or not _are_shared(by, shares):
         return found
     rows = np.concatenate(list(shares))
     clients = np.repeat(np.arange(len(shares)), shares.sizes)
-    units = np.unique(split.units[rows], return_inverse=True)[1]
+    units = np.unique(by[rows], return_inverse=True)[1]
     found[rows] = folds_of(crossed(clients, strata[rows]), folds, seed, units, "folds")
     return found
 

@@ -7,7 +7,6 @@ each row as the row's unit, as ``dp-unit`` has it: there is one mechanism for bo
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,6 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
 from ...core.syntax import GROUPS
-
-if TYPE_CHECKING:
-    from ..dataset import Request
 
 BY_NAME = "name="
 """How a pattern of paths begins."""
@@ -46,22 +42,22 @@ def pattern_of(key: str, text: str) -> re.Pattern[str] | None:
     return pattern
 
 
-def groups_of_paths(request: "Request", paths: Sequence[Path], root: Path) -> NDArray[np.str_] | None:
-    """Return what the request's pattern finds in the path of each picture within its folder, if it has one.
+def groups_of_paths(key: str, text: str, paths: Sequence[Path], root: Path) -> NDArray[np.str_] | None:
+    """Return what a key's pattern finds in the path of each picture within its folder; None without one.
 
     Raises
     ------
     UserError
         When a path does not have the pattern, or its group is empty.
     """
-    pattern = pattern_of(request.unit_key, request.unit_pattern)
+    pattern = pattern_of(key, text)
     if not pattern:
         return None
     names = [path.relative_to(root).as_posix() for path in paths]
     found = [(match.group(1) or "") if (match := pattern.search(name)) else "" for name in names]
     if odd := [name for name, group in zip(names, found, strict=True) if not group]:
         lacks = f"{odd[0]!r} ({len(odd)} of {number_of(len(names), 'picture')})"
-        raise UserError(f"{request.unit_key}: {pattern.pattern!r} finds no group in {lacks}")
+        raise UserError(f"{key}: {pattern.pattern!r} finds no group in {lacks}")
     return np.array(found, np.str_)
 
 
