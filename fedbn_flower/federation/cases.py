@@ -54,7 +54,7 @@ def case_columns(inputs: RunInputs, split: str) -> CaseColumns:
     dataset = inputs.dataset
     groups = (dataset.train if split == VALIDATION else dataset.test).units
     one_of = dataset.problem.predicts == CLASSES
-    return CaseColumns(dataset.output_names, one_of, inputs.config.seed, groups)
+    return CaseColumns(dataset.output_names, one_of, inputs.config.seed, groups, inputs.config.fold)
 
 
 def cases_used(

@@ -36,12 +36,15 @@ class CaseColumns:
         The run's.
     groups : NDArray, optional
         What each row of the split belongs to with others, such as a patient.
+    fold : int
+        The number of the run's fold, from 1 on; 0 without folds.
     """
 
     outputs: Sequence[str]
     one_of: bool
     seed: int
     groups: NDArray | None = None
+    fold: int = 0
 
     @property
     def scores(self) -> list[str]:
@@ -80,7 +83,7 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
         GROUP: pa.nulls(count, pa.string()) if group is None else pa.array(group[rows].astype(str)),
         **{name: pa.array(targets[:, i]) for i, name in enumerate(columns.targets)},
         **{name: pa.array(scores[:, i]) for i, name in enumerate(columns.scores)},
-        FOLD: pa.nulls(count, pa.int64()),
+        FOLD: pa.array([columns.fold or None] * count, pa.int64()),
         SEED: pa.array(np.full(count, columns.seed)),
     }
     content = io.BytesIO()

@@ -136,7 +136,7 @@ class Scores:
         state = load_file(folder / "model.safetensors")
         load_model(model, {}, state)
         model.eval()
-        self.y, self.scores = [], []
+        self.folder, self.y, self.scores = folder, [], []
         for client in range(config.num_clients):
             examples = task_of(inputs, client).evaluation["test"]
             ((x, y),) = examples.load([np.arange(len(examples))])
@@ -154,12 +154,17 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
         (str(i), "ok") for i in (1, 2, 3)
     ]
     job = parse_command_line(f"{FLAGS} {words} --dataset patients.csv --run-dir g".split())
-    y, scores = [], []
+    y, scores, seen = [], [], set()
     for config in job.configs:
         found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-plain-fold={config.fold}-seed0")
         y += found.y
         scores += found.scores
+        cases = pd.read_parquet(found.folder / "predictions.parquet")
+        assert set(cases["fold"]) == {config.fold}
+        assert sorted(cases["target"]) == sorted(found.y)
+        seen |= {(config.fold, group) for group in cases["group"]}
     assert len(y) == len(pd.read_csv("patients.csv"))
+    assert len(seen) == len({group for _, group in seen})  # no group is in two folds
     pooled, *clients = table("g/folds.csv")
     assert (pooled["of"], int(pooled["examples"])) == ("pooled", len(y))
     assert sum(int(row["examples"]) for row in clients) == len(y)
