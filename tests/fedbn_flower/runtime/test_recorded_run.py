@@ -69,7 +69,8 @@ def test_the_calls_under_the_server_app(tmp_path, cache_dir, monkeypatch):
     """Its RoundLog stands for every observer: there are no others."""
     notes = Notes()
     monkeypatch.setattr(server_app, "RoundLog", lambda: notes)
-    config = {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "run"), "rounds": 2}
+    here = {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "run")}
+    config = {"dataset": "digits", "rounds": 2, **here}
     server_app.main(InlineGrid(2, config), Context(0, 0, {}, RecordDict(), config))
     check(notes, tmp_path / "run")
 
