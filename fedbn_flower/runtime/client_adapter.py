@@ -209,7 +209,7 @@ def _trained(
     for name, arrays in update.records.items():
         content[name] = _record(arrays)
     travels = model if outgoing.travels is None else outgoing.travels
-    coded = RecordDict({wire.COMPRESSED: outgoing.codes} if outgoing.codes else {})
+    coded = RecordDict({} if outgoing.codes is None else {wire.COMPRESSED: outgoing.codes})
     if group is None:
         content[wire.ARRAYS] = _record(travels)
         content.update(coded)
