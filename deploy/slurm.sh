@@ -16,6 +16,7 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?start it with sbatch}"
 [ ! -d .venv ] || export PATH="$PWD/.venv/bin:$PATH"
 export OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+export RAY_TMPDIR=/tmp/ray-$SLURM_JOB_ID # so that no other program on a node takes this Ray for its own
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # from Slurm 22.05 on, srun does not take it over
 trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
 

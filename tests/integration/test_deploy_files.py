@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -160,7 +162,12 @@ def test_a_job_ends_if_ray_does(cluster):
 
 @pytest.mark.slow
 def test_a_job_on_one_node_runs_with_real_ray(cluster, tmp_path):
+    """It leaves no sign by which another program on the machine would look for its Ray."""
+    here = Path("/tmp/ray/ray_current_cluster")
+    before = here.exists()
     done = cluster(1, "--rounds", "1", "--num-clients", "2")
+    shutil.rmtree(f"/tmp/ray-{os.getpid()}")
+    assert here.exists() == before
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "runs" / f"slurm-{os.getpid()}" / "summary.json").read_text())
     assert (summary["rounds"], summary["failures"]) == (1, 0)

@@ -42,6 +42,8 @@ BUFFERED = {
 }  # fmt: skip
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
 PLACE = {"runtime"}
+ONLY_HERE = {"intervals"}
+"""Of the cases, which no client of Flower's own grids sends."""
 
 
 def output(folder):
@@ -54,7 +56,7 @@ def output(folder):
     return (
         (bits(folder), states),
         rows,
-        {key: value for key, value in summary.items() if key not in TIMES | PLACE},
+        {key: value for key, value in summary.items() if key not in TIMES | PLACE | ONLY_HERE},
     )
 
 

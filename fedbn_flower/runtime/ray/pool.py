@@ -67,8 +67,6 @@ class RayPool:
         # Sums of small models come with the call: through the object store the raylet has more to do.
         returns = {"RAY_max_direct_call_object_size": str(INLINE)}
         level = logging.INFO if verbose else logging.CRITICAL
-        if not verbose:  # lines that Ray's C++ writes to this process's terminal; its errors are raised, too
-            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         options: dict[str, Any] = {}
         self._owns_ray = bool(address) or not ray.is_initialized()

@@ -1,0 +1,260 @@
+"""A run in the words of a paper: the paragraphs of its methods, and a model card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...config.help import as_text, first_line
+from ...config.named_algorithms import NAMED, settings_of
+from ...core.listing import number_of
+from ...core.papers import paper_of
+from ...names import parts
+from ...privacy.terms import GUARANTEE
+from ...records.metrics import shown
+from ..run_reader import Run
+from .citations import citations, source
+from .intervals import Intervals
+from .repeat_command import command_of
+from .tables import Table
+
+MOST_NAMES = 12
+TO_WRITE = "**To be written by the authors.**"
+OWN = "a method of our own"
+CHECKLIST: Mapping[str, str] = {
+    "1 Title": "",
+    "3 Background and objectives": "",
+    "5 Source of data": "Data",
+    "6 Participants": "Data",
+    "7 Data preparation": "Data",
+    "8 Outcome": "Model",
+    "9 Predictors": "Model",
+    "10 Sample size": "Data",
+    "11 Missing data": "",
+    "12 Analytical methods": "Training",
+    "13 Class imbalance": "",
+    "14 Fairness": "",
+    "15 Model output": "Model",
+    "16 Training versus evaluation": "Evaluation",
+    "17 Ethical approval": "",
+    "18 Open science": "Software",
+    "19 Patient and public involvement": "",
+    "20 Participants of the study": "Data",
+    "21 Model development": "Training",
+    "22 Model specification": "Aggregation",
+    "23 Model performance": "Evaluation",
+    "24 Model updating": "",
+    "25 Interpretation": "",
+    "26 Limitations": "",
+    "27 Usability": "",
+}
+"""The items of TRIPOD+AI (Collins et al. 2024), each with the paragraph here that says something of it."""
+
+
+def methods(run: Run) -> str:
+    """Return what was done, in Markdown: a paragraph for each step, in the passive voice of papers.
+
+    It says what the run's folder knows. What that cannot know, such as where patients come from, is for the
+    authors.
+    """
+    body = "\n\n".join(f"**{title}.** {text}" for title, text in paragraphs(run).items())
+    return f"# Methods\n\n{body}\n\n## To cite\n\n```bibtex\n{citations([run.config])}\n```\n"
+
+
+def model_card(run: Run) -> str:
+    """Return a model card (Mitchell et al. 2019), in Markdown, and which items of TRIPOD+AI are missing."""
+    written = paragraphs(run)
+    items = [[item, f"{at}, above" if at in written else "missing"] for item, at in CHECKLIST.items()]
+    parts_of_card = {
+        "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
+        "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
+        "Data": written["Data"],
+        "Metrics": f"{written['Evaluation']}\n\n{_results(run).markdown().rstrip()}",
+        "What is not shown": _not_shown(run),
+        "Privacy": written.get("Privacy", "The run has no differential privacy."),
+        "Software": f"{written['Software']}\n\n```text\n{command_of(run.config)}\n```",
+        "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
+        + Table(["item", "where"], items).markdown().rstrip(),
+    }
+    sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
+    return f"# Model card: {title_of(run)}\n\n{sections}\n"
+
+
+def title_of(run: Run) -> str:
+    """Return the study's own title, or else what was trained on what, by which algorithms."""
+    return str(run.config.get("title") or f"{run.config.get('model')} on {run.dataset}: {run.algorithms}")
+
+
+def paragraphs(run: Run) -> dict[str, str]:
+    """Return the paragraphs of the methods by title; those that do not apply are left out."""
+    made = {
+        "Data": _data(run),
+        "Model": _model(run),
+        "Training": _training(run),
+        "Aggregation": _aggregation(run),
+        "Privacy": _privacy(run),
+        "Evaluation": _evaluation(run),
+        "Software": _software(run),
+    }
+    written = {title: " ".join(sentences) for title, sentences in made.items()}
+    return {title: text for title, text in written.items() if text}
+
+
+def _data(run: Run) -> Iterator[str]:
+    config, clients = run.config, run.summary.clients
+    names = [str(client.get("name", number)) for number, client in clients.items()]
+    who = f" ({_and(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else ""
+    yield f"Data of {number_of(int(config.get('num-clients', 0)), 'site')}{who} were used: {run.dataset}."
+    sizes = [int(client["num-examples"]) for client in clients.values() if client.get("num-examples")]
+    if sizes:
+        each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+        yield f"They had {sum(sizes):,} examples for training ({each} a site)."
+    if held_out := _held_out(run):
+        yield f"{held_out:,} examples were held out for evaluation."
+    if column := config.get("group-column"):
+        yield f"All examples of one group (`{column}`) were on one side of every split."
+    yield f"The examples were divided among the sites by `{config.get('partition')}`."
+    if share := config.get("val-fraction"):
+        yield f"Of the training examples {float(share):.0%} were kept for validation."
+
+
+def _model(run: Run) -> Iterator[str]:
+    model = str(run.config.get("model"))
+    yield f"The network was `{model}`{_cited('model', model)}."
+    for note in run.learnt:
+        if note.row in ("target", "inputs"):
+            yield f"{note.row.capitalize()}: {note.text}."
+
+
+def _training(run: Run) -> Iterator[str]:
+    config, summary = run.config, run.summary
+    share = float(config.get("fraction-train", 1.0))
+    who = "all sites" if share == 1 else f"a random {share:.0%} of the sites"
+    epochs = number_of(int(config.get("local-epochs", 1)), "epoch")
+    yield (
+        f"In each of {number_of(summary.rounds, 'round')} {who} trained the model on their own examples for "
+        f"{epochs}."
+    )
+    size = f"batches of {config.get('batch-size')}" if config.get("batch-size") else "all examples in a batch"
+    yield (
+        f"They used `{config.get('client-optimizer', 'sgd')}`, {size}, rate {config.get('client-lr')}, "
+        f"momentum {config.get('client-momentum')} and weight decay {config.get('weight-decay')}."
+    )
+    yield f"The local objective was {_method(run, 'objective')}."
+    if summary.stopped:
+        yield f"Training ended early ({summary.stopped})."
+    if summary.best_round:
+        yield f"The model of round {summary.best_round}, the best by validation, was kept."
+    yield f"The seed was {config.get('seed')}."
+
+
+def _aggregation(run: Run) -> Iterator[str]:
+    weighting = str(run.config.get("weighting"))
+    by = "weighted by numbers of examples" if weighting == "num-examples" else "all with the same weight"
+    yield (
+        f"From the sites' answers, {by}, the server updated the shared entries of the model by "
+        f"{_method(run, 'strategy')}."
+    )
+    yield f"What stayed at each site followed {_method(run, 'client')}."
+
+
+def _privacy(run: Run) -> Iterator[str]:
+    if found := run.summary.privacy:
+        yield (
+            f"Training was differentially private (notion: {found.get('notion')}; neighbours: "
+            f"{found.get('adjacency')}): epsilon {found.get('epsilon'):.3g} at delta {found.get('delta'):g}."
+        )
+        if found.get("claim") != GUARANTEE:
+            yield f"This epsilon is {found.get('claim')}: it protects nobody by itself."
+
+
+def _evaluation(run: Run) -> Iterator[str]:
+    config = run.config
+    trained = config.get("eval-model") == "local"
+    which = "the model that it had just trained" if trained else "the new model with its own entries"
+    whose = "its own" if config.get("eval-data") == "local" else "all"
+    yield f"Each site evaluated {which} on {whose} held-out examples."
+    yield f"The main metric was {run.main_metric}."
+    further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
+    if further and further != ["none"]:
+        yield f"Further metrics were {_and(further)}."
+    if run.summary.intervals:
+        yield (
+            "Intervals are of 95 %: Wilson's for shares of single cases, DeLong's for AUROCs of two classes, "
+            "otherwise by a bootstrap over groups within sites. They do not cover how training varies over "
+            "seeds."
+        )
+
+
+def _software(run: Run) -> Iterator[str]:
+    versions = dict(run.config.get("versions", {}))
+    python = versions.pop("python", "")
+    if versions:
+        names = _and([f"{name} {version}" for name, version in versions.items()])
+        yield f"The software was {names}, on Python {python}."
+    precision, device = run.config.get("precision", "fp32"), run.config.get("device", "cpu")
+    yield f"Computations were done in {precision} on {device}."
+
+
+def _method(run: Run, kind: str) -> str:
+    """Return an algorithm with its paper and its settings; code of a file is not loaded."""
+    described = []
+    for name in parts(str(run.config.get(kind)), NAMED[kind]):
+        cls: Any = NAMED[kind].get(name)
+        if cls is None:
+            described.append(f"`{name}`, {OWN}")
+            continue
+        values = {key: run.config.get(key) for key in settings_of(cls)}
+        given = [
+            f"{key} {as_text(value)}" for key, value in values.items() if value not in (None, "", "auto")
+        ]
+        words = first_line(cls).rstrip(".").replace("``", "`")
+        described.append(
+            f"`{name}`{_cited(kind, name)}: {words}" + (f" ({', '.join(given)})" if given else "")
+        )
+    return "; and ".join(described)
+
+
+def _cited(kind: str, name: str) -> str:
+    known = NAMED[kind].get(name)
+    key = paper_of(known) if known is not None else ""
+    return f" ({source(key)})" if key else ""
+
+
+def _held_out(run: Run) -> int:
+    counts = run.summary.per_class or run.summary.global_per_class
+    return sum(counts.examples) if counts else 0
+
+
+def _results(run: Run) -> Table:
+    """Return the main metric of each site and of all, with its interval."""
+    metric, found = run.main_metric, Intervals.of(run)
+    rows = []
+    for number, client in run.summary.clients.items():
+        name = str(client.get("name", number))
+        beside = found.beside(name).intervals if found else {}
+        rows.append([name, shown(metric, client.get(metric)), _ends(metric, beside.get(metric))])
+    whole = run.summary.pooled or run.summary.mean or run.summary.global_ or {}
+    beside = found.beside_pooled.intervals if found else {}
+    rows.append(["all sites", shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))])
+    return Table(["site", metric, "95 % interval"], rows)
+
+
+def _ends(metric: str, interval: Sequence[float | None] | None) -> str:
+    return " to ".join(shown(metric, end) for end in interval) if interval else ""
+
+
+def _not_shown(run: Run) -> str:
+    """Return what cannot be concluded from this run."""
+    found = ["One run says nothing of how results vary over seeds; a sweep over `--seed` does."]
+    if not run.summary.new_clients:
+        found.append("All sites have trained: nothing is known of new ones (`--leave-one-site-out`).")
+    if not run.config.get("group-column"):
+        found.append(
+            "Which examples belong together, such as those of a patient, is not known (`--group-column`)."
+        )
+    return "\n".join(f"- {line}" for line in found)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
