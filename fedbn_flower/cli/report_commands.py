@@ -21,11 +21,16 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
+from ..results.report.methods import methods, model_card
 from ..results.report.runs_by_seed import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
+from ..results.run_reader import Run
 from ..results.terminal import fit_to_width
 from .argument_parser import Parser
+
+IN_WORDS = {"methods": methods, "model-card": model_card}
+"""What ``export --to`` writes of a run in words."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -94,14 +99,29 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def export(arguments: Sequence[str]) -> int:
-    """Run ``export DIR [--format NAME] [--client CLIENT] [--to FILE]``: write a run's model as a file."""
+    """Run ``export DIR [--format NAME] [--client CLIENT] [--to FILE]``: write a run's model as a file.
+
+    With ``--to methods`` or ``--to model-card`` it writes the run in words, ``DIR/methods.md``.
+    """
     parser = Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("--format", choices=FORMATS, default="onnx", help="[onnx]")
     parser.add_argument("--client", help="a client's model, by number or name [the aggregated model]")
-    parser.add_argument("--to", metavar="FILE", type=Path, help="[DIR/model.onnx or DIR/model.pt]")
+    parser.add_argument(
+        "--to",
+        metavar="FILE",
+        type=Path,
+        help="[DIR/model.onnx or DIR/model.pt]; methods or model-card for a text in DIR",
+    )
     parser.add_argument("--trust-code", choices=("true", "false"), default="false", help="run code of DIR")
     options = parser.parse_args(arguments)
+    if written := IN_WORDS.get(str(options.to)):
+        path = options.folder / f"{options.to}.md"
+        text = written(Run.read(options.folder, "export"))
+        with os_errors_as_user_errors("to", f"write to {str(path)!r}"):
+            write_atomically(path, text)
+        print(path)
+        return 0
     client = int(options.client) if (options.client or "").isdecimal() else options.client
     ending = "onnx" if options.format == "onnx" else "pt"
     path = options.to or options.folder / f"model.{ending}"

@@ -302,6 +302,7 @@ class Folder(KeyGroup):
     """Results and memories"""
 
     run_dir: str = setting("auto", description="folder for the results")
+    title: str = setting("", description="title of the report; empty for what was trained on what")
     checkpoint_every: int = setting(1, ge=0, description="rounds between checkpoints; 0 for none")
     track: Literal["none", "mlflow", "tensorboard", "wandb"] = setting(
         "none", description="experiment tracker that gets the configuration and every round (extras)"

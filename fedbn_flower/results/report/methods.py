@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...config.help import as_text, first_line
-from ...config.named_algorithms import NAMED, settings_of
+from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ...core.listing import number_of
 from ...core.papers import paper_of
 from ...names import parts
@@ -72,9 +73,9 @@ def model_card(run: Run) -> str:
         "Metrics": f"{written['Evaluation']}\n\n{_results(run).markdown().rstrip()}",
         "What is not shown": _not_shown(run),
         "Privacy": written.get("Privacy", "The run has no differential privacy."),
-        "Software": f"{written['Software']}\n\n```text\n{command_of(run.config)}\n```",
+        "Software": f"{written['Software']}\n\n```text\n{shlex.join(command_of(run.config))}\n```",
         "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
-        + Table(["item", "where"], items).markdown().rstrip(),
+        + Table(["item", "where"], items, words=2).markdown().rstrip(),
     }
     sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
     return f"# Model card: {title_of(run)}\n\n{sections}\n"
@@ -149,8 +150,9 @@ def _training(run: Run) -> Iterator[str]:
 
 
 def _aggregation(run: Run) -> Iterator[str]:
-    weighting = str(run.config.get("weighting"))
-    by = "weighted by numbers of examples" if weighting == "num-examples" else "all with the same weight"
+    weighting, mean = run.config.get("weighting"), run.config.get("mean", "weighted")
+    by_size = weighting == "num-examples" and mean == "weighted"  # a robust mean weights all alike
+    by = "weighted by numbers of examples" if by_size else "all with the same weight"
     yield (
         f"From the sites' answers, {by}, the server updated the shared entries of the model by "
         f"{_method(run, 'strategy')}."
@@ -204,15 +206,22 @@ def _method(run: Run, kind: str) -> str:
         if cls is None:
             described.append(f"`{name}`, {OWN}")
             continue
-        values = {key: run.config.get(key) for key in settings_of(cls)}
-        given = [
-            f"{key} {as_text(value)}" for key, value in values.items() if value not in (None, "", "auto")
-        ]
+        given = ", ".join(f"{key} {as_text(value)}" for key, value in _that_matter(run, kind, cls).items())
         words = first_line(cls).rstrip(".").replace("``", "`")
-        described.append(
-            f"`{name}`{_cited(kind, name)}: {words}" + (f" ({', '.join(given)})" if given else "")
-        )
+        described.append(f"`{name}`{_cited(kind, name)}: {words}{f' ({given})' if given else ''}")
     return "; and ".join(described)
+
+
+def _that_matter(run: Run, kind: str, cls: type) -> dict[str, Any]:
+    """Return an algorithm's settings in the run: its own, and those of its base that are not the default."""
+    base = next(registry.base for registry in REGISTRIES if registry.key == kind)
+    of_all = settings_of(base) if base else {}
+    found = {key: run.config.get(key) for key in settings_of(cls)}
+    return {
+        key: value
+        for key, value in found.items()
+        if value not in (None, "", "auto") and (key not in of_all or value != of_all[key].default)
+    }
 
 
 def _cited(kind: str, name: str) -> str:

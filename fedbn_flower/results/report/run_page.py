@@ -26,6 +26,7 @@ from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients,
 from .decisions import decisions
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
 from .intervals import in_words
+from .methods import title_of
 from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
 from .tables import Table
@@ -98,7 +99,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run))]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
-        f"{run.config.get('model')} on {run.dataset}: {run.algorithms}",
+        title_of(run),
         "".join(lead),
         [
             warning("Warnings", *map(paragraph, (*run.config.get(WARNINGS, ()), *run.missed_in_silence))),

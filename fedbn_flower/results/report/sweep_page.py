@@ -37,8 +37,10 @@ def sweep_page(sweep: Sweep) -> str:
     datasets = {run.dataset for run in runs}
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""
+    what = f"Sweep of {', '.join(sweep.groups[0].names)}{where}" if sweep.groups else "Sweep"
+    titles = {str(run.config.get("title") or what) for group in sweep.groups for run in group.runs}
     return page(
-        f"Sweep of {', '.join(sweep.groups[0].names)}{where}" if sweep.groups else "Sweep",
+        titles.pop() if len(titles) == 1 else what,
         paragraph(lead),
         [
             warning("Failed runs", failed),

@@ -1,0 +1,103 @@
+"""A run in the words of a paper: against its configuration and its summary."""
+
+import json
+import re
+
+import pytest
+
+from fedbn_flower import simulate
+from fedbn_flower.cli import main
+from fedbn_flower.results.report.methods import CHECKLIST, methods, model_card, paragraphs
+from fedbn_flower.results.run_reader import Run
+from tests.test_house import ROOT
+
+
+@pytest.fixture(scope="module")
+def ran(cache_dir, tmp_path_factory):
+    """Simulates a round on the default sites, and reads its folder."""
+
+    def run(**keys):
+        folder = tmp_path_factory.mktemp("runs") / "run"
+        small = {"rounds": 1, "local_epochs": 3, "batch_size": 0, "client_lr": 0.02, "backend": "inline"}
+        simulate(**small | keys, cache_dir=str(cache_dir), run_dir=folder, progress=False)
+        return Run.read(folder)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def usual(ran):
+    return ran(strategy="fedadam", server_lr=0.03, fraction_train=0.5, client="silobn", seed=7)
+
+
+def test_every_choice_of_the_run_is_said(usual):
+    written = paragraphs(usual)
+    assert "Data of 4 sites (" in written["Data"]
+    assert " and noisy) were used: scanners. They had " in written["Data"]
+    assert "360 examples were held out" in written["Data"]
+    assert "In each of 1 round a random 50% of the sites trained the model" in written["Training"]
+    assert "on their own examples for 3 epochs." in written["Training"]
+    assert "`sgd`, all examples in a batch, rate 0.02" in written["Training"]
+    assert "The seed was 7." in written["Training"]
+    aggregation = written["Aggregation"]
+    assert "`fedadam` ([Reddi et al. 2021](https://arxiv.org/abs/2003.00295)): " in aggregation
+    assert re.search(r"\(server-lr 0\.03, beta-1 0\.9, tau 0\.001, .*beta-2 0\.99\)", aggregation)
+    assert "min-replies" not in aggregation  # as by default
+    assert "`silobn` (" in aggregation
+    assert "Privacy" not in written
+    assert "on its own held-out examples" in written["Evaluation"]
+    assert "fedbn-flower" in written["Software"]
+    assert "@inproceedings{reddi2021adaptive," in methods(usual)
+
+
+def test_settings_of_every_rule_that_are_not_the_default_are_said(ran):
+    found = paragraphs(ran(strategy="fedavg", mean="trimmed", trim=0.25, min_replies=2))["Aggregation"]
+    assert re.search(r"`fedavg` .*\(mean trimmed, trim 0\.25, min-replies 2\b.*\)\. What stayed", found)
+    assert "all with the same weight" in found
+
+
+def test_code_of_ones_own_is_named_and_not_run(ran, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text((ROOT / "examples" / "signsgd.py").read_text())
+    run = ran(strategy=f"{file}:SignSGD", server_lr=0.005)
+    file.write_text("raise SystemExit('it was run')")
+    assert f"`{file}:SignSGD`, a method of our own" in paragraphs(run)["Aggregation"]
+
+
+def test_privacy_is_said_with_its_numbers(ran):
+    run = ran(dp="client", dp_noise=1.0, dp_delta=1e-3, dp_seed=3)
+    epsilon = run.summary.privacy["epsilon"]
+    assert f"epsilon {epsilon:.3g} at delta 0.001." in paragraphs(run)["Privacy"]
+    assert "This epsilon is simulated: it protects nobody by itself." in paragraphs(run)["Privacy"]
+
+
+def test_the_card_has_the_figures_of_each_site_and_names_what_is_missing(usual):
+    card = model_card(usual)
+    for client in usual.summary.clients.values():
+        low, high = usual.summary.intervals["clients"][client["name"]]["accuracy"]
+        found = [f"{100 * value:.1f} %" for value in (client["accuracy"], low, high)]
+        assert "| {} | {} | {} to {} |".format(client["name"], *found) in card
+    items = dict(re.findall(r"^\| (\d+ .*?) \| (.*?) \|$", card, re.MULTILINE))
+    assert items.keys() == CHECKLIST.keys()
+    assert items["17 Ethical approval"] == "missing"
+    assert items["23 Model performance"] == "Evaluation, above"
+    assert "nothing is known of new ones" in card
+    assert "fedbn-sim --strategy fedadam" in card
+
+
+def test_the_command_writes_both(usual, capsys):
+    for name in ("methods", "model-card"):
+        assert main(["export", str(usual.folder), "--to", name]) == 0
+        path = usual.folder / f"{name}.md"
+        assert capsys.readouterr().out.strip() == str(path)
+        assert path.read_text() == (methods if name == "methods" else model_card)(usual)
+    assert main(["export", "nowhere", "--to", "methods"]) == 2
+    assert "export: 'nowhere' is not the folder of a run" in capsys.readouterr().err
+
+
+def test_a_study_may_have_a_title_of_its_own(ran):
+    run = ran(title="Nodules at four hospitals")
+    assert json.loads((run.folder / "config.json").read_text())["title"] == "Nodules at four hospitals"
+    assert model_card(run).startswith("# Model card: Nodules at four hospitals\n")
+    assert main(["report", str(run.folder)]) == 0
+    assert "<h1>Nodules at four hospitals</h1>" in (run.folder / "report.html").read_text()
