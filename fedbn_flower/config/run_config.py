@@ -5,13 +5,13 @@ from typing import Any
 from flwr.app import UserConfig
 from pydantic import Field as setting
 
+from ..core.columns import TEST, VALIDATION
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
 from ..extensions import ExtensionKeys
 from ..extensions.selection import clients_a_round
 from ..names import PROBLEM
 from ..privacy.private_run import AT_CLIENTS
-from ..records.columns import TEST, VALIDATION
 from . import keys
 from .defaults import defaults_for
 from .keys import RUN_KEYS

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from flwr.app import ArrayRecord
 from pydantic import Field as setting
 
+from ..core.columns import SIMULATED_SECONDS
 from ..core.errors import not_allowed
 from ..core.files import absolute
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
-from ..records.columns import SIMULATED_SECONDS
 from ..records.events import RunInfo
 from .base import Extension, Moment
 from .conflict import Conflict

@@ -8,13 +8,13 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
+from ..core.columns import PRIVACY
 from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.local_privacy import released
 from ..privacy.private_run import ADAPTIVE, NO_SEED, num_answers, num_groups
 from ..privacy.site import only_trained, without_metrics
-from ..records.columns import PRIVACY
 from ..records.events import RoundResult, RunInfo
 from .base import AtClient, Extension, Moment, Outgoing, Stop
 from .conflict import Conflict, Unused

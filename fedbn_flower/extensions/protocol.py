@@ -16,10 +16,10 @@ from fedbn_flower.strategies.aggregation.buffers import (
 )
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
+from ..core.columns import STALENESS, STALENESS_OF_ROUND
 from ..core.errors import not_allowed
 from ..core.key_group import KeyGroup
 from ..names import STRATEGY
-from ..records.columns import STALENESS, STALENESS_OF_ROUND
 from ..records.events import RoundResult, RunInfo
 from .base import Extension, Moment
 from .conflict import Conflict

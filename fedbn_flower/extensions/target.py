@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
+from ..core.columns import GLOBAL
 from ..core.errors import not_allowed
 from ..core.key_group import KeyGroup
-from ..records.columns import GLOBAL
 from ..records.events import RoundResult, RunInfo
 from .base import Extension, Stop
 from .conflict import Conflict

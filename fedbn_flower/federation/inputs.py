@@ -19,6 +19,7 @@ from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
 from ..config.named_algorithms import NOT_GIVEN
 from ..config.run_config import RunConfig
+from ..core.columns import TEST, VALIDATION
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of, path_of
 from ..core.process_cache import process_cache
@@ -37,7 +38,6 @@ from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
-from ..records.columns import TEST, VALIDATION
 from .initial_model import InitialModel, Start, initial_model
 from .participation import held_out_clients
 

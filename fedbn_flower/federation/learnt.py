@@ -9,6 +9,7 @@ from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.problems.metrics.base import LABELS
 
 from ..config.run_config import RunConfig
+from ..core.columns import TEST, TRAIN, VALIDATION
 from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images
@@ -16,7 +17,6 @@ from ..data.labels import spelt_alike
 from ..data.notes import ROWS, Note
 from ..data.readers.tables import Table
 from ..data.statistics import columns_of
-from ..records.columns import TEST, TRAIN, VALIDATION
 from .group_sides import of_groups, sides_of
 from .inputs import RunInputs
 from .tasks import rows_of

@@ -12,11 +12,11 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 
 from ..config.named_algorithms import flags
 from ..config.run_config import RunConfig
+from ..core.columns import SERVER_LR
 from ..core.errors import RunFailed, not_allowed
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import NUM_EXAMPLES
 from ..names import STRATEGY, as_user_error
-from ..records.columns import SERVER_LR
 from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
 from .inputs import RunInputs
 

@@ -15,6 +15,7 @@ from fedbn_flower.clients import Examples, LocalTask, LocalTraining
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.run_config import RunConfig
+from ..core.columns import TEST, TRAIN, VALIDATION
 from ..core.errors import UserError, not_allowed
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
@@ -25,7 +26,6 @@ from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
-from ..records.columns import TEST, TRAIN, VALIDATION
 from .checks.example_wise import check_example_wise
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.npy import viewed
 
+from ..core.columns import GLOBAL, POOLED
 from ..data.notes import Note
-from .columns import GLOBAL, POOLED
 from .deciding import deciding
 from .summary import Summary
 

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from ..config.help import as_text
 from ..config.run_config import RunConfig
+from ..core.columns import GLOBAL, POOLED
 from ..data.notes import Note
 from ..names import short
-from ..records.columns import GLOBAL, POOLED
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.summary import OfClient, Summary
 from .report import NAME as REPORT

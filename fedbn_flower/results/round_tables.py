@@ -7,9 +7,9 @@ from flwr.app import MessageType
 
 from fedbn_flower.clients import Problem
 
+from ..core import columns
 from ..core.files import CsvLog, Row
 from ..federation.federation import Federation
-from ..records import columns
 from ..records.events import RoundResult
 
 

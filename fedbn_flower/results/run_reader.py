@@ -9,10 +9,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.columns import SECONDS, SIMULATED_SECONDS
 from ..core.files import PARQUET
 from ..data.notes import Note
 from ..names import short
-from ..records.columns import SECONDS, SIMULATED_SECONDS
 from ..records.run_totals import goes_by_real_clock
 from ..records.summary import Summary
 from .decisions import binary_cases, missed_in_silence

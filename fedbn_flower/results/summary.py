@@ -7,9 +7,9 @@ from flwr.app import MetricRecord
 
 from fedbn_flower.strategies import PhaseReport
 
+from ..core.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
 from ..data import Dataset
 from ..federation.federation import Federation
-from ..records.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
 from ..records.events import RoundResult
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
 from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary

@@ -21,6 +21,7 @@ from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
 from ..config.making import run_config
 from ..config.run_config import RunConfig
+from ..core.columns import TRAIN
 from ..core.errors import not_allowed
 from ..core.files import path_of
 from ..core.ground import wire
@@ -47,7 +48,6 @@ from ..privacy.site import (
     why_failed,
     with_own_mechanism,
 )
-from ..records.columns import TRAIN
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
 from ..results.checkpoints.site_folder import name_of

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
+from ..core.columns import without_prefixes
 from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.logs import colour_in_terminals_only
@@ -23,7 +24,6 @@ from ..federation.checks.nodes import check_nodes
 from ..federation.checks.site_counts import sites_counts
 from ..federation.exchange import LONGEST_WAIT, SHORTEST_WAIT
 from ..federation.federation import Federation
-from ..records.columns import without_prefixes
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.report.inspection.contents import Inspection, SitesInspection
 from ..results.report.inspection.page import PAGE, inspect_page

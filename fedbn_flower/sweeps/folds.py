@@ -11,10 +11,10 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..config.run_config import RunConfig
+from ..core.columns import TEST
 from ..core.files import csv_text, write_atomically
 from ..federation.inputs import inputs_of
 from ..names import short
-from ..records.columns import TEST
 from ..records.metric_states import POOLED, states_of
 from ..records.metrics import held_out_means, number, pooled_metrics, shown
 from ..records.summary import Summary

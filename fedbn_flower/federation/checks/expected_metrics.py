@@ -17,10 +17,10 @@ from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.run_config import RunConfig
+from ...core import columns
 from ...core.ground import wire
 from ...core.ground.settings import declared
 from ...names import CLIENT, OBJECTIVE, parts
-from ...records import columns
 from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000

@@ -20,11 +20,11 @@ from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
+from ...core.columns import TEST
 from ...core.errors import UserError, not_allowed
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
-from ...records.columns import TEST
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 

@@ -19,13 +19,13 @@ from fedbn_flower.strategies.messages.gate import printable, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
+from ...core.columns import TEST, TRAIN, VALIDATION
 from ...core.errors import not_allowed
 from ...core.ground.wire import COUNTS, QUERY_COUNTS
 from ...core.partition_id import partition_id_of
 from ...data import Dataset
 from ...data.statistics import Feature, class_counts, class_pixels, features
 from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
-from ...records.columns import TEST, TRAIN, VALIDATION
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 from .site_statistics import answers_of_sites

@@ -11,11 +11,11 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
+from ...core.columns import TRAIN
 from ...core.ground.wire import QUERY_SIZES, SIZES
 from ...core.partition_id import partition_id_of
 from ...privacy.floors import Refused
 from ...privacy.site import SitePrivacy, refusals_in_one_line
-from ...records.columns import TRAIN
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 from .site_statistics import answers_of_sites

@@ -18,13 +18,13 @@ from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
+from ...core.columns import TRAIN, VALIDATION
 from ...core.errors import RunFailed, not_allowed
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 from ...core.partition_id import partition_id_of
 from ...data.images.moments import Scale
 from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
-from ...records.columns import TRAIN, VALIDATION
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...core.files import csv_lines, no_formula, write_atomically
 from ...federation.inputs import RunInputs
-from ...records.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ..run_reader import Run
 from ..terminal import shorten_middle
 from .line_styles import line_style

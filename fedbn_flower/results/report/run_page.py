@@ -6,9 +6,9 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
+from ...core.columns import SECONDS, SIMULATED_SECONDS
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
-from ...records.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import shown
 from ..manifest import LEARNT, UNUSED, WARNINGS
 from ..plotting.plots import metric_names

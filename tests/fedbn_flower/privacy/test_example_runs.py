@@ -5,12 +5,12 @@ from math import inf
 import pytest
 
 from clients.lockstep.support import reason_not_supported
+from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.tasks import task_of
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.example_privacy import plans_of, terms_of
-from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.runtime.simulation import simulate
 
 from .test_runs import Stops, charges, model, resume, rows, simulated

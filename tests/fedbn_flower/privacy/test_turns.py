@@ -3,10 +3,10 @@
 import pytest
 from flwr.app import Message, RecordDict
 
+from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys
-from fedbn_flower.records.columns import PRIVACY
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ....core.columns import TEST, VALIDATION
 from ....data.copies import of_near_copies
 from ....data.statistics import (
     Counts,
@@ -23,7 +24,6 @@ from ....federation.checks.site_counts import SiteCounts, features_of_sites
 from ....federation.group_sides import sides_of
 from ....federation.inputs import RunInputs
 from ....federation.learnt import what_is_learnt
-from ....records.columns import TEST, VALIDATION
 from ...run_reader import dataset_name
 from ..tables import Table
 
