@@ -5,7 +5,7 @@ from typing import Any
 from flwr.app import UserConfig
 from pydantic import Field as setting
 
-from ..core.columns import TEST, VALIDATION
+from ..core.ground.columns import TEST, VALIDATION
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
 from ..extensions import ExtensionKeys

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from flwr.app import ArrayRecord
 from pydantic import Field as setting
 
-from ..core.columns import SIMULATED_SECONDS
 from ..core.errors import not_allowed
 from ..core.files import absolute
+from ..core.ground.columns import SIMULATED_SECONDS
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
 from ..records.events import RunInfo

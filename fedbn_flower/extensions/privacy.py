@@ -8,7 +8,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
-from ..core.columns import PRIVACY
+from ..core.ground.columns import PRIVACY
 from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON

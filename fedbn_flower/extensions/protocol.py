@@ -16,8 +16,8 @@ from fedbn_flower.strategies.aggregation.buffers import (
 )
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
-from ..core.columns import STALENESS, STALENESS_OF_ROUND
 from ..core.errors import not_allowed
+from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
 from ..core.key_group import KeyGroup
 from ..names import STRATEGY
 from ..records.events import RoundResult, RunInfo

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
-from ..core.columns import GLOBAL
 from ..core.errors import not_allowed
+from ..core.ground.columns import GLOBAL
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
 from .base import Extension, Stop

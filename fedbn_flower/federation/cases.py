@@ -13,8 +13,8 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.nodes import NodeDirectory
 from fedbn_flower.strategies.messages.npy import viewed
 
-from ..core.columns import VALIDATION
 from ..core.errors import not_allowed
+from ..core.ground.columns import VALIDATION
 from ..extensions.predictions import MOST_SCORES
 from ..records.cases import CaseColumns, Cases, predictions_file
 from ..records.events import RoundResult

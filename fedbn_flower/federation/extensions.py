@@ -18,9 +18,9 @@ from fedbn_flower.strategies import PhaseReport
 
 from ..config.extension_names import EXTENSION, extension_names
 from ..config.run_config import RunConfig
-from ..core.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
+from ..core.ground.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop

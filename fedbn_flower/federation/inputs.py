@@ -19,9 +19,9 @@ from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
 from ..config.named_algorithms import NOT_GIVEN
 from ..config.run_config import RunConfig
-from ..core.columns import TEST, VALIDATION
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of, path_of
+from ..core.ground.columns import TEST, VALIDATION
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset

@@ -9,7 +9,7 @@ from fedbn_flower.clients.modules.optimizers import torch_defaults
 from fedbn_flower.clients.problems.metrics.base import LABELS
 
 from ..config.run_config import RunConfig
-from ..core.columns import TEST, TRAIN, VALIDATION
+from ..core.ground.columns import TEST, TRAIN, VALIDATION
 from ..core.listing import listed
 from ..data import Dataset
 from ..data.images.kind import Images

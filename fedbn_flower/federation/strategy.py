@@ -12,8 +12,8 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 
 from ..config.named_algorithms import flags
 from ..config.run_config import RunConfig
-from ..core.columns import SERVER_LR
 from ..core.errors import RunFailed, not_allowed
+from ..core.ground.columns import SERVER_LR
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import NUM_EXAMPLES
 from ..names import STRATEGY, as_user_error

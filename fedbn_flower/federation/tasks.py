@@ -15,8 +15,8 @@ from fedbn_flower.clients import Examples, LocalTask, LocalTraining
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.run_config import RunConfig
-from ..core.columns import TEST, TRAIN, VALIDATION
 from ..core.errors import UserError, not_allowed
+from ..core.ground.columns import TEST, TRAIN, VALIDATION
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.patches import RandomPatches

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..core.columns import PRIVACY
 from ..core.errors import not_allowed
+from ..core.ground.columns import PRIVACY
 from . import ledger
 from .client_mechanism import ClientMechanism
 from .composition import Release

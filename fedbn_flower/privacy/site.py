@@ -18,9 +18,9 @@ from flwr.common import Scalar
 from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
 from fedbn_flower.strategies.messages.gate import printable
 
-from ..core.columns import TEST, VALIDATION
 from ..core.errors import UserError, described
 from ..core.files import path_of
+from ..core.ground.columns import TEST, VALIDATION
 from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode

@@ -19,7 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluation_batch
 
-from ..core.columns import TEST, VALIDATION
+from ..core.ground.columns import TEST, VALIDATION
 from .accounts import local_noise_for
 from .keys import Key, Purpose
 from .private_run import NO_SEED, PrivateRun

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.columns import CLIENT_MEAN, CLIENT_MEDIAN, GLOBAL, POOLED
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, GLOBAL, POOLED
 
 DECIDING: Mapping[str, tuple[str, ...]] = {
     "pooled": (POOLED, ""),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.npy import viewed
 
-from ..core.columns import GLOBAL, POOLED
+from ..core.ground.columns import GLOBAL, POOLED
 from ..data.notes import Note
 from .deciding import deciding
 from .summary import Summary

@@ -10,7 +10,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
 from .metric_states import pooled_states
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..core.columns import SECONDS, SIMULATED_SECONDS
+from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
 
 FLOWER = {"backend": "flower"}
 """Where clients run under Flower's own grids."""

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ..config.help import as_text
 from ..config.run_config import RunConfig
-from ..core.columns import GLOBAL, POOLED
+from ..core.ground.columns import GLOBAL, POOLED
 from ..data.notes import Note
 from ..names import short
 from ..records.events import Observer, RoundResult, RunInfo

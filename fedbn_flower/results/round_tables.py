@@ -7,8 +7,8 @@ from flwr.app import MessageType
 
 from fedbn_flower.clients import Problem
 
-from ..core import columns
 from ..core.files import CsvLog, Row
+from ..core.ground import columns
 from ..federation.federation import Federation
 from ..records.events import RoundResult
 

@@ -9,8 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.columns import SECONDS, SIMULATED_SECONDS
 from ..core.files import PARQUET
+from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ..data.notes import Note
 from ..names import short
 from ..records.run_totals import goes_by_real_clock

@@ -7,7 +7,7 @@ from flwr.app import MetricRecord
 
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
+from ..core.ground.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
 from ..data import Dataset
 from ..federation.federation import Federation
 from ..records.events import RoundResult

@@ -21,10 +21,10 @@ from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
 from ..config.making import run_config
 from ..config.run_config import RunConfig
-from ..core.columns import TRAIN
 from ..core.errors import not_allowed
 from ..core.files import path_of
 from ..core.ground import wire
+from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing

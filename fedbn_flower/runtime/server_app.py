@@ -15,9 +15,9 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
-from ..core.columns import without_prefixes
 from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
 from ..federation.checks.nodes import check_nodes

@@ -14,7 +14,7 @@ from fedbn_flower.strategies.aggregation.fold import GROUP
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..config.run_config import RunConfig
-from ..core.columns import TEST
+from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation

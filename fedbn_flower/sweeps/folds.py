@@ -11,8 +11,8 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..config.run_config import RunConfig
-from ..core.columns import TEST
 from ..core.files import csv_text, write_atomically
+from ..core.ground.columns import TEST
 from ..federation.inputs import inputs_of
 from ..names import short
 from ..records.metric_states import POOLED, states_of

@@ -5,7 +5,7 @@ import os
 import pytest
 import ray
 
-from fedbn_flower.core.columns import VALIDATION
+from fedbn_flower.core.ground.columns import VALIDATION
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid

@@ -17,8 +17,7 @@ from fedbn_flower.strategies.expected import LARGEST
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.run_config import RunConfig
-from ...core import columns
-from ...core.ground import wire
+from ...core.ground import columns, wire
 from ...core.ground.settings import declared
 from ...names import CLIENT, OBJECTIVE, parts
 from ..inputs import RunInputs

@@ -20,8 +20,8 @@ from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
-from ...core.columns import TEST
 from ...core.errors import UserError, not_allowed
+from ...core.ground.columns import TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named

@@ -19,8 +19,8 @@ from fedbn_flower.strategies.messages.gate import printable, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
-from ...core.columns import TEST, TRAIN, VALIDATION
 from ...core.errors import not_allowed
+from ...core.ground.columns import TEST, TRAIN, VALIDATION
 from ...core.ground.wire import COUNTS, QUERY_COUNTS
 from ...core.partition_id import partition_id_of
 from ...data import Dataset

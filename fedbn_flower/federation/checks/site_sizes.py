@@ -11,7 +11,7 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
-from ...core.columns import TRAIN
+from ...core.ground.columns import TRAIN
 from ...core.ground.wire import QUERY_SIZES, SIZES
 from ...core.partition_id import partition_id_of
 from ...privacy.floors import Refused

@@ -18,8 +18,8 @@ from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ...config.making import run_config
-from ...core.columns import TRAIN, VALIDATION
 from ...core.errors import RunFailed, not_allowed
+from ...core.ground.columns import TRAIN, VALIDATION
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 from ...core.partition_id import partition_id_of
 from ...data.images.moments import Scale

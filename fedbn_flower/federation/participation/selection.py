@@ -14,8 +14,8 @@ from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
-from ...core.columns import TRAIN
 from ...core.errors import RunFailed
+from ...core.ground.columns import TRAIN
 from ...core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, LOSS, NUM_EXAMPLES
 from ...extensions.base import Exchange, Moment
 from ...extensions.selection import KEY, UNIFORM, selection_named

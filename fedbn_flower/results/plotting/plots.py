@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...core.files import csv_lines, no_formula, write_atomically
+from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...federation.inputs import RunInputs
 from ..run_reader import Run
 from ..terminal import shorten_middle

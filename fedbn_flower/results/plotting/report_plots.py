@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.columns import RATES
+from ...core.ground.columns import RATES
 from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle

@@ -6,7 +6,7 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
-from ...core.columns import SECONDS, SIMULATED_SECONDS
+from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
 from ...records.metrics import shown

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ...config.gone import in_new_keys
-from ...core.columns import GLOBAL, POOLED
 from ...core.errors import not_allowed
+from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of

@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from clients.lockstep.support import reason_not_supported
-from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.tasks import task_of
 from fedbn_flower.privacy import accounts, keys, ledger

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.results.run_folder import RunFolder

@@ -11,8 +11,8 @@ import pytest
 
 from clients import FedBNClient
 from fedbn_flower.config.making import run_config
-from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.client_mechanism import ClientMechanism

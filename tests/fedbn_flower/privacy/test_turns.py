@@ -3,8 +3,8 @@
 import pytest
 from flwr.app import Message, RecordDict
 
-from fedbn_flower.core.columns import PRIVACY
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys
 from fedbn_flower.records.events import Observer

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ....core.columns import TEST, VALIDATION
+from ....core.ground.columns import TEST, VALIDATION
 from ....data.copies import of_near_copies
 from ....data.statistics import (
     Counts,
