@@ -107,12 +107,12 @@ def test_two_silos(executed, tmp_path, cache_dir, pictures_not_drawn):
     runs = [Run.read(folder) for folder in (tmp_path / "runs").iterdir()]
     chosen = {"strategy": "fedyogi", "client": "fedbn"}
     found = {run.config["seed"]: run for run in runs if chosen.items() <= run.config.items()}
-    accuracies = [found[seed].summary["client-mean"]["accuracy"] for seed in range(3)]
+    accuracies = [found[seed].summary.client_mean["accuracy"] for seed in range(3)]
     assert means["fedyogi fedbn"]["mean"] == pytest.approx(np.mean(accuracies))
     assert means["fedyogi fedbn"]["std"] == pytest.approx(np.std(accuracies, ddof=1))
     again = simulate(**chosen, dataset="digits", seed=2, client_lr=0.002, eval_data="local", progress=False,
                      cache_dir=cache_dir, run_dir=tmp_path / "again", backend="inline")  # fmt: skip
-    assert again.summary["client-mean"] == found[2].summary["client-mean"]
+    assert again.summary["client-mean"] == found[2].summary.client_mean
 
 
 def test_own_everything(executed):

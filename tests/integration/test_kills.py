@@ -148,8 +148,9 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
 MOVES = """
 import os, signal, sys, time
 from fedbn_flower import cli
-from fedbn_flower.runtime import auto_grid
+from fedbn_flower.runtime import auto_grid, pools
 auto_grid.START = 0.0
+pools.os.getloadavg = lambda: (0.0, 0.0, 0.0)
 moved = auto_grid.AutoGrid._moved
 
 def dies(grid):

@@ -65,7 +65,13 @@ def test_a_budget_holds_over_runs_of_real_supernodes(configured, write_site, cac
     with Owned(place, SITES) as federation:
         flwr_run(federation, tmp_path / "nodes", **{"dp-seed": 3})
     public = {key.replace("-", "_"): value for key, value in {**RUN, **DP, "dp-seed": 3}.items()}
-    here = {"partition": "dirichlet:1", "cache_dir": cache_dir, "backend": "inline", "progress": False}
+    here = {
+        "dataset": "digits",
+        "partition": "dirichlet:1",
+        "cache_dir": cache_dir,
+        "backend": "inline",
+        "progress": False,
+    }
     simulate(**public, **here, run_dir=tmp_path / "simulation")
     assert bits(tmp_path / "nodes") == bits(tmp_path / "simulation")
     assert not failures(tmp_path / "nodes")

@@ -27,7 +27,7 @@ def output(do, *arguments):
 
 listed = output(cli.main, ["--list"])
 output(lambda: runpy.run_module("fedbn_flower.reference", run_name="__main__"))
-helped = output(cli.main, ["--strategy", "half-step", "--help"])
+helped = output(cli.main, ["--strategy", "half-step", "--help", "all"])
 assert cli.main(sys.argv[1:]) == 0
 print(json.dumps([listed, helped]))
 """

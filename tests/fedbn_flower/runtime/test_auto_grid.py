@@ -135,12 +135,12 @@ def test_the_workers_that_a_configuration_asks_for(configured, keys, kind):
 def test_on_a_machine_that_others_keep_busy_no_workers_start(run, monkeypatch, caplog):
     monkeypatch.setattr(auto_grid, "START", 0.0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0))
     result = simulate(rounds=3, num_clients=4, partition="iid", progress=False, cache_dir="c")
     assert result.summary["runtime"] == [{"from-round": 1, "backend": "inline"}]
     assert caplog.messages == [
         "Ray's workers are not used, everything runs in this process: others keep all 2 cores busy "
-        "(load average 2.0)"
+        "(load average 4.0)"
     ]
 
 
