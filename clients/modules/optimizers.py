@@ -7,10 +7,11 @@ keys of the run: every optimiser that has such an argument gets the key's value.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Protocol
+
+from fedbn_flower.core.ground.numbers import finite_number
 
 from .lazy_torch import torch
 
@@ -197,23 +198,12 @@ def _value(argument: str, text: str, default: object) -> Any:
             raise ValueError(f"{argument}=true or {argument}=false")
         return text == "true"
     if isinstance(default, tuple):
-        numbers = tuple(map(_number, text.split("/")))
+        numbers = tuple(map(finite_number, text.split("/")))
         if len(numbers) != len(default) or None in numbers:
             raise ValueError(f"{argument} as {len(default)} numbers joined by /")
         return tuple(map(float, numbers))  # type: ignore[arg-type]
     if isinstance(default, int | float):
-        if (number := _number(text)) is None:
+        if (number := finite_number(text)) is None:
             raise ValueError(f"a number as {argument}")
         return number
     return text
-
-
-def _number(text: str) -> int | float | None:
-    """Return a finite number, whole where it is written so; None of any other text."""
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else None
-    return None

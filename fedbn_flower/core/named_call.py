@@ -1,6 +1,5 @@
 """Names of other libraries with arguments: ``LIBRARY:NAME:ARGUMENT=VALUE,...``."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -8,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from .errors import UserError, not_allowed, unknown_name
+from .ground.numbers import finite_number
 
 INSTALL = "pip install 'fedbn-flower[networks]'"
 MOST_SHOWN = 8
@@ -79,10 +79,4 @@ def value_of(text: str) -> Any:
         return tuple(value_of(word) for word in text.split("/") if word)
     if text in WORDS:
         return WORDS[text]
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else text
-    return text
+    return text if (number := finite_number(text)) is None else number
