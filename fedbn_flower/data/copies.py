@@ -46,15 +46,14 @@ def of_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
     if dataset.test is not dataset.train:
-        train, test = (_hashes(split.columns) for split in (dataset.train, dataset.test))
+        train, test = (hashes(split.columns) for split in (dataset.train, dataset.test))
     elif tested is None:
         return
     else:
-        every = _hashes(dataset.train.columns)
+        every = hashes(dataset.train.columns)
         train, test = np.delete(every, tested), every[tested]
-    trained, counts = np.unique(train, return_counts=True)
-    copies = int(np.isin(test, trained).sum())
-    again = int(counts[counts > 1].sum())
+    copied, again = _in_both(train, test)
+    copies = int(copied.sum())
     rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)
     if copies > 2 * share * tests and _is_chance_below(copies, tests, share):
@@ -75,9 +74,9 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
     if not parts or not _is_looked_at(dataset):
         return
     names, clients = np.unique(np.concatenate([part.groups for part in parts]), return_inverse=True)
-    hashes = np.unique(np.concatenate([_hashes(part.columns) for part in parts]), return_inverse=True)[1]
+    examples = np.unique(np.concatenate([hashes(part.columns) for part in parts]), return_inverse=True)[1]
     sizes = np.bincount(clients)
-    found = np.unique(np.column_stack([hashes.reshape(-1), clients.reshape(-1)]), axis=0)
+    found = np.unique(np.column_stack([examples.reshape(-1), clients.reshape(-1)]), axis=0)
     distinct = np.bincount(found[:, 1], minlength=len(names))
     owners = np.split(found[:, 1], np.flatnonzero(np.diff(found[:, 0])) + 1)
     shared = Counter(
@@ -132,9 +131,18 @@ def _rounded_alike(train: NDArray, test: NDArray) -> tuple[NDArray[np.bool_], fl
     scale = np.nanstd(train.astype(np.float64), 0)
     step = np.where(scale > 0, scale, 1) / ROUNDED
     rounded = (np.rint(np.nan_to_num(rows.astype(np.float64)) / step) for rows in (train, test))
-    of_train, of_test = (_hashes({"x": rows}) for rows in rounded)
-    known, counts = np.unique(of_train, return_counts=True)
-    return np.isin(of_test, known), float(counts[counts > 1].sum() / len(train))
+    of_train, of_test = (hashes({"x": rows}) for rows in rounded)
+    found, again = _in_both(of_train, of_test)
+    return found, again / len(train)
+
+
+def _in_both(train: NDArray, test: NDArray) -> tuple[NDArray[np.bool_], int]:
+    """Return which of ``test`` are in ``train``, too, and how many of ``train`` are there more than once."""
+    train = np.sort(train)
+    is_again = train[1:] == train[:-1]
+    again = np.count_nonzero(np.append(is_again, False) | np.append(False, is_again))
+    places = np.minimum(np.searchsorted(train, test), len(train) - 1)
+    return train[places] == test, again
 
 
 def _small(images: NDArray, rows: Rows) -> NDArray[np.float32]:
@@ -172,7 +180,7 @@ def _is_looked_at(dataset: Dataset) -> bool:
     return isinstance(dataset.kind, Numeric | Images) and size <= BYTES
 
 
-def _hashes(columns: Columns) -> NDArray[np.uint64]:
+def hashes(columns: Columns) -> NDArray[np.uint64]:
     """Return a hash of each example's bytes.
 
     It is made of the upper halves of two sums of random multiples of its words of 4 bytes, modulo 2^64:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.listing import quoted
+from .copies import hashes
 from .dataset import Dataset
 from .numeric import Numeric
 from .readers.tables.kind import Table
@@ -161,10 +162,8 @@ def _columns(dataset: Dataset, features: int) -> list[Column]:
 
 def _different(x: NDArray, target: NDArray) -> NDArray[np.bool_]:
     """Return which rows are the first of equal rows, bool (N,)."""
-    rows = np.ascontiguousarray(np.column_stack([x, target])) + 0.0
-    first = np.unique(
-        rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel(), return_index=True
-    )[1]
+    rows = {"x": x + 0, "y": target + 0}  # -0.0 is 0.0
+    first = np.unique(hashes(rows), return_index=True)[1]
     found = np.zeros(len(x), bool)
     found[first] = True
     return found

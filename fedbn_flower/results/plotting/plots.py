@@ -25,6 +25,7 @@ NAME_LENGTH = 24  # characters of a class's name
 TICK_LENGTH = 14  # characters of a client's name below an axis
 MAX_NAMED = 8  # clients that are shown by name
 MAX_COLUMNS = 4  # figures of metrics side by side
+MAX_CLIENTS_DRAWN = 2000  # of a heat map; more are drawn as means of neighbours
 MAX_BARS = 30  # clients or classes, above which counts are a heat map
 CURVES = (
     ("", "clients, held out (mean over examples)"),
@@ -66,7 +67,8 @@ def class_counts(
     axes.set(xlabel="client", title=plain(title))
     names = list(map(plain, shorten_middle(names, NAME_LENGTH)))
     if clients > MAX_BARS or classes > MAX_BARS:
-        image = axes.imshow(counts.T, aspect="auto", interpolation="none", cmap="cividis")
+        means, edges = _of_neighbours(counts), (-0.5, clients - 0.5, classes - 0.5, -0.5)
+        image = axes.imshow(means.T, aspect="auto", interpolation="none", cmap="cividis", extent=edges)
         figure.colorbar(image, label="training examples")
         integer_ticks(axes)
         axes.set_ylabel("class")
@@ -89,6 +91,12 @@ def class_counts(
     if classes > 1:
         figure.legend(title="class", loc="outside right upper", reverse=True, frameon=False, fontsize="small")
     return figure
+
+
+def _of_neighbours(counts: NDArray[np.int64]) -> NDArray:
+    """Return the counts (clients, classes), those of more clients than are drawn as means of neighbours."""
+    starts = np.arange(0, len(counts), -(-len(counts) // MAX_CLIENTS_DRAWN))
+    return np.add.reduceat(counts, starts) / np.diff(np.append(starts, len(counts)))[:, None]
 
 
 def _colours(count: int) -> list[tuple[float, float, float, float]]:

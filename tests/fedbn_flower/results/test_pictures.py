@@ -148,6 +148,16 @@ def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
     assert client_curves(Run.read(write_run(tmp_path / "none", clients=header))) is None
 
 
+def test_a_million_clients_are_drawn_as_means_of_neighbours():
+    counts = np.arange(8002)[:, None] * np.array([[1, 0]])
+    [image] = class_counts(counts, ["a", "b"], "iid").axes[0].images
+    drawn = image.get_array()
+    assert drawn.shape == (2, 1601)  # five together, and the last two
+    assert drawn[0, [0, 1, -1]].tolist() == [2, 7, 8000.5]
+    assert not drawn[1].any()
+    assert tuple(image.get_extent()) == (-0.5, 8001.5, 1.5, -0.5)
+
+
 def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(tmp_path):
     bars = class_counts(np.array([[3, 1], [0, 2]]), ["cat", "$d$"], "iid")
     heights = [[patch.get_height() for patch in container] for container in bars.axes[0].containers]
