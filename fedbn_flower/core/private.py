@@ -4,7 +4,7 @@ Both may change them in any version: ``pyproject.toml`` bounds the versions by w
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run  # Grid, which is public, has one
 from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
 
+LOGGER = logging.getLogger("flwr.fedbn")
+
 __all__ = [
     "SUPERLINK_NODE_ID",
     "ErrorCode",
@@ -27,6 +29,7 @@ __all__ = [
     "console_handlers",
     "daemons_in_groups_of_their_own",
     "identify_process",
+    "ray_errors_in_the_log",
     "replace_data",
     "retry_invoker_of",
     "set_message_id",
@@ -77,3 +80,13 @@ def daemons_in_groups_of_their_own() -> Iterator[None]:
         yield
     finally:
         services.ConsolePopen = popen  # type: ignore[misc]
+
+
+def ray_errors_in_the_log() -> None:
+    """Keep what Ray's daemons report from standard output: it is logged, below what is shown."""
+    from ray._private import worker  # Ray has no option for it
+
+    def log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
+        LOGGER.debug("Ray: %s", " ".join(map(str, data.get("lines", ()))))
+
+    worker.print_to_stdstream = log

@@ -90,6 +90,9 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
             replace=pool.replace,
             raylet=pool.raylet,
             inline=pool.inline,
+            starting={},
+            started=[0],
+            grow=lambda: None,
         )
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):

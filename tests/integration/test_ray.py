@@ -200,8 +200,8 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     assert final_model(config, pool) == inline
     assert final_model(config.model_copy(update={"fast": "off"}), None) != inline  # lockstep was at work
     alone = RayGrid(pool, config.num_clients, config.to_user_config(), GROUP)
-    one = {"workers": pool.workers[:1]} | {
-        name: getattr(pool, name) for name in ("replace", "begin", "raylet")
+    one = {"workers": pool.workers[:1], "started": [0]} | {
+        name: getattr(pool, name) for name in ("replace", "begin", "raylet", "starting", "grow", "inline")
     }
     alone._pool = type("One", (), one)()
     arrays = Federation(config).run(alone, [])

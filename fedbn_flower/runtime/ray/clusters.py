@@ -6,6 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import ray
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 
 from ...core.errors import RunCutOff, not_allowed
 
@@ -81,6 +90,21 @@ class Raylet:
             pass
         self.close()
         return False
+
+
+LOST = (LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError)
+
+
+def is_lost(error: RayError) -> bool:
+    """Return whether a call failed since its worker, or the machine it was on, has died."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    return isinstance(cause, LOST)
+
+
+def all_cores() -> int:
+    """How many cores the machines of this process's Ray have."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))
 
 
 PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended

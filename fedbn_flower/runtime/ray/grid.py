@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 from flwr.app import ArrayRecord, Error, Message, MessageType, UserConfig
-from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import RayError
 
 from fedbn_flower.clients import ContextStore, Groups
 from fedbn_flower.clients.problems.evaluation import Sums
@@ -17,6 +17,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
 from ..grid import CALLS, LocalGrid, in_groups, partition_of, queries_node
+from .clusters import is_lost
 from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -24,6 +25,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 CALL_BYTES = 4 * 2**20  # of replies that come back together
 QUEUED = 2  # calls a worker has at a time, so that it never waits for the driver
 AHEAD = 8  # calls a worker may be ahead of the slowest: bounds the replies that wait to be reduced
+MOST_DIE_EARLY = 8  # workers that die in a phase before they have begun
 HERE = 2**11  # clients whose small memories may lie in this process; those of more go to the object store
 
 
@@ -40,8 +42,9 @@ class Call:
 class RayGrid(LocalGrid):
     """Sends messages to the pool's workers; the content of a round's messages is stored once.
 
-    The next call goes to whichever worker is free. A worker that dies is replaced and what it was at is tried
-    once more, from the same memories; a second time, these clients count as failed. So does, at the
+    The next call goes to whichever worker is free. A worker that dies, by itself or with its machine, is
+    replaced as soon as there is room for another, and what it was at is tried once more, from the same
+    memories; a second time, these clients count as failed. So does, at the
     end of a timeout, whoever has not answered: the workers still busy with it are ended.
 
     Parameters
@@ -58,7 +61,7 @@ class RayGrid(LocalGrid):
     Raises
     ------
     RunCutOff
-        When Ray itself fails, or a client's memory is lost with the machine that held it.
+        When Ray itself fails.
     """
 
     def __init__(
@@ -75,7 +78,8 @@ class RayGrid(LocalGrid):
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
-        self._memories = _Memories(self, apart=pool.inline and num_clients > HERE)
+        # Of a cluster's machines only this one is there as long as the run.
+        self._memories = _Memories(self, apart=not pool.inline or num_clients > HERE)
         pool.start_run(run_config, num_clients)
 
     def client_memory(self, partition_id: int) -> Groups:
@@ -99,7 +103,7 @@ class RayGrid(LocalGrid):
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
     ) -> Mapping[str, list[Sums]] | None:
-        if len(self._pool.workers) == 1:
+        if len(self._pool.started) <= 1:
             return None
         self._pool.raylet.check()
         shares = self._pool.evaluated(ray.put(arrays), splits, classes)
@@ -109,6 +113,7 @@ class RayGrid(LocalGrid):
 
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         self._pool.raylet.check()
+        self._pool.grow()
         remembers = self._remembers and not (calls and queries_node(calls[0].messages[0]))
         calls = self._longest_first(calls)
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
@@ -168,9 +173,9 @@ class _Memories(dict[int, Any]):
         self[partition] = ray.put(store.state) if store.state else None
         return self[partition]
 
-    def keep(self, partition: int, memory: Any) -> None:
-        """Keep what a worker returned: ``apart``, in the object store, which spills to disk."""
-        self[partition] = ray.put(ray.get(memory)) if self.apart else memory
+    def kept(self, memory: Any) -> Any:
+        """Return what a worker returned: ``apart``, in this machine's object store, which spills to disk."""
+        return ray.put(ray.get(memory)) if self.apart else memory
 
 
 class _Phase:
@@ -192,6 +197,7 @@ class _Phase:
         self.calls = deque(calls)
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.running: dict[int, list[tuple[Call, list[Any]]]] = {i: [] for i in range(len(pool.workers))}
+        self.died_early = 0  # workers that died while they started
         self.contents: dict[int, Any] = {}
 
     def replies(self) -> Iterator[Message]:
@@ -199,27 +205,50 @@ class _Phase:
         while True:
             self._submit()
             waiting = {futures[0]: i for i, queue in self.running.items() for _, futures in queue}
-            if not waiting:
+            if not waiting and not self.calls:
                 return
+            waiting |= {future: i for i, future in self.pool.starting.items()}
             left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not ready:
                 return
             self.pool.raylet.check()
             worker = waiting[ready[0]]
-            try:
-                replies, changed = ray.get(ready[0])
-            except (RayActorError, OutOfMemoryError) as error:
-                yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
+            if self.pool.starting.get(worker) == ready[0]:
+                self._welcome(worker)
                 continue
             call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
+            try:
+                replies, changed = ray.get(ready[0])
+                self._remember(call, changed, futures[1:])
+            except RayError as error:
+                if not is_lost(error):
+                    raise
+                yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
+                continue
             self.running[worker].remove((call, futures))
-            if self.remembers:
-                for message, new, memory in zip(call.messages, changed, futures[1:], strict=True):
-                    if new:
-                        self.memories.keep(partition_of(message), memory)
             self._submit()  # before the driver is busy with what came
             yield from replies
+
+    def _remember(self, call: Call, changed: Sequence[bool], memories: Sequence[Any]) -> None:
+        """Keep the memories that changed: all or, if one is lost with its machine, none."""
+        if self.remembers:
+            new = [
+                (partition_of(message), self.memories.kept(memory))
+                for message, is_new, memory in zip(call.messages, changed, memories, strict=True)
+                if is_new
+            ]
+            self.memories.update(new)
+
+    def _welcome(self, worker: int) -> None:
+        """Use a worker that has started; start another if it has died of that."""
+        try:
+            ray.get(self.pool.starting.pop(worker))
+        except RayError as error:
+            self.died_early += 1
+            if not is_lost(error) or self.died_early > MOST_DIE_EARLY:
+                raise
+            self.pool.replace(worker)
 
     def abandon(self) -> None:
         """End the workers that are still busy, so that they do not hold up what comes next."""
@@ -235,7 +264,8 @@ class _Phase:
         kills the worker, which is then nobody else's death.
         """
         while self.calls:
-            shared = [i for i, queue in self.running.items() if not any(call.retried for call, _ in queue)]
+            started = {i: queue for i, queue in self.running.items() if i not in self.pool.starting}
+            shared = [i for i, queue in started.items() if not any(call.retried for call, _ in queue)]
             if not shared:
                 return
             worker = min(shared, key=lambda i: len(self.running[i]))

@@ -8,16 +8,16 @@ from typing import Any, Protocol
 
 import ray
 from flwr.app import UserConfig
-from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import RayError
 
 from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunFailed
-from ...core.private import daemons_in_groups_of_their_own
+from ...core.private import daemons_in_groups_of_their_own, ray_errors_in_the_log
 from ...core.session_objects import session_objects
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
-from .clusters import Raylet, check_cluster, end_workers, free_cores, raylet_address
+from .clusters import Raylet, all_cores, check_cluster, end_workers, free_cores, is_lost, raylet_address
 from .worker import Worker, stored
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -82,8 +82,7 @@ class RayPool:
                     log_to_driver=verbose,
                     logging_level=level,
                 )
-            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            cores = int(resources["CPU"])
+            cores = all_cores()
         elif not self._owns_ray:
             cores = free_cores(workers)
             options = {"runtime_env": {"env_vars": {"PYTHONPATH": path, **MEMORY}}}
@@ -101,12 +100,19 @@ class RayPool:
                     log_to_driver=verbose,
                     logging_level=level,
                 )
+        if not verbose:
+            ray_errors_in_the_log()
         self._cores = cores
+        self._grows = bool(address) and not workers
         self.raylet = Raylet(raylet_address())
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
         self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
         self._phase: Phase | None = None
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
+        self.starting: dict[int, Any] = {}
+        """What tells that a worker has started, of those that came later, by index: they get no calls before.
+
+        A cluster that has lost a machine may never have room for one."""
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
         """Start this run on every worker, with the session's objects.
@@ -119,7 +125,8 @@ class RayPool:
             When a worker cannot be had, or cannot take one.
         """
         self._run = run_config, num_clients, stored(session_objects())
-        _wait_for([worker.start_run.remote(*self._run) for worker in self.workers])
+        calls = [worker.start_run.remote(*self._run) for worker in self.workers]
+        _wait_for([call for i, call in enumerate(calls) if i not in self.starting])
 
     def wait_for_workers(self) -> None:
         """Wait until every worker has started.
@@ -131,10 +138,26 @@ class RayPool:
         """
         _wait_for([worker.process_id.remote() for worker in self.workers])
 
+    @property
+    def started(self) -> list[int]:
+        """The indices of the workers that have started."""
+        return [i for i in range(len(self.workers)) if i not in self.starting]
+
     def replace(self, index: int) -> None:
-        """End a worker, if it still lives, and put a new one into its place."""
+        """End a worker, if it still lives; one takes its place that gets calls once it has started."""
         ray.kill(self.workers[index])
+        self._start(index)
+
+    def grow(self) -> None:
+        """Start workers on what a cluster has got since, unless their number was given."""
+        if self._grows:
+            for index in range(len(self.workers), all_cores()):
+                self.workers.append(None)
+                self._start(index)
+
+    def _start(self, index: int) -> None:
         self.workers[index] = self._actor.remote(*self._run)
+        self.starting[index] = self.workers[index].process_id.remote()
 
     def evaluated(self, arrays: Any, splits: str, classes: int) -> list[Mapping[str, list[Sums]]] | None:
         """Return each worker's share of an evaluation of the model in the object store.
@@ -142,20 +165,20 @@ class RayPool:
         None if one fails; it is replaced if it died.
         """
         self.begin(None)
-        count = len(self.workers)
+        started = self.started
         calls = [
-            worker.evaluate.remote(arrays, splits, classes, (i, count))
-            for i, worker in enumerate(self.workers)
+            self.workers[index].evaluate.remote(arrays, splits, classes, (i, len(started)))
+            for i, index in enumerate(started)
         ]
         shares = []
-        for i, call in enumerate(calls):
+        for index, call in zip(started, calls, strict=True):
             try:
                 shares.append(ray.get(call))
             except RayError as error:
                 LOGGER.info("the model is evaluated in this process: on a worker, %s", _last_line(error))
-                if isinstance(error, RayActorError | OutOfMemoryError):
-                    self.replace(i)
-        return shares if len(shares) == count else None
+                if is_lost(error):
+                    self.replace(index)
+        return shares if len(shares) == len(started) else None
 
     def begin(self, phase: Phase | None) -> None:
         """Give the workers to a phase; those still busy with an earlier one are ended."""
