@@ -19,7 +19,14 @@ from ..results.best_cells import MARK, Verdict, verdict
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
+from ..results.summary import (
+    JAIN_OF_CLIENTS,
+    TO_TARGET,
+    metrics_by_group,
+    name_of_left_out,
+    seeds_text,
+    to_target,
+)
 from .folds import PooledFolds
 
 Cell = tuple[str, ...]
@@ -231,7 +238,8 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     """Return mean and deviation, with the number of values if some completed runs have none."""
     if not values:
         return ""
-    metric = name.partition(": ")[0]
+    metric, _, of = name.partition(": ")
+    metric = of if of == JAIN_OF_CLIENTS else metric
     factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     completed = sum(row["status"] == "ok" for row in members)
