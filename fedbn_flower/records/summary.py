@@ -152,6 +152,8 @@ class Summary(RoundFigures, RunFigures):
     memories_lost: Mapping[str, Sequence[int]] = {}
     intervals: Mapping[str, Any] | None = None
     """The 95 % intervals of the metrics of held-out cases: pooled, of the mean over clients, and of each."""
+    subgroups: Mapping[str, Any] | None = None
+    """The metrics of subgroups of the held-out cases, the worst of them, and the largest differences."""
 
     @classmethod
     def read(cls, folder: Path, key: str) -> Self | None:

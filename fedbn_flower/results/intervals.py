@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,19 +90,45 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     seed : int
         Of the draws.
     """
-    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
-    if not classes and SCORE not in table.columns:
+    found = measured(table, summary, problem)
+    if found is None:
         return {"pooled": {}, "mean": {}, "clients": {}}
-    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
-    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
-    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
+    table, chosen, shared, too_long = found
     notes = [SHARED] if shared else []
     if too_long:
-        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(table):,} cases they take too long.")
     return {
         **_as_json(_of_each_client(table, chosen, seed) if shared else intervals(table, chosen, seed)),
         **({NOTE: " ".join(notes)} if notes else {}),
     }
+
+
+class Measured(NamedTuple):
+    """The cases of a run, as `Cases.of` takes them, and their metrics."""
+
+    table: DataFrame
+    metrics: Mapping[str, CaseMetric]
+    """Those that have the values of the run."""
+    shared: bool
+    """Whether several clients have the same cases."""
+    too_long: Sequence[str]
+    """The names of those whose intervals take too long."""
+
+
+def measured(
+    table: DataFrame, summary: Mapping[str, Any], problem: Problem, times: int = 1
+) -> Measured | None:
+    """Return a run's cases with the metrics for which intervals can be afforded so many ``times``.
+
+    None where cases have several targets.
+    """
+    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
+    if not classes and SCORE not in table.columns:
+        return None
+    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
+    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
+    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared, MOST / times)
+    return Measured(table, chosen, shared, too_long)
 
 
 def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: int) -> dict[str, Any]:
@@ -111,7 +137,7 @@ def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: i
 
 
 def _affordable(
-    cases: Cases, problem: Problem, expected: _Expected, shared: bool
+    cases: Cases, problem: Problem, expected: _Expected, shared: bool, most: float
 ) -> tuple[dict[str, CaseMetric], list[str]]:
     """Return the metrics that have the values of the run, and the names of those that take too long."""
     each = len(cases) * (1 if shared or len(cases.sites) == 1 else 2) + FOR_A_CLIENT * len(cases.sites)
@@ -121,7 +147,7 @@ def _affordable(
         key=lambda name: (_cost(candidates[name][0]), name != problem.compared_by),
     )
     chosen: dict[str, CaseMetric] = {}
-    too_long, left = [], MOST / each
+    too_long, left = [], most / each
     for name in order:
         for metric in candidates[name]:
             if _cost(metric) > left:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +14,13 @@ from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
 from ...splits.split_by import SplitBy
+from ...splits.subgroups import KEY as SUBGROUPS
+from ...splits.subgroups import Attribute, BySplit, attributes_of
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 
 CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
@@ -61,6 +63,12 @@ class Labelled:
     units: Rows | None
     notes: tuple[Note, ...]
     split_by: SplitBy | None = None
+    subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    """The subgroup of each row, by attribute, if they were requested."""
+
+    def subgroups_of(self, train: Rows, test: Rows) -> BySplit:
+        """Return the subgroups of the rows of both splits."""
+        return {name: (words[train], words[test]) for name, words in self.subgroups.items()}
 
     def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
         """Return training rows and test rows, and a note: as ``split-by`` says, or whole groups, or units, or
@@ -107,7 +115,14 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
     unit = "" if request.unit_pattern else request.unit_column
     split_by = SplitBy.parse(request.split_by) if request.split_by else None
-    for key, column in ((request.unit_key, unit), ("split-by", split_by.column if split_by else "")):
+    attributes = [
+        one for one in attributes_of(request.subgroups) if not request.of_site or one.column in table
+    ]
+    for key, column in (
+        (request.unit_key, unit),
+        ("split-by", split_by.column if split_by else ""),
+        *((SUBGROUPS, one.column) for one in attributes),
+    ):
         if column and column not in table:
             raise unknown_name(key, column, table.columns)
         if column and column in label_names:
@@ -139,7 +154,25 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes += [Note("examples", found)] if same else []
     if split_by and split_by.column not in (group, unit):
         notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
-    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by)
+    subgroups = {str(one): _subgroup(table[one.column], one, request) for one in attributes}
+    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
+
+
+def _subgroup(column: "Series", attribute: Attribute, request: Request) -> NDArray[np.str_]:
+    """Return the subgroup of each row.
+
+    Raises
+    ------
+    UserError
+        When the values do not fit, or a comparison divides nothing; at a site it may.
+    """
+    refuse_nested(column, SUBGROUPS)
+    found = attribute.of(column, as_text(column).astype(np.str_))
+    if attribute.sign and not request.of_site and len({*found.tolist()} - {""}) < 2:
+        holds = "every" if str(attribute) in found else "no"
+        wanted = f"a comparison that holds for some rows only: {str(attribute)!r} does for {holds} one"
+        raise not_allowed(SUBGROUPS, request.subgroups, wanted)
+    return found
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:
