@@ -202,15 +202,16 @@ class _Expected:
 
     def has(self, name: str, metric: CaseMetric, cases: Cases) -> bool:
         """Whether the metric has the values that the summary has by this name."""
-        if self.pooled and not _same(metric.value(cases), self.pooled.get(name)):
+        if self.pooled and not same(metric.value(cases), self.pooled.get(name)):
             return False
         known = [site for site in cases if site.sites[0] in self.clients]
         return bool(known) and all(
-            _same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
+            same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
         )
 
 
-def _same(found: float, expected: float | None) -> bool:
+def same(found: float, expected: float | None) -> bool:
+    """Return whether a metric of cases is the run's, up to rounding; NaN is None."""
     if expected is None or math.isnan(found):
         return expected is None and math.isnan(found)
     return math.isclose(found, expected, **ROUNDING)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .case_metrics import CaseMetric
 from .cases import ID, SITE, TARGET
+from .fairness import bonferroni
 from .intervals import LEVEL, Interval, intervals
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def pairs_of(of: Collection[Subgroup]) -> int:
 
 def level_of_pairs(of: Collection[Subgroup], level: float = LEVEL) -> float:
     """Return the level of each pair's interval at which all pairs have theirs at ``level`` (Bonferroni)."""
-    return 1 - (1 - level) / max(1, pairs_of(of))
+    return bonferroni(level, pairs_of(of))
 
 
 def gap(of: Sequence[Subgroup], metric: str) -> Gap | None:

@@ -15,8 +15,8 @@ from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
-from ..results.best_cells import MARK, Verdict, verdict
-from ..results.composition import Private, added_up
+from ..results.comparing.best_cells import MARK, Verdict, verdict
+from ..results.comparing.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
 from ..results.summary import (
@@ -231,6 +231,7 @@ class Comparison:
         """
         self._write()
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
+        report.write_gain(self.folder)
         report.write_report(self.folder)
 
 
@@ -239,8 +240,11 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     if not values:
         return ""
     metric, _, of = name.partition(": ")
-    metric = of if of == JAIN_OF_CLIENTS else metric
-    factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
+    if of == JAIN_OF_CLIENTS:
+        factor, form = 1, ".3f"
+    else:
+        factor = percent(metric)
+        form = ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     completed = sum(row["status"] == "ok" for row in members)
     some = f" ({len(values)} of {completed})" if len(values) < completed else ""

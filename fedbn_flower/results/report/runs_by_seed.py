@@ -10,7 +10,7 @@ from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
-from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparing.best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
 from ..summary import JAIN_OF_CLIENTS, NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table

@@ -182,7 +182,7 @@ def test_jains_index_has_no_unit(configured, tmp_path):
     for seed, values in enumerate(([1.0, 0.5], [0.8, 0.8])):
         more = {"client-jain": {"accuracy": jain(values), "loss": 1.0}}
         grid.add(configured(seed=seed), Summary.model_validate(summary(0.7, 0.7, values) | more))
-    assert "| 0.95 +- 0.07071 |" in (tmp_path / "grid.md").read_text()
+    assert "| 0.950 +- 0.071 |" in (tmp_path / "grid.md").read_text()
     rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
     assert [float(row["accuracy: Jain's index"]) for row in rows] == pytest.approx([0.9, 1])
     run = Run(tmp_path, {}, Summary.model_validate(summary(0.7, 0.7, values) | more), [])
