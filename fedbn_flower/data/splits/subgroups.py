@@ -142,7 +142,7 @@ def given_subgroups(given: Mapping[str, object], sizes: Sequence[int]) -> BySpli
         ):
             raise not_allowed(KEY, name, "names without commas and comparisons")
         if not isinstance(pair, tuple | list) or len(pair) != len(sizes):
-            raise UserError(f"{KEY}: of {name!r} is of type {type(pair).__name__}; expected {form}")
+            raise UserError(f"{KEY}: {name!r} has {type(pair).__name__}; expected {form}")
         arrays = [np.asarray(one) for one in pair]
         for array, size in zip(arrays, sizes, strict=True):
             if array.shape != (size,) or array.dtype.kind not in "biuUO":

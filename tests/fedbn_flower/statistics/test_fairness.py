@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.statistics.fairness import jain
+from fedbn_flower.statistics.fairness import bonferroni, jain, worse_off
 
 SHARES = st.floats(0, 1e6)
 
@@ -48,3 +48,24 @@ def test_it_is_1_by_one_plus_the_squared_variation(values):
     """``1 / (1 + (std / mean)^2)``, with the population's deviation."""
     variation = np.std(values) / np.mean(values)
     assert jain(values) == pytest.approx(1 / (1 + variation**2), rel=1e-9)
+
+
+def test_who_is_worse_off_by_hand():
+    """Of four, two lose; one of them surely, and one of the others surely gains: one to three may lose."""
+    found = worse_off([-0.2, -0.1, 0.1, 0.3], [(-0.3, -0.1), (-0.2, 0.05), None, (0.2, 0.4)])
+    assert found == (4, 2, 1, 3)
+
+
+def test_without_any_interval_all_may_lose_or_none():
+    assert worse_off([-1.0, 0.0], [None, (np.nan, np.nan)]) == (2, 1, 0, 2)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), max_size=20))
+def test_the_number_lies_between_the_least_and_the_most(gains):
+    found = worse_off([g for g, _ in gains], [(g - e, g + e) for g, e in gains])
+    assert 0 <= found.least <= found.worse <= found.most <= found.clients == len(gains)
+
+
+@pytest.mark.parametrize(("number", "level"), [(0, 0.95), (1, 0.95), (10, 0.995)])
+def test_each_of_several_has_a_higher_level(number, level):
+    assert bonferroni(0.95, number) == pytest.approx(level)
