@@ -1,4 +1,4 @@
-"""What each client gains by training with the others, by the same runs with the client ``alone``."""
+"""What each client gains by training with the others, by the same runs with ``reference alone``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedbn_flower.clients.problems.metrics.scores import thresholds
 
-from ...names import short
 from ...records.cases import SITE, TARGET, predictions_of
 from ...statistics.case_metrics import METRICS, Auroc, CaseMetric
 from ...statistics.cases import Cases
@@ -110,7 +109,7 @@ def gains_of(groups: Sequence[Group], metric: str) -> list[Gain]:
 
 
 def _is_alone(run: Run) -> bool:
-    return short(str(run.config.get("client"))) == ALONE
+    return run.config.get("reference") == ALONE
 
 
 def _partner(group: Group, alone: Sequence[Group]) -> Group:
