@@ -9,7 +9,9 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from fedbn_flower import UserError
+from fedbn_flower.results.report.methods import model_card, paragraphs
 from fedbn_flower.results.report.subgroups import in_words
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.statistics.intervals import wilson
 from fedbn_flower.statistics.subgroups import difference
 
@@ -97,6 +99,11 @@ def test_the_report_and_the_table_say_the_same(run, patients):
         "outcome."
     )
     assert any(found["note"] in text for text in shown.text["p"])
+    run_read = Run.read(result.folder)
+    fairness = paragraphs(run_read)["Fairness"]
+    assert fairness.startswith("Metrics were computed for subgroups of the held-out cases, by `sex`. Worst ")
+    assert fairness.endswith(found["note"])
+    assert "| 14 Fairness | Fairness, above |" in model_card(run_read)
     table = pd.read_csv(result.folder / "subgroups.csv", keep_default_na=False)
     assert (
         table[table.site == ""].cases.sum() == table[table.site != ""].cases.sum() == len(result.predictions)

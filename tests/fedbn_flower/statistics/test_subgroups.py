@@ -140,7 +140,7 @@ def test_a_metric_without_a_value_is_not_compared():
 
 @pytest.mark.parametrize(("names", "metric"), [("ab", "accuracy"), ("abc", "accuracy"), ("ab", "auroc")])
 def test_how_often_an_interval_holds_the_true_difference(names, metric):
-    """All subgroups are alike, so every difference is truly 0; 95 % of 200 draws, give or take 3 times 1.5."""
+    """All subgroups are alike, so every difference is truly 0: 95 % of 200 draws, within 3 deviations."""
     rng, held = np.random.default_rng(3), 0
     for _ in range(200):
         target = rng.integers(0, 2, 60 * len(names))
