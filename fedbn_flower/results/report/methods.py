@@ -14,10 +14,11 @@ from ...names import parts
 from ...privacy.terms import GUARANTEE
 from ...records.metrics import shown
 from ..run_reader import Run
+from ..subgroups import NOTE
 from .citations import citations, source
 from .intervals import Intervals
 from .repeat_command import command_of
-from .subgroups import NOTE, in_words
+from .subgroups import in_words
 from .tables import Table
 
 MOST_NAMES = 12
