@@ -88,8 +88,10 @@ def write_gain(folder: Path) -> None:
     from ..comparing.gain import GAIN_FILE, gain_rows, gains_of
     from .runs_by_seed import Sweep, common_metric
 
-    groups = Sweep.read(folder).groups
-    if rows := gain_rows(gains_of(groups, common_metric(groups))):
+    with damage_as_user_errors("report", str(folder)):
+        groups = Sweep.read(folder).groups
+        rows = gain_rows(gains_of(groups, common_metric(groups)))
+    if rows:
         write_atomically(folder / GAIN_FILE, csv_text(list(rows[0]), rows))
 
 

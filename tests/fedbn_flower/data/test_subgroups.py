@@ -164,6 +164,15 @@ def test_a_site_may_lack_a_column_and_the_server_says_that_it_shows_nothing(conf
     assert "subgroups" not in unused_keys(server, SIMULATION)
 
 
+def test_values_that_differ_in_case_only_are_said_to_be_different(of, tmp_path):
+    rows = [f"{i},{'ab'[i % 2]},{['f', 'F ', 'm'][i % 3]},{i % 2}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("x,site,sex,outcome\n" + "\n".join(rows) + "\n")
+    inputs = of("sex", dataset=str(tmp_path / "t.csv"))
+    assert "'F ', 'f' in 'sex' differ only in case or blanks, and are different subgroups" in [
+        note.line for note in what_is_learnt(inputs)
+    ]
+
+
 def test_arrays_have_them_beside_them():
     found = given_subgroups({"sex": (["f", None], np.array(["m"]))}, [2, 1])
     assert {name: [part.tolist() for part in pair] for name, pair in found.items()} == {

@@ -1,6 +1,7 @@
 """Subgroups in summary.json, subgroups.csv and the report, against the cases of the file by hand."""
 
 import json
+from io import BytesIO
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from fedbn_flower import UserError
+from fedbn_flower.records.cases import CaseColumns, predictions_file
 from fedbn_flower.results.report.methods import model_card, paragraphs
 from fedbn_flower.results.report.subgroups import in_words
 from fedbn_flower.results.run_reader import Run
@@ -177,12 +179,30 @@ def test_of_cases_that_all_clients_have_each_counts_once(run):
 
 
 def test_of_several_classes_there_are_no_events(run):
-    odd = np.arange(1300) % 2
-    result = run(**TEN, **LOCALLY, client="fedavg", subgroups={"odd": (odd[:900], odd[900:1300])})
-    for one in result.summary["subgroups"]["by"]["odd"]:
-        assert one["cases"] == 200
+    third = np.arange(1300) % 3
+    result = run(**TEN, **LOCALLY, client="fedavg", subgroups={"third": (third[:900], third[900:1300])})
+    found = result.summary["subgroups"]
+    values = {one["subgroup"]: one["metrics"]["accuracy"] for one in found["by"]["third"]}
+    counts = {one["subgroup"]: one["cases"] for one in found["by"]["third"]}
+    assert counts == {"0": 134, "1": 133, "2": 133}
+    for one in found["by"]["third"]:
         assert "events" not in one
         assert set(one["metrics"]) == {"loss", "accuracy"}
+    gap = found["differences"]["third"]["accuracy"]
+    shares = [
+        wilson(round(values[name] * counts[name]), counts[name], 1 - 0.05 / 3)  # three pairs
+        for name in (max(values, key=values.get), min(values, key=values.get))
+    ]
+    assert [gap["difference"], *gap["interval"]] == pytest.approx(difference(*shares))
+    assert gap["pairs"] == 3
+
+
+def test_a_case_of_no_known_subgroup_has_an_empty_cell():
+    cases = {"rows": np.array([2, 0]), "scores": np.eye(2), "targets": np.array([1, 0])}
+    columns = CaseColumns(["no", "yes"], True, 7, subgroups={"sex": np.array(["f", "m", ""])})
+    table = pd.read_parquet(BytesIO(predictions_file({"a": cases}, columns)))
+    assert table["subgroup-sex"].isna().tolist() == [True, False]
+    assert table["subgroup-sex"][1] == "f"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from ...notes import Note
 from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
 from ...splits.split_by import SplitBy
 from ...splits.subgroups import KEY as SUBGROUPS
-from ...splits.subgroups import Attribute, BySplit, attributes_of
+from ...splits.subgroups import BySplit, Words
 from .labels import Targets, encode_several, encode_targets, find_labels
+from .subgroups import attributes_in, read_subgroups
 from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 
 CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
@@ -63,7 +64,7 @@ class Labelled:
     units: Rows | None
     notes: tuple[Note, ...]
     split_by: SplitBy | None = None
-    subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    subgroups: Mapping[str, Words] = field(default_factory=dict)
     """The subgroup of each row, by attribute, if they were requested."""
 
     def subgroups_of(self, train: Rows, test: Rows) -> BySplit:
@@ -115,13 +116,10 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
     unit = "" if request.unit_pattern else request.unit_column
     split_by = SplitBy.parse(request.split_by) if request.split_by else None
-    attributes = [
-        one for one in attributes_of(request.subgroups) if not request.of_site or one.column in table
-    ]
     for key, column in (
         (request.unit_key, unit),
         ("split-by", split_by.column if split_by else ""),
-        *((SUBGROUPS, one.column) for one in attributes),
+        *((SUBGROUPS, one.column) for one in attributes_in(request, table.columns)),
     ):
         if column and column not in table:
             raise unknown_name(key, column, table.columns)
@@ -154,25 +152,9 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes += [Note("examples", found)] if same else []
     if split_by and split_by.column not in (group, unit):
         notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
-    subgroups = {str(one): _subgroup(table[one.column], one, request) for one in attributes}
+    subgroups, of_subgroups = read_subgroups(request, table)
+    notes += of_subgroups
     return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
-
-
-def _subgroup(column: "Series", attribute: Attribute, request: Request) -> NDArray[np.str_]:
-    """Return the subgroup of each row.
-
-    Raises
-    ------
-    UserError
-        When the values do not fit, or a comparison divides nothing; at a site it may.
-    """
-    refuse_nested(column, SUBGROUPS)
-    found = attribute.of(column, as_text(column).astype(np.str_))
-    if attribute.sign and not request.of_site and len({*found.tolist()} - {""}) < 2:
-        holds = "every" if str(attribute) in found else "no"
-        wanted = f"a comparison that holds for some rows only: {str(attribute)!r} does for {holds} one"
-        raise not_allowed(SUBGROUPS, request.subgroups, wanted)
-    return found
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:

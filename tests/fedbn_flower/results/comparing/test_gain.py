@@ -37,8 +37,8 @@ def cases(right, n=100):
 def written(tmp_path):
     """Write a run by the percentage of its clients' cases that are right, and return its group."""
 
-    def write(name, right, reference="none", kept=True, n=100, **more):
-        summary = summary_of([hits / n for hits in right], **{"higher-is-better": ["accuracy"]})
+    def write(name, right, reference="none", kept=True, n=100, higher="accuracy", **more):
+        summary = summary_of([hits / n for hits in right], **{"higher-is-better": [higher]})
         folder = write_run(tmp_path / name, summary, reference=reference, **more)
         if kept:
             cases(right, n).to_parquet(folder / "predictions.parquet")
@@ -78,6 +78,23 @@ def test_a_loss_that_falls_is_a_gain(written):
     assert found.clients[0].gain == pytest.approx(1.5)
     assert found.clients[0].ends is None  # the cases do not give this loss
     assert found.worse_off == (1, 0, 0, 1)
+
+
+def test_where_lower_is_better_the_interval_is_turned(written):
+    """Were accuracy a loss: a gain of 20 points is a loss of so many, and its interval the mirrored one."""
+    up, down = (
+        gains_of(
+            [
+                written(f"a{word}", [70], "alone", higher=word),
+                written(f"s{word}", [90], higher=word),
+            ],
+            "accuracy",
+        )[0].clients[0]
+        for word in ("accuracy", "none")
+    )
+    assert (up.gain, down.gain) == pytest.approx((0.2, -0.2))
+    assert down.ends == pytest.approx((-up.ends[1], -up.ends[0]))
+    assert up.ends[0] > 0
 
 
 def test_without_cases_the_share_is_known_and_no_interval(written):
