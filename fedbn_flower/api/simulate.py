@@ -125,9 +125,11 @@ def simulate(
     >>> model = result.model(client=1)
     """
     observers = _list_of(observers)
-    keys |= _as_key(extensions, keys) | (
-        {"subgroups": subgroups} if isinstance(subgroups, str) and subgroups else {}
-    )
+    keys |= _as_key(extensions, keys)
+    if not isinstance(subgroups, str | Mapping):
+        raise not_allowed("subgroups", subgroups, "text, or a mapping of names to pairs of arrays")
+    if isinstance(subgroups, str) and subgroups:
+        keys["subgroups"] = subgroups
     if not isinstance(progress, bool | int):
         raise not_allowed("progress", progress, "true or false")
     values, objects = _split_keys(keys)

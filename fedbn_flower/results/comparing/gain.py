@@ -166,7 +166,13 @@ class _Paired:
         values = [_values(of, name) for of in (run, other)]
         for metric in _candidates(name, run.config):
             if all(_has_values(metric, *pair) for pair in zip(parts, values, strict=True)):
-                return cls(parts[0], parts[1], metric, is_binary(one), int(run.config.get("seed", 0)))
+                return cls(
+                    parts[0],
+                    parts[1],
+                    metric,
+                    is_binary(one),
+                    int(run.config.get("seed", 0)),
+                )
         return None
 
     def ends(self, client: str, level: float) -> Ends | None:

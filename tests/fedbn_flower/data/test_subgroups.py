@@ -88,7 +88,13 @@ def test_whether_they_are_inputs_does_not_change(of):
 
 
 def test_with_folds_and_in_a_second_process_they_are_the_same(of):
-    whole = of("sex", folds=2, fold=1).dataset
+    inputs = of("sex", folds=2, fold=1)
+    whole = inputs.dataset
+    notes = [note.line for note in what_is_learnt(inputs)]
+    tested = whole.test.subgroups["sex"][inputs.partitions.test_rows]
+    counts = ", ".join(f"{name or 'no value'} ({(tested == name).sum()})" for name in ("", "f", "m"))
+    assert f"subgroups to test by 'sex', no input of the model: {counts}" in notes
+    assert 15 < len(tested) < 25
     assert whole.test is whole.train
     row = whole.train.columns["x"][:, 0].astype(int)
     assert whole.train.subgroups["sex"].tolist() == [SEX[i % 4] for i in row]

@@ -214,6 +214,10 @@ def test_a_case_of_no_known_subgroup_has_an_empty_cell():
         ),
         ({"subgroups": "sex"}, "^subgroups: 'sex' is not allowed; expected none: the data are no table"),
         (
+            {"subgroups": ["sex"]},
+            r"^subgroups: \['sex'\] is not allowed; expected text, or a mapping of names",
+        ),
+        (
             {"subgroups": {"sex": (np.zeros(200, int), np.zeros(200, int))}, **PRIVATE, "strategy": "fedavg"},
             "^subgroups: 'sex' is not allowed; expected none with dp 'client'",
         ),

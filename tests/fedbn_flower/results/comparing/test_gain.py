@@ -18,7 +18,7 @@ from fedbn_flower.statistics.case_metrics import METRICS
 from fedbn_flower.statistics.paired import paired_bootstrap
 
 from ..html_page import Page, page
-from ..test_cases import X, Y
+from ..test_cases import LOCALLY, TEN, X, Y
 from ..written import summary_of, write_run
 
 
@@ -203,3 +203,16 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     assert "Gain over training alone" in shown.text["h2"]
     losing = sum(float(row["gain"]) < 0 for row in rows)
     assert any(row[:3] == ["fedavg reference=none", "4", f"{losing} ({25 * losing} %)"] for row in shown.rows)
+
+
+def test_of_several_classes_too(run, tmp_path):
+    keys = TEN | LOCALLY | {"partition": "iid", "client": "fedavg", "strategy": "fedavg"}
+    names = {"alone": "alone", "shared": "none"}
+    folders = {name: run(**keys, reference=of, run_dir=tmp_path / name).folder for name, of in names.items()}
+    (found,) = gains_of(
+        [Group({"folder": name}, [Run.read(folder)]) for name, folder in folders.items()], "loss"
+    )
+    assert len(found.clients) == 3
+    for one in found.clients:
+        assert one.gain == pytest.approx(one.alone - one.together)
+        assert one.ends[0] <= one.gain <= one.ends[1]
