@@ -115,20 +115,30 @@ class Measured(NamedTuple):
     """The names of those whose intervals take too long."""
 
 
-def measured(
-    table: DataFrame, summary: Mapping[str, Any], problem: Problem, times: int = 1
-) -> Measured | None:
-    """Return a run's cases with the metrics for which intervals can be afforded so many ``times``.
-
-    None where cases have several targets.
-    """
+def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> Measured | None:
+    """Return a run's cases with their metrics; None where cases have several targets."""
     classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
     if not classes and SCORE not in table.columns:
         return None
     table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
     cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
-    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared, MOST / times)
+    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
     return Measured(table, chosen, shared, too_long)
+
+
+def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:
+    """Return those of the metrics whose intervals take too long that are themselves quickly computed."""
+    cases, expected = Cases.of(found.table), _Expected(summary, found.shared)
+    quick = {
+        name: [one for one in _candidates(name, problem) if not isinstance(one, OfStates)]
+        for name in found.too_long
+    }
+    return {
+        name: metric
+        for name, several in quick.items()
+        for metric in several
+        if expected.has(name, metric, cases)
+    }
 
 
 def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: int) -> dict[str, Any]:
@@ -137,7 +147,7 @@ def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: i
 
 
 def _affordable(
-    cases: Cases, problem: Problem, expected: _Expected, shared: bool, most: float
+    cases: Cases, problem: Problem, expected: _Expected, shared: bool
 ) -> tuple[dict[str, CaseMetric], list[str]]:
     """Return the metrics that have the values of the run, and the names of those that take too long."""
     each = len(cases) * (1 if shared or len(cases.sites) == 1 else 2) + FOR_A_CLIENT * len(cases.sites)
@@ -147,7 +157,7 @@ def _affordable(
         key=lambda name: (_cost(candidates[name][0]), name != problem.compared_by),
     )
     chosen: dict[str, CaseMetric] = {}
-    too_long, left = [], most / each
+    too_long, left = [], MOST / each
     for name in order:
         for metric in candidates[name]:
             if _cost(metric) > left:

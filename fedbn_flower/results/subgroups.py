@@ -15,6 +15,7 @@ from ..core.files import csv_text, json_text, write_atomically
 from ..core.listing import listed
 from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of
 from ..records.summary import SUMMARY_FILE
+from ..statistics.intervals import DRAWS, LEVEL
 from ..statistics.subgroups import (
     FEWEST_CASES,
     FEWEST_EVENTS,
@@ -25,7 +26,7 @@ from ..statistics.subgroups import (
     subgroups,
     worst,
 )
-from .intervals import measured
+from .intervals import measured, without_intervals
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,8 +36,8 @@ KEY, NOTE = "subgroups", "note"
 SUBGROUPS_FILE = "subgroups.csv"
 UNKNOWN = "no value"
 """The name of the subgroup of the cases whose value is missing."""
-TIMES = 3
-"""How often the cases of an attribute are drawn from, at most, for all intervals."""
+FEWEST_DRAWS = 200
+"""With several attributes there are fewer draws for each, but not fewer than so many."""
 SHARED = "All clients have the same cases: the values are over the predictions of all of them."
 MOST_NAMED = 10
 
@@ -77,27 +78,28 @@ def subgroups_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
         Of the draws.
     """
     attributes = _attributes(table)
-    found = measured(table, summary, problem, TIMES * len(attributes))
+    found = measured(table, summary, problem)
     if found is None:
         return {"by": {}, "differences": {}}
     cases, metrics, shared, too_long = found
+    draws, without = max(FEWEST_DRAWS, DRAWS // len(attributes)), without_intervals(found, summary, problem)
     cases = _of_one_site(cases) if shared else cases
     binary = problem.predicts == CLASSES and SCORE in cases.columns
     every: dict[str, list[Subgroup]] = {}
     differences: dict[str, dict[str, Any]] = {}
     for attribute in attributes:
         words = cases[f"{SUBGROUP}{attribute}"]
-        every[attribute] = of = subgroups(cases, words, metrics, binary, seed)
+        every[attribute] = of = subgroups(cases, words, metrics, binary, seed, LEVEL, draws, without)
         if pairs_of(of) > 1:
-            of = subgroups(cases, words, metrics, binary, seed, level_of_pairs(of))
-        differences[attribute] = dict(_differences(of, metrics))
+            of = subgroups(cases, words, metrics, binary, seed, level_of_pairs(of), draws, without)
+        differences[attribute] = dict(_differences(of, [*metrics, *without]))
     notes = [SHARED] if shared else []
     notes += [sentence] if (sentence := _not_known(every)) else []
     if too_long:
-        notes.append(f"Left out: {', '.join(too_long)}, which would take too long with {len(cases):,} cases.")
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
     return {
         "by": {attribute: [_as_json(one, shared) for one in of] for attribute, of in every.items()},
-        **_worst(every, problem, metrics),
+        **_worst(every, problem, [*metrics, *without]),
         "differences": {attribute: of for attribute, of in differences.items() if of},
         **({NOTE: " ".join(notes)} if notes else {}),
     }
@@ -109,7 +111,7 @@ def _of_one_site(cases: DataFrame) -> DataFrame:
     return cases.assign(**{SITE: "", GROUP: groups})
 
 
-def _differences(of: Sequence[Subgroup], metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _differences(of: Sequence[Subgroup], metrics: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for metric in metrics:
         if found := gap(of, metric):
             ends = _ends(found.low, found.high)
@@ -126,7 +128,7 @@ def _differences(of: Sequence[Subgroup], metrics: Mapping[str, Any]) -> Iterator
 
 
 def _worst(
-    every: Mapping[str, Sequence[Subgroup]], problem: Problem, metrics: Mapping[str, Any]
+    every: Mapping[str, Sequence[Subgroup]], problem: Problem, metrics: Sequence[str]
 ) -> dict[str, Any]:
     metric = problem.compared_by if problem.compared_by in metrics else next(iter(metrics), "")
     found = worst(every, metric, metric in problem.higher_is_better)

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .case_metrics import CaseMetric
-from .cases import ID, SITE, TARGET
+from .cases import ID, SITE, TARGET, Cases
 from .fairness import bonferroni
-from .intervals import LEVEL, Interval, intervals
+from .intervals import DRAWS, LEVEL, NAN, Interval, intervals
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 FEWEST_CASES, FEWEST_EVENTS = 30, 5
 """With fewer cases, or of two classes with fewer of either, nothing is said of a subgroup."""
+
+NOTHING: Mapping[str, CaseMetric] = {}
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def subgroups(
     binary: bool = False,
     seed: int = 0,
     level: float = LEVEL,
+    draws: int = DRAWS,
+    without: Mapping[str, CaseMetric] = NOTHING,
 ) -> list[Subgroup]:
     """Return the subgroups of cases in the order of their names, those that are not known last.
 
@@ -90,25 +94,35 @@ def subgroups(
         Of the draws.
     level : float
         The confidence level.
+    draws : int
+        How many draws.
+    without : Mapping[str, CaseMetric]
+        Further metrics, which are to have no interval.
     """
     named = words.fillna("").to_numpy(str)
     names = sorted({*named.tolist()}, key=lambda name: (not name, name))
-    return [_subgroup(name, frame[named == name], metrics, binary, seed, level) for name in names]
+    found = []
+    for name in names:
+        cases = frame[named == name]
+        one = _counted(name, cases, binary)
+        sites = {str(site): part for site, part in cases.groupby(SITE, sort=False)}
+        parts = {site: _counted(name, part, binary) for site, part in sites.items()}
+        if one.is_large_enough:
+            of: Any = intervals(cases, metrics, seed, draws, level)
+            one = replace(one, metrics=of["pooled"] | _values(cases, without))
+            parts = {
+                site: replace(part, metrics=of["clients"][site] | _values(sites[site], without))
+                if part.is_large_enough
+                else part
+                for site, part in parts.items()
+            }
+        found.append(replace(one, sites=parts))
+    return found
 
 
-def _subgroup(
-    name: str, cases: "DataFrame", metrics: Mapping[str, CaseMetric], binary: bool, seed: int, level: float
-) -> Subgroup:
-    parts = {str(site): _counted(name, part, binary) for site, part in cases.groupby(SITE, sort=False)}
-    whole = _counted(name, cases, binary)
-    if not whole.is_large_enough:
-        return replace(whole, sites=parts)
-    found: Any = intervals(cases, metrics, seed, level=level)
-    sites = {
-        site: replace(part, metrics=found["clients"][site]) if part.is_large_enough else part
-        for site, part in parts.items()
-    }
-    return replace(whole, metrics=found["pooled"], sites=sites)
+def _values(part: "DataFrame", metrics: Mapping[str, CaseMetric]) -> dict[str, Interval]:
+    cases = Cases.of(part) if metrics else None
+    return {name: Interval(of.value(cases), NAN, NAN, "none") for name, of in metrics.items() if cases}
 
 
 def _counted(name: str, part: "DataFrame", binary: bool) -> Subgroup:

@@ -117,6 +117,30 @@ def test_the_report_and_the_table_say_the_same(run, patients):
     ]
 
 
+def test_of_very_many_cases_there_are_values_without_intervals(run, patients, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.results.intervals.MOST", 0)
+    result = run(**patients, subgroups="sex", metrics=["accuracy", "auroc", "ece"])
+    found, cases = result.summary["subgroups"], result.predictions
+    f = found["by"]["sex"][0]
+    part = cases[cases["subgroup-sex"] == "f"]
+    assert f["metrics"]["accuracy"] == pytest.approx(((part.score >= 0.5) == part.target).mean())
+    assert set(f["metrics"]) == {"loss", "accuracy", "auroc"}  # the expected calibration error is of states
+    assert f["intervals"]["accuracy"] == [None, None]
+    assert found["worst"]["interval"] == found["differences"]["sex"]["accuracy"]["interval"] == [None, None]
+    assert "No intervals of accuracy, loss, auroc, ece: with 80 cases they take too long." in found["note"]
+    assert "Worst subgroup: sex " in next(in_words(found))
+    page(result.folder)
+
+
+def test_several_attributes_share_the_draws(run, patients, monkeypatch):
+    """Those of a bootstrap, such as of the loss, are of a third as many: near those of one attribute."""
+    several = run(**patients, subgroups="sex,age>=200,file").summary["subgroups"]["by"]["sex"][0]
+    one = run(**patients, subgroups="sex").summary["subgroups"]["by"]["sex"][0]
+    assert several["intervals"]["accuracy"] == one["intervals"]["accuracy"]
+    assert several["intervals"]["loss"] != one["intervals"]["loss"]
+    assert several["intervals"]["loss"] == pytest.approx(one["intervals"]["loss"], rel=0.15)
+
+
 def test_the_words_by_hand():
     worst = {"by": "sex", "subgroup": "f", "metric": "accuracy", "value": 0.8, "interval": [0.7, 0.875]}
     pair = {"higher": "m", "lower": "f"}
