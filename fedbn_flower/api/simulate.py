@@ -37,6 +37,7 @@ from ..data import cache_folder
 from ..data.readers.arrays import arrays_by_name, keep_arrays, numbered_groups
 from ..data.readers.torch_datasets import are_datasets, pooled
 from ..data.sources import GROUP
+from ..data.splits.subgroups import given_subgroups
 from ..extensions import Extension
 from ..federation.federation import Federation
 from ..federation.inputs import predicted_by
@@ -58,6 +59,7 @@ def simulate(
     data: Sequence[Any] | Mapping[Any, Any] | None = None,
     test: Any = None,
     groups: Any = None,
+    subgroups: str | Mapping[str, Any] = "",
     progress: bool = True,
     observers: Sequence[Observer] = (),
     extensions: Sequence[type[Extension] | str] = (),
@@ -78,6 +80,10 @@ def simulate(
         The group of each example, such as its patient, as words or whole numbers: a pair of arrays, for
         ``x`` and ``x_test``, or with Datasets an array for each client. All examples of a group are on one
         side of every split; ``group_column`` is then ``"group"``.
+    subgroups : str or mapping of pairs of arrays, optional
+        Whose held-out cases have metrics of their own: columns of a dataset, as the key ``subgroups`` has
+        them; or, with arrays as data, by name, a pair of arrays of words, whole numbers or truth values, for
+        ``x`` and for ``x_test``. None and NaN are of no subgroup.
     progress : bool
         Whether to show a progress bar.
     observers : Sequence[Observer], optional
@@ -120,6 +126,10 @@ def simulate(
     """
     observers = _list_of(observers)
     keys |= _as_key(extensions, keys)
+    if not isinstance(subgroups, str | Mapping):
+        raise not_allowed("subgroups", subgroups, "text, or a mapping of names to pairs of arrays")
+    if isinstance(subgroups, str) and subgroups:
+        keys["subgroups"] = subgroups
     if not isinstance(progress, bool | int):
         raise not_allowed("progress", progress, "true or false")
     values, objects = _split_keys(keys)
@@ -127,11 +137,14 @@ def simulate(
         if "dataset" in values:
             raise UserError("dataset: given twice, the second time as data")
         cache = cache_folder(str(values.get("cache-dir", "auto")))
-        values = _store_data(data, test, groups, cache, _targets_learnt(values, objects)) | values
+        named = {} if isinstance(subgroups, str) else subgroups
+        values = _store_data(data, test, groups, cache, _targets_learnt(values, objects), named) | values
     elif test is not None:
         raise UserError("test: given without data")
     elif groups is not None:
         raise UserError("groups: given without data; group_column names the column of a dataset")
+    elif not isinstance(subgroups, str):
+        raise UserError("subgroups: arrays are given without data; expected columns of the dataset, as text")
     clear_process_caches()
     with with_session_objects(objects), _restored_process(), usual_surroundings():
         config = resumed(values) if values.get("resume") else run_config(values)
@@ -186,7 +199,9 @@ def _targets_learnt(values: Mapping[str, Any], objects: Mapping[str, Any]) -> st
     return NOT_GIVEN
 
 
-def _store_data(data: Any, test: Any, groups: Any, cache: Path, predict: str) -> dict[str, UserConfigValue]:
+def _store_data(
+    data: Any, test: Any, groups: Any, cache: Path, predict: str, subgroups: Mapping[str, Any]
+) -> dict[str, UserConfigValue]:
     """Cache a caller's data and return the keys by which a run finds them."""
     grouped: dict[str, UserConfigValue] = {} if groups is None else {"group-column": GROUP}
     if not are_datasets(data):
@@ -199,7 +214,11 @@ def _store_data(data: Any, test: Any, groups: Any, cache: Path, predict: str) ->
             sizes = {name: len(arrays[name]) for name in ("x", "x_test")}
             train, held_out = numbered_groups(groups, sizes, "a pair of arrays, for x and for x_test")
             units = train, held_out
-        return {"dataset": keep_arrays(cache, arrays, predict=predict, units=units), **grouped}
+        divided = given_subgroups(subgroups, [len(arrays[name]) for name in ("x", "x_test")])
+        name = keep_arrays(cache, arrays, predict=predict, units=units, subgroups=divided)
+        return {"dataset": name, **grouped, **({"subgroups": ",".join(divided)} if divided else {})}
+    if subgroups:
+        raise UserError("subgroups: not used with Datasets; expected arrays as data, or a table as dataset")
     found = pooled(data, test, groups)
     kept = found.arrays, found.groups, found.notes, found.tests_by_client
     name = keep_arrays(cache, *kept, predict=predict, units=found.units)

@@ -10,6 +10,7 @@ from ..api.export import FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..results.comparing.gain import gains_of
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
 from ..results.report import damage_as_user_errors, write_report
@@ -21,6 +22,7 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
+from ..results.report.gain import gain_table
 from ..results.report.methods import methods, model_card
 from ..results.report.runs_by_seed import common_metric, legend, metrics_table
 from ..results.report.sweep_page import LINES, curves_figure
@@ -69,8 +71,10 @@ def _compare(options: argparse.Namespace) -> int:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
     metric = common_metric(groups, options.metric)
     warning, together = data_warning(groups), privacy_together(groups)
+    gains = [] if warning else gains_of(groups, metric)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
+        **({f"gain over training alone, {metric}": gain_table(gains)} if gains else {}),
         "differences": differences(groups),
         "costs": costs(groups),
     }
@@ -79,7 +83,7 @@ def _compare(options: argparse.Namespace) -> int:
     else:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
-        write_atomically(folder / "compare.html", compare_page(groups, metric))
+        write_atomically(folder / "compare.html", compare_page(groups, metric, gains))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
         text += [f"{line}\n" for line in (warning, *together) if line]
         write_atomically(folder / "compare.md", "\n".join(text))

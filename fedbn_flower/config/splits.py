@@ -5,6 +5,7 @@ from flwr.app import UserConfigValue
 from ..core.errors import not_allowed
 from ..data.splits.groups import pattern_of
 from ..data.splits.split_by import SplitBy
+from ..data.splits.subgroups import attributes_of
 from .run_config import RunConfig
 
 ALL_RUNS = "run_sim.py and experiment files do all of them"
@@ -47,6 +48,7 @@ def _check_groups(config: RunConfig) -> None:
         raise not_allowed("group-column", config.group_column, f"{config.dp_unit!r}, the dp-unit, or none")
     if config.split_by:
         SplitBy.parse(config.split_by)
+    attributes_of(config.subgroups)
 
 
 def _check_folds(config: RunConfig) -> None:

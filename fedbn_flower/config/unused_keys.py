@@ -68,6 +68,11 @@ UNREAD = (
     Unread("node-timeout", "simulated clients are there at once", lambda _, by: by.simulates),
     Unread("memory-name keep-memories", "only SuperNodes keep memories", lambda _, by: by.simulates),
     Unread("backend workers ray-address verbose", "Flower runs the clients", lambda _, by: not by.simulates),
+    Unread(
+        "subgroups",
+        "cases stay at the nodes, and so do sums of few of them; a node's own predictions have the column",
+        lambda _, by: not by.simulates,
+    ),
     Unread(  # a reference sets it itself
         "fast", "Flower runs the clients", lambda c, by: not by.simulates and c.reference != "pooled"
     ),

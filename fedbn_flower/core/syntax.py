@@ -16,3 +16,8 @@ GROUPS = "a column, or name=PATTERN with a regular expression that has one group
 
 SPLIT_BY = "COLUMN<VALUE with a number or a date such as 2024-01-31"
 """What ``--split-by`` takes, see `data.split_by`."""
+
+SUBGROUPS = (
+    "columns with commas, or comparisons of them with a number, a date or a word: sex,age>=65,smoker==yes"
+)
+"""What ``--subgroups`` takes, see `data.subgroups`."""

@@ -92,6 +92,9 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
                 np.save(target / f"{split}-groups.npy", decoded.groups[i])
             if decoded.units:
                 np.save(target / f"{split}-units.npy", decoded.units[i])
+            if decoded.subgroups:
+                subgroups = np.stack([both[i] for both in decoded.subgroups.values()])
+                np.save(target / f"{split}-subgroups.npy", subgroups)
         for path in target.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -103,6 +106,7 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
             "class-names": decoded.class_names,
             "notes": decoded.notes,
             "tests-by-client": decoded.tests_by_client,
+            **({"subgroups": list(decoded.subgroups)} if decoded.subgroups else {}),
         }
         (target / "meta.json").write_text(json.dumps(meta))
         target.rename(folder)
@@ -127,8 +131,12 @@ def _open(folder: Path) -> Dataset:
             path.stem.removeprefix(f"{name}-column-"): np.asarray(np.load(path, mmap_mode="r"))
             for path in sorted(folder.glob(f"{name}-column-*.npy"))
         }
-        of_rows = (folder / f"{name}-{what}.npy" for what in ("groups", "units"))
-        return Split(columns, *(np.load(path) if path.exists() else None for path in of_rows))
+        of_rows = (folder / f"{name}-{what}.npy" for what in ("groups", "units", "subgroups"))
+        groups, units, found = (np.load(path) if path.exists() else None for path in of_rows)
+        attributes = meta.get("subgroups", ())
+        return Split(
+            columns, groups, units, dict(zip(attributes, () if found is None else found, strict=True))
+        )
 
     train = split("train")
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)

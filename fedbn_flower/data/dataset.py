@@ -23,6 +23,7 @@ from .notes import Note
 from .splits import numbered, split_at_random
 from .splits.groups import BY_NAME, crossed, strata_of
 from .splits.split_by import SplitBy
+from .splits.subgroups import BySplit
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -37,7 +38,7 @@ PROBLEM_OF = {
 
 
 GROUP_KEY = "group-column"
-LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window")
+LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window", "subgroups")
 """Fields of a `Request` that came later: they are in the name of what is cached where they are given."""
 
 
@@ -75,6 +76,7 @@ class Request:
     predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
     spacing: float | str = 0.0
     window: str = "auto"
+    subgroups: str = ""
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""
@@ -147,6 +149,8 @@ class Decoded:
     notes: tuple[Note, ...] = ()
     tests_by_client: bool = False
     units: tuple[Rows, Rows] | None = None
+    subgroups: BySplit = field(default_factory=dict)
+    """See `splits.subgroups`; they are no part of what is learnt, nor of its digest."""
 
 
 def with_units(decoded: Decoded, train: Sequence[NDArray], test: Sequence[NDArray]) -> Decoded:
@@ -263,6 +267,8 @@ class Split:
     columns: Columns
     groups: NDArray[np.str_] | None = None
     units: Rows | None = None
+    subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    """The subgroup of each row, by attribute, if they were requested."""
 
     def __len__(self) -> int:
         return len(self.columns["y"])

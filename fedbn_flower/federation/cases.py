@@ -27,19 +27,25 @@ def keeps_cases(inputs: RunInputs) -> bool:
     Raises
     ------
     UserError
-        When ``predictions`` is on, and an example has more than one prediction or none that is known.
+        When ``predictions`` is on, and an example has more than one prediction or none that is known; with
+        ``subgroups`` also when it has more than one target.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.predictions == "off" or config.dp != "none":
         return False
+    stated = bool(config.subgroups) or config.predictions == "on"
     reason = ""
     if dataset.spec.predicts not in ("classes", "numbers"):
         reason = f"data of {dataset.spec.predicts} have many predictions a case"
     elif not dataset.problem.predicts:
         reason = f"problem {config.problem!r} does not say what it predicts"
+    elif config.subgroups and len(case_columns(inputs, "").targets) > 1:
+        reason = "a case has several labels or numbers"
+    if config.subgroups and reason:
+        raise not_allowed("subgroups", config.subgroups, f"none: {reason}")
     if config.predictions == "on" and reason:
         raise not_allowed("predictions", "on", f"'auto' or 'off': {reason}")
-    return not reason and (config.predictions == "on" or _scores(inputs) <= MOST_SCORES)
+    return not reason and (stated or _scores(inputs) <= MOST_SCORES)
 
 
 def _scores(inputs: RunInputs) -> int:
@@ -52,9 +58,10 @@ def _scores(inputs: RunInputs) -> int:
 def case_columns(inputs: RunInputs, split: str) -> CaseColumns:
     """Return the columns of the table of a split's cases."""
     dataset = inputs.dataset
-    groups = (dataset.train if split == VALIDATION else dataset.test).units
+    rows = dataset.train if split == VALIDATION else dataset.test
     one_of = dataset.problem.predicts == CLASSES
-    return CaseColumns(dataset.output_names, one_of, inputs.config.seed, groups, inputs.config.fold)
+    config = inputs.config
+    return CaseColumns(dataset.output_names, one_of, config.seed, rows.units, config.fold, rows.subgroups)
 
 
 def cases_used(

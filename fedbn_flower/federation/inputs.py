@@ -36,6 +36,7 @@ from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
+from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from .initial_model import InitialModel, Start, initial_model
@@ -144,6 +145,10 @@ class RunInputs:
                     "name=PATTERN, which finds the group in a picture's path: no table names the pictures"
                 )
             raise not_allowed(request.unit_key, request.unit_column, wanted)
+        lacks = [one for one in attributes_of(request.subgroups) if str(one) not in dataset.train.subgroups]
+        if lacks and not data_path:
+            wanted = "none: the data are no table, nor pictures that a table names"
+            raise not_allowed("subgroups", request.subgroups, wanted)
         if not shape:
             if data_path:
                 return dataset
@@ -209,6 +214,7 @@ class RunInputs:
             predict_by=self._predict_by(shape),
             spacing=config.spacing,
             window=config.window,
+            subgroups=config.subgroups,
         )
 
     def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:

@@ -16,6 +16,7 @@ from ..data.images.kind import Images
 from ..data.labels import spelt_alike
 from ..data.notes import ROWS, Note
 from ..data.readers.tables import Table
+from ..data.splits.subgroups import attributes_of
 from ..data.statistics import columns_of
 from .group_sides import of_groups, sides_of
 from .inputs import RunInputs
@@ -55,10 +56,24 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     shares = inputs.partitions
     yield Note("examples", _examples(*inputs.sizes))
     yield from of_groups(inputs, sides_of(inputs), shares.train)
+    yield from _subgroups(dataset, shares.test_rows)
     yield Note("clients", _clients(inputs))
     if unused := shares.left_out(inputs.evaluates_locally):
         yield Note("left out", unused)
     yield from _of_the_optimizer(inputs.config)
+
+
+def _subgroups(dataset: Dataset, tested: NDArray[np.int64]) -> Iterator[Note]:
+    """Yield the subgroups of each attribute, with their test examples, and whether they are learnt from."""
+    learnt_from = (
+        {name for name, *_ in columns_of(dataset.kind)} if isinstance(dataset.kind, Table) else set()
+    )
+    for name, words in dataset.test.subgroups.items():
+        found, counts = np.unique(words[tested], return_counts=True)
+        named = [word or "no value" for word in found]
+        column = attributes_of(name)[0].column
+        seen = "an input of the model" if column in learnt_from else "no input of the model"
+        yield Note("examples", f"subgroups to test by {column!r}, {seen}: {_counted(named, counts)}")
 
 
 def _elsewhere(inputs: RunInputs) -> Iterator[Note]:

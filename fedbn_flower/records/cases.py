@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PREDICTIONS_FILE = "predictions.parquet"
 SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
+SUBGROUP = "subgroup-"
+"""How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
 """The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases."""
 
@@ -45,6 +47,8 @@ class CaseColumns:
     seed: int
     groups: NDArray | None = None
     fold: int = 0
+    subgroups: Mapping[str, NDArray] = field(default_factory=dict)
+    """The subgroup of each row of the split, by attribute; empty where it is not known."""
 
     @property
     def scores(self) -> list[str]:
@@ -81,6 +85,12 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
         SITE: pa.array(np.repeat(list(cases), [len(found[ROWS]) for found in cases.values()]).astype(object)),
         ID: pa.array(rows),
         GROUP: pa.nulls(count, pa.string()) if group is None else pa.array(group[rows].astype(str)),
+        **{
+            f"{SUBGROUP}{name}": pa.array(
+                words[rows].astype(object), mask=words[rows] == "", type=pa.string()
+            )
+            for name, words in columns.subgroups.items()
+        },
         **{name: pa.array(targets[:, i]) for i, name in enumerate(columns.targets)},
         **{name: pa.array(scores[:, i]) for i, name in enumerate(columns.scores)},
         FOLD: pa.array([columns.fold or None] * count, pa.int64()),

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..core.errors import UserError
 
 SUMMARY_FILE = "summary.json"
+JAIN = "client-jain"
+"""The key of Jain's index of the clients' metrics: of each metric a number from 1/n to 1, with no unit."""
 
 Figures = Mapping[str, int | float | None]
 """Metrics by name; None where a metric is undefined."""
@@ -108,6 +110,7 @@ class RoundFigures(Part):
     worst_client: Figures | None = None
     worst_tenth: Figures | None = None
     client_std: Figures | None = None
+    client_jain: Figures | None = None
     clients: Mapping[str, OfClient] = {}
     per_class: OfClasses | None = None
     global_per_class: OfClasses | None = None
@@ -126,6 +129,7 @@ class RoundFigures(Part):
             "worst-client": self.worst_client,
             "worst-tenth": self.worst_tenth,
             "client-std": self.client_std,
+            JAIN: self.client_jain,
         }
         return {group: figures for group, figures in found.items() if figures}
 
@@ -148,6 +152,8 @@ class Summary(RoundFigures, RunFigures):
     memories_lost: Mapping[str, Sequence[int]] = {}
     intervals: Mapping[str, Any] | None = None
     """The 95 % intervals of the metrics of held-out cases: pooled, of the mean over clients, and of each."""
+    subgroups: Mapping[str, Any] | None = None
+    """The metrics of subgroups of the held-out cases, the worst of them, and the largest differences."""
 
     @classmethod
     def read(cls, folder: Path, key: str) -> Self | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,18 +90,54 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     seed : int
         Of the draws.
     """
-    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
-    if not classes and SCORE not in table.columns:
+    found = measured(table, summary, problem)
+    if found is None:
         return {"pooled": {}, "mean": {}, "clients": {}}
-    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
-    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
-    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
+    table, chosen, shared, too_long = found
     notes = [SHARED] if shared else []
     if too_long:
-        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(table):,} cases they take too long.")
     return {
         **_as_json(_of_each_client(table, chosen, seed) if shared else intervals(table, chosen, seed)),
         **({NOTE: " ".join(notes)} if notes else {}),
+    }
+
+
+class Measured(NamedTuple):
+    """The cases of a run, as `Cases.of` takes them, and their metrics."""
+
+    table: DataFrame
+    metrics: Mapping[str, CaseMetric]
+    """Those that have the values of the run."""
+    shared: bool
+    """Whether several clients have the same cases."""
+    too_long: Sequence[str]
+    """The names of those whose intervals take too long."""
+
+
+def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> Measured | None:
+    """Return a run's cases with their metrics; None where cases have several targets."""
+    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
+    if not classes and SCORE not in table.columns:
+        return None
+    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
+    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
+    chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
+    return Measured(table, chosen, shared, too_long)
+
+
+def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:
+    """Return those of the metrics whose intervals take too long that are themselves quickly computed."""
+    cases, expected = Cases.of(found.table), _Expected(summary, found.shared)
+    quick = {
+        name: [one for one in _candidates(name, problem) if not isinstance(one, OfStates)]
+        for name in found.too_long
+    }
+    return {
+        name: metric
+        for name, several in quick.items()
+        for metric in several
+        if expected.has(name, metric, cases)
     }
 
 
@@ -176,15 +212,16 @@ class _Expected:
 
     def has(self, name: str, metric: CaseMetric, cases: Cases) -> bool:
         """Whether the metric has the values that the summary has by this name."""
-        if self.pooled and not _same(metric.value(cases), self.pooled.get(name)):
+        if self.pooled and not same(metric.value(cases), self.pooled.get(name)):
             return False
         known = [site for site in cases if site.sites[0] in self.clients]
         return bool(known) and all(
-            _same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
+            same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
         )
 
 
-def _same(found: float, expected: float | None) -> bool:
+def same(found: float, expected: float | None) -> bool:
+    """Return whether a metric of cases is the run's, up to rounding; NaN is None."""
     if expected is None or math.isnan(found):
         return expected is None and math.isnan(found)
     return math.isclose(found, expected, **ROUNDING)

@@ -25,6 +25,7 @@ from .manifest import build_manifest
 from .plotting.plots import plot_curves, plot_partitions
 from .round_tables import RoundTables
 from .run_reader import Run
+from .subgroups import write_subgroups
 from .summary import summary_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -126,6 +127,7 @@ class RunFolder(Observer):
             finally:
                 self.writer.close()
             write_intervals(self.path, self.federation.problem, self.federation.config.seed)
+            write_subgroups(self.path, self.federation.problem, self.federation.config.seed)
             self.tables.clients.write_columns()
             plot_curves(self.path)
             report.write_report(self.path)

@@ -5,6 +5,7 @@ from typing import Any
 
 from flwr.app import MetricRecord
 
+from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.ground.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
@@ -13,12 +14,15 @@ from ..federation.federation import Federation
 from ..records.events import RoundResult
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
 from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
+from ..statistics.fairness import jain
 from .classes import accuracy_by_class
 
 LISTED_CLIENTS = 10
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
 LEFT_OUT = "left out"
+JAIN_OF_CLIENTS = "Jain's index"
+"""The column of a table of runs with Jain's index of the clients' metric, which has no unit."""
 TO_TARGET = ("rounds to ", "MB to ", "simulated seconds to ", "seconds to ")
 """How columns of what it took to reach the target begin."""
 
@@ -75,6 +79,7 @@ def round_figures(
         worst_client=of_clients(result.spread, WORST),
         worst_tenth=of_clients(result.spread, WORST_TENTH),
         client_std=of_clients(result.spread, DEVIATION),
+        client_jain=_jain(evaluated.values(), problem, split) if evaluated else None,
         clients={
             str(partition): {
                 **({"name": client_names[partition]} if client_names else {}),
@@ -89,6 +94,12 @@ def round_figures(
         new_clients=new,
     )
     return figures.model_copy(update={"new_clients_as_received": received}) if received else figures
+
+
+def _jain(reported: Collection[MetricRecord], problem: Problem, prefix: str) -> Figures:
+    """Return Jain's index of each held-out metric over the clients that report it."""
+    values = {name: [number(metrics, prefix + name) for metrics in reported] for name in problem.metrics}
+    return {name: jain([v for v in found if v is not None]) for name, found in values.items()}
 
 
 def summary_of(
@@ -154,6 +165,7 @@ def _of_all(summary: Summary) -> dict[str, OfClient]:
         "pooled": summary.pooled,
         "mean over examples": summary.mean,
         "mean over clients": summary.client_mean,
+        JAIN_OF_CLIENTS: summary.client_jain if len(summary.clients) > 1 else None,
     }
     return {group: metrics for group, metrics in found.items() if metrics}
 
@@ -180,6 +192,11 @@ def shown_mean(
     if metrics.get(name) is None or not 0 < none < len(clients):
         return text
     return f"{text} ({none} of {len(clients)} {'has' if none == 1 else 'have'} none)"
+
+
+def shown_index(value: float | None) -> str:
+    """Return Jain's index as text."""
+    return "" if value is None else f"{value:.3f}"
 
 
 def to_target(summary: Summary) -> dict[str, float]:

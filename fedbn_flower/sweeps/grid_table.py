@@ -15,11 +15,18 @@ from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
-from ..results.best_cells import MARK, Verdict, verdict
-from ..results.composition import Private, added_up
+from ..results.comparing.best_cells import MARK, Verdict, verdict
+from ..results.comparing.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
+from ..results.summary import (
+    JAIN_OF_CLIENTS,
+    TO_TARGET,
+    metrics_by_group,
+    name_of_left_out,
+    seeds_text,
+    to_target,
+)
 from .folds import PooledFolds
 
 Cell = tuple[str, ...]
@@ -224,6 +231,7 @@ class Comparison:
         """
         self._write()
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
+        report.write_gain(self.folder)
         report.write_report(self.folder)
 
 
@@ -231,8 +239,12 @@ def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]
     """Return mean and deviation, with the number of values if some completed runs have none."""
     if not values:
         return ""
-    metric = name.partition(": ")[0]
-    factor, form = percent(metric), ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
+    metric, _, of = name.partition(": ")
+    if of == JAIN_OF_CLIENTS:
+        factor, form = 1, ".3f"
+    else:
+        factor = percent(metric)
+        form = ".1f" if metric in PERCENT or name.startswith(TO_TARGET) else ".4g"
     deviation = f" +- {factor * stdev(values):{form}}" if len(values) > 1 else ""
     completed = sum(row["status"] == "ok" for row in members)
     some = f" ({len(values)} of {completed})" if len(values) < completed else ""

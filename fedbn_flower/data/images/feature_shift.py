@@ -63,7 +63,12 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     units = None
     if dataset.train.units is not None and dataset.test.units is not None:
         units = dataset.train.units, dataset.test.units
-    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), given, units)
+    subgroups = {
+        name: (words, dataset.test.subgroups[name]) for name, words in dataset.train.subgroups.items()
+    }
+    return Decoded(
+        "images", train, test, facts, groups, dataset.class_names, tuple(notes), given, units, subgroups
+    )
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

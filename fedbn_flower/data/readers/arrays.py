@@ -27,6 +27,7 @@ from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, r
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 from ..splits import numbered as number_values
+from ..splits.subgroups import BySplit
 
 PARTS = ("x", "y", "x_test", "y_test")
 FORMS = f"the four arrays ({', '.join(PARTS)}), or a Dataset or a pair (x, y) for each client"
@@ -154,6 +155,7 @@ def keep_arrays(
     predict: str = "auto",
     of_site: bool = False,
     units: tuple[NDArray, NDArray] | None = None,
+    subgroups: BySplit | None = None,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
 
@@ -174,6 +176,8 @@ def keep_arrays(
         As in `Request`.
     units : tuple[NDArray, NDArray], optional
         The number of each example's group in both splits, int64; the column of groups is `sources.GROUP`.
+    subgroups : BySplit, optional
+        As in `Decoded`.
 
     Raises
     ------
@@ -204,7 +208,9 @@ def keep_arrays(
     notes = (*notes, *read)
     train, test, facts = Columns({"x": x}, {"x": x_test}, {}) if is_image else columns_of(x, x_test)
     rests = (split["rest"] for split in (train, test) if "rest" in split)
-    digest = _digest((train["x"], y, test["x"], y_test, *(groups or ()), *rests, *(units or ())), notes)
+    words = [array for both in (subgroups or {}).values() for array in both]
+    of_rows = *(groups or ()), *rests, *(units or ()), *words
+    digest = _digest((train["x"], y, test["x"], y_test, *of_rows), [*notes, *(subgroups or ())])
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
@@ -219,7 +225,8 @@ def keep_arrays(
         columns = {**train, "y": y}, {**test, "y": y_test}
         return Decoded("numeric", *columns, of_all, groups, names, all_notes, tests_by_client)
 
-    decode_once(Source(request.name, lambda: replace(decode(), units=units)), request, cache)
+    whole = Source(request.name, lambda: replace(decode(), units=units, subgroups=subgroups or {}))
+    decode_once(whole, request, cache)
     return request.name
 
 

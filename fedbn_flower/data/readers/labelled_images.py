@@ -359,8 +359,8 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes,
         tests_by_client=ids is not None and tables.test is not None,
     )
-    units = found.units
-    return replace(decoded, units=None if units is None else (units[train], units[test]))
+    units = None if found.units is None else (found.units[train], found.units[test])
+    return replace(decoded, units=units, subgroups=found.subgroups_of(train, test))
 
 
 def _of_repeated(files: Sequence[Path], y: np.ndarray) -> list[Note]:

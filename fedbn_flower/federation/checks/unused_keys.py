@@ -62,7 +62,7 @@ def _no_client_that_trains_evaluates(inputs: RunInputs) -> bool:
 UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
     ("fine-tune", "no client evaluates"): _no_client_evaluates,
-    ("predictions", "no client that trains evaluates"): _no_client_that_trains_evaluates,
+    ("predictions subgroups", "no client that trains evaluates"): _no_client_that_trains_evaluates,
     ("eval-data", "no client evaluates"): _server_alone_evaluates_locally,
     ("thresholds", "no metric goes by thresholds"): _no_thresholds,
     ("frozen-bn", "no BatchNorm layer is frozen"): _no_frozen_statistics,

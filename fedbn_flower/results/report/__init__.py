@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import UserError, not_allowed
-from ...core.files import write_atomically
+from ...core.files import csv_text, write_atomically
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
@@ -81,6 +81,18 @@ def _page(folder: Path, reference: Path | None) -> str:
 
         return run_page(Run.read(folder, "report"))
     raise not_allowed("report", str(folder), KINDS)
+
+
+def write_gain(folder: Path) -> None:
+    """Write ``gain.csv`` of a sweep that has runs whose clients train alone: what those of others gain."""
+    from ..comparing.gain import GAIN_FILE, gain_rows, gains_of
+    from .runs_by_seed import Sweep, common_metric
+
+    with damage_as_user_errors("report", str(folder)):
+        groups = Sweep.read(folder).groups
+        rows = gain_rows(gains_of(groups, common_metric(groups)))
+    if rows:
+        write_atomically(folder / GAIN_FILE, csv_text(list(rows[0]), rows))
 
 
 def sweep_figure(folder: Path) -> "InlineFigure":

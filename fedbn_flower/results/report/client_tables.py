@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...records.metrics import shown
-from ...records.summary import OfClient
+from ...records.summary import JAIN, OfClient
 from ..run_reader import Run
-from ..summary import NOBODY, NON_METRICS, shown_mean
+from ..summary import NOBODY, NON_METRICS, shown_index, shown_mean
 from .html import folded, paragraph
 from .intervals import NOTHING_BESIDE, Beside, Intervals, with_interval
 from .tables import Table
@@ -20,6 +20,7 @@ MODELS = {
     "worst-client": "worst client",
     "worst-tenth": "worst tenth of clients",
     "client-std": "standard deviation of clients",
+    JAIN: "Jain's index of clients",
 }
 """Keys of the summary that hold metrics, each with its name in the report."""
 MEANS = (MODELS["mean"], MODELS["client-mean"])
@@ -93,7 +94,9 @@ def _table(
             *(
                 with_interval(
                     name,
-                    shown_mean(name, metrics, clients if model in MEANS else NOBODY),
+                    shown_index(metrics.get(name))
+                    if model == MODELS[JAIN]
+                    else shown_mean(name, metrics, clients if model in MEANS else NOBODY),
                     beside[model].intervals.get(name) if model in beside else None,
                 )
                 for name in names

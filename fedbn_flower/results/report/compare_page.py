@@ -8,9 +8,11 @@ from ...core.errors import not_allowed
 from ...core.key_group import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
 from ...records.summary import Summary
-from ..composition import privacy_of_runs
+from ..comparing.composition import privacy_of_runs
+from ..comparing.gain import Gain
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
+from .gain import gain_section
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
 from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
@@ -143,7 +145,7 @@ def costs(groups: Sequence[Group]) -> Table:
     return Table(["", *COSTS], rows)
 
 
-def compare_page(groups: Sequence[Group], metric: str) -> str:
+def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = ()) -> str:
     """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
     table = metrics_table(groups, metric, comparable=not warning)
@@ -160,6 +162,7 @@ def compare_page(groups: Sequence[Group], metric: str) -> str:
             section(
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
+            section("Gain over training alone", *gain_section(gains)),
             section("Costs", costs(groups).html()),
             *drawn,
             *closing_sections([run.config for group in groups for run in group.runs], table),

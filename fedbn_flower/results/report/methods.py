@@ -14,9 +14,11 @@ from ...names import parts
 from ...privacy.terms import GUARANTEE
 from ...records.metrics import shown
 from ..run_reader import Run
+from ..subgroups import NOTE
 from .citations import citations, source
 from .intervals import Intervals
 from .repeat_command import command_of
+from .subgroups import in_words
 from .tables import Table
 
 MOST_NAMES = 12
@@ -34,7 +36,7 @@ CHECKLIST: Mapping[str, str] = {
     "11 Missing data": "",
     "12 Analytical methods": "Training",
     "13 Class imbalance": "",
-    "14 Fairness": "",
+    "14 Fairness": "Fairness",
     "15 Model output": "Model",
     "16 Training versus evaluation": "Evaluation",
     "17 Ethical approval": "",
@@ -71,6 +73,7 @@ def model_card(run: Run) -> str:
         "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
         "Data": written["Data"],
         "Metrics": f"{written['Evaluation']}\n\n{_results(run).markdown().rstrip()}",
+        "Fairness": written.get("Fairness", "No subgroups were compared."),
         "What is not shown": _not_shown(run),
         "Privacy": written.get("Privacy", "The run has no differential privacy."),
         "Software": f"{written['Software']}\n\n```text\n{shlex.join(command_of(run.config))}\n```",
@@ -95,6 +98,7 @@ def paragraphs(run: Run) -> dict[str, str]:
         "Aggregation": _aggregation(run),
         "Privacy": _privacy(run),
         "Evaluation": _evaluation(run),
+        "Fairness": _fairness(run),
         "Software": _software(run),
     }
     written = {title: " ".join(sentences) for title, sentences in made.items()}
@@ -186,6 +190,17 @@ def _evaluation(run: Run) -> Iterator[str]:
             "otherwise by a bootstrap over groups within sites. They do not cover how training varies over "
             "seeds."
         )
+
+
+def _fairness(run: Run) -> Iterator[str]:
+    found = run.summary.subgroups
+    if not found or not found["by"]:
+        return
+    attributes = _and([f"`{attribute}`" for attribute in found["by"]])
+    yield f"Metrics were computed for subgroups of the held-out cases, by {attributes}."
+    yield from in_words(found)
+    if note := found.get(NOTE):
+        yield note
 
 
 def _software(run: Run) -> Iterator[str]:

@@ -10,9 +10,9 @@ from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
-from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparing.best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
-from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
+from ..summary import JAIN_OF_CLIENTS, NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -149,7 +149,7 @@ def metrics_table(
         [
             *(group.names.get(key, "") for key in keys),
             *(
-                spread(means.get(name, []), metric)
+                spread(means.get(name, []), JAIN_OF_CLIENTS if name == JAIN_OF_CLIENTS else metric)
                 + (MARK if told and name == told.column and number in told.alike else "")
                 for name in columns
             ),

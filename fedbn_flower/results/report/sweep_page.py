@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...records.metrics import PERCENT
-from ..composition import privacy_of_runs
+from ..comparing.composition import privacy_of_runs
+from ..comparing.gain import gains_of
 from ..manifest import EXPERIMENT
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
+from .gain import gain_section
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
 from .runs_by_seed import Group, Sweep, best_groups, common_metric, headline, legend, metrics_table
@@ -51,6 +53,7 @@ def sweep_page(sweep: Sweep) -> str:
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
+            section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),

@@ -135,6 +135,9 @@ def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(confi
     assert summary["mean"]["auroc"] == pytest.approx(other)
     assert summary["worst-client"]["auroc"] == other
     assert summary["client-std"]["auroc"] == 0
+    assert summary["client-jain"]["auroc"] == 1  # of one value
+    one, two = (summary["clients"][i]["accuracy"] for i in "01")
+    assert summary["client-jain"]["accuracy"] == pytest.approx((one + two) ** 2 / (2 * (one**2 + two**2)))
     scores, y = predictions(config, tmp_path / "run")
     expected = sk.roc_auc_score(y, scores, multi_class="ovr")
     assert summary["pooled"]["auroc"] == pytest.approx(expected, abs=1e-3)

@@ -286,6 +286,26 @@ def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path
         assert accuracy_score(table.target, scores.argmax(1)) == pytest.approx(metrics["accuracy"])
 
 
+def test_a_sites_own_file_has_its_subgroups_and_the_server_has_none(site_run, tmp_path, caplog):
+    table = pd.DataFrame(X, columns=list("abcd")).assign(ill=Y, sex=np.where(X[:, 1] > 0, "f", "m"))
+    table.to_csv(tmp_path / "table.csv", index=False)
+    keys = {
+        "dataset": str(tmp_path / "table.csv"),
+        "label_column": "ill",
+        "partition": "iid",
+        "columns": "a,b",
+    }
+    folder, sites = site_run(predictions=True, keys=keys | {"subgroups": "sex"})
+    assert "held-out-cases" not in sites.records
+    assert "subgroups" not in json.loads((folder / "summary.json").read_text())
+    assert not (folder / "subgroups.csv").exists()
+    files = sorted((tmp_path / "state/predictions").rglob("*.parquet"))
+    assert len(files) == 2
+    for path in files:
+        assert set(pd.read_parquet(path)["subgroup-sex"]) == {"f", "m"}
+    assert "subgroups sex (cases stay at the nodes" in caplog.text
+
+
 @pytest.mark.parametrize("of_node", [{}, {"predictions": False}])
 @pytest.mark.parametrize("state", [True, False])
 def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node):

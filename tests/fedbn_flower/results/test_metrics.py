@@ -15,9 +15,13 @@ from fedbn_flower.records.metrics import held_out_means, round_means
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
-from fedbn_flower.results.report.client_tables import _table
+from fedbn_flower.results.report.client_tables import _table, metrics_table
+from fedbn_flower.results.report.runs_by_seed import Group
+from fedbn_flower.results.report.runs_by_seed import metrics_table as of_groups
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import shown_mean
 from fedbn_flower.runtime.server_app import RoundLog
+from fedbn_flower.statistics.fairness import jain
 from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
@@ -170,6 +174,21 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     first = next(csv.DictReader((tmp_path / "grid.csv").open()))
     assert first["accuracy: mean over examples"] == "0.5"
     assert first["accuracy: mean over clients"] == "0.9"
+
+
+def test_jains_index_has_no_unit(configured, tmp_path):
+    """Of 1.0 and 0.5 it is 0.9, and of 0.8 and 0.8 it is 1; beside a metric in percent both stay so."""
+    grid = Comparison(tmp_path)
+    for seed, values in enumerate(([1.0, 0.5], [0.8, 0.8])):
+        more = {"client-jain": {"accuracy": jain(values), "loss": 1.0}}
+        grid.add(configured(seed=seed), Summary.model_validate(summary(0.7, 0.7, values) | more))
+    assert "| 0.950 +- 0.071 |" in (tmp_path / "grid.md").read_text()
+    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    assert [float(row["accuracy: Jain's index"]) for row in rows] == pytest.approx([0.9, 1])
+    run = Run(tmp_path, {}, Summary.model_validate(summary(0.7, 0.7, values) | more), [])
+    assert ["Jain's index of clients", "", "1.000", "1.000"] in metrics_table(run).rows
+    table = of_groups([Group({"strategy": "fedavg"}, [run])], "accuracy")
+    assert dict(zip(table.header, table.rows[0], strict=True))["Jain's index"] == "1.0000"
 
 
 def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):

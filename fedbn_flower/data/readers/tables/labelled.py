@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,10 @@ from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
 from ...splits.split_by import SplitBy
+from ...splits.subgroups import KEY as SUBGROUPS
+from ...splits.subgroups import BySplit, Words
 from .labels import Targets, encode_several, encode_targets, find_labels
+from .subgroups import attributes_in, read_subgroups
 from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
@@ -61,6 +64,12 @@ class Labelled:
     units: Rows | None
     notes: tuple[Note, ...]
     split_by: SplitBy | None = None
+    subgroups: Mapping[str, Words] = field(default_factory=dict)
+    """The subgroup of each row, by attribute, if they were requested."""
+
+    def subgroups_of(self, train: Rows, test: Rows) -> BySplit:
+        """Return the subgroups of the rows of both splits."""
+        return {name: (words[train], words[test]) for name, words in self.subgroups.items()}
 
     def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
         """Return training rows and test rows, and a note: as ``split-by`` says, or whole groups, or units, or
@@ -107,7 +116,11 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         raise not_allowed("partition", f"natural:{group}", "another column: this is the label-column")
     unit = "" if request.unit_pattern else request.unit_column
     split_by = SplitBy.parse(request.split_by) if request.split_by else None
-    for key, column in ((request.unit_key, unit), ("split-by", split_by.column if split_by else "")):
+    for key, column in (
+        (request.unit_key, unit),
+        ("split-by", split_by.column if split_by else ""),
+        *((SUBGROUPS, one.column) for one in attributes_in(request, table.columns)),
+    ):
         if column and column not in table:
             raise unknown_name(key, column, table.columns)
         if column and column in label_names:
@@ -139,7 +152,9 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes += [Note("examples", found)] if same else []
     if split_by and split_by.column not in (group, unit):
         notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
-    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by)
+    subgroups, of_subgroups = read_subgroups(request, table)
+    notes += of_subgroups
+    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..privacy.terms import GUARANTEE
-from .run_reader import Run
+from ...privacy.terms import GUARANTEE
+from ..run_reader import Run
 
 Private = tuple[str, Mapping[str, Any]]
 """The data of a run, by which runs are told apart, and what its summary says of privacy; empty without."""

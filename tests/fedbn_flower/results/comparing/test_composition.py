@@ -4,10 +4,10 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results.composition import added_up
+from fedbn_flower.results.comparing.composition import added_up
 from fedbn_flower.sweeps.grid_table import Comparison
 
-from .written import METRICS, summary_of, write_run
+from ..written import METRICS, summary_of, write_run
 
 CLIENTS = {"notion": "client, central", "adjacency": "add-or-remove-one", "claim": "guarantee"}
 ONE, OTHER = CLIENTS | {"epsilon": 2.5, "delta": 1e-5}, CLIENTS | {"epsilon": 1.25, "delta": 2e-5}

@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ..records.summary import OfClasses, Summary
-from ..statistics.paired import cannot_be_told_from_best
-from .summary import metrics_by_group, seeds_text
+from ...records.summary import OfClasses, Summary
+from ...statistics.paired import cannot_be_told_from_best
+from ..summary import metrics_by_group, seeds_text
 
 K = TypeVar("K", bound=Hashable)
 MARK = " *"
