@@ -20,7 +20,15 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
-from ..core.ground.wire import CASES, CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
+from ..core.ground.wire import (
+    CASES,
+    CHECKPOINT_ROUND,
+    CLASSES,
+    DIGEST_OF_START,
+    EVAL_SPLITS,
+    RECALIBRATE,
+    RUN,
+)
 from ..data.notes import Note
 from ..extensions import Moment
 from ..names import STRATEGY
@@ -369,7 +377,7 @@ class Federation:
     def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
         """Return what clients that do not train found of the next model."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
-        for key in (CASES, CLASSES):
+        for key in (CASES, CLASSES, RECALIBRATE):
             told.pop(key, None)
         return self.extensions.evaluate(sent, told, moment)
 

@@ -10,7 +10,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, HELD_OUT, TEST, WORST, WORST_TENTH
 from .metric_states import pooled_states
 
 T = TypeVar("T")
@@ -51,9 +51,7 @@ def round_means(
 
 def count_keys(problem: Problem) -> dict[str, str]:
     """Return, by held-out metric, the key of the number of predictions over which it is a mean."""
-    return {name: "eval-examples" for name in problem.metrics} | {
-        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.metrics
-    }
+    return {prefix + name: f"{prefix or 'eval-'}examples" for prefix in HELD_OUT for name in problem.metrics}
 
 
 def held_out_means(
@@ -83,7 +81,7 @@ def held_out_means(
             means[name] = sum(n * a for a, n in counted) / sum(n for _, n in counted)
         if values:
             means[CLIENT_MEAN + name] = sum(a for a, _ in values) / len(values)
-    for prefix in ("", f"{TEST}-"):
+    for prefix in HELD_OUT:
         means |= _derived(means, prefix, problem)
     return means
 
@@ -103,7 +101,7 @@ def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Pro
     """
     found: dict[str, float] = {}
     states = pooled_states(report)
-    for prefix in ("", f"{TEST}-"):
+    for prefix in HELD_OUT:
         if all(prefix + metric.state in states for metric in problem.chosen.values()) and problem.chosen:
             own = (prefix + name for name in problem.metrics if name not in problem.further)
             found |= {name: means[name] for name in own if name in means}

@@ -74,6 +74,14 @@ class NewClients(Part):
     clients: Mapping[str, OfClient] = {}
 
 
+class Recalibrated(NewClients):
+    """The metrics of the clients' recalibrated scores."""
+
+    method: str = ""
+    intervals: Mapping[str, Any] | None = None
+    """As those of the summary."""
+
+
 class RunFigures(Part):
     """What of the summary is of the run as a whole."""
 
@@ -114,6 +122,8 @@ class RoundFigures(Part):
     new_clients: NewClients | None = None
     new_clients_as_received: NewClients | None = None
     """The same without BatchNorm statistics of their own, with ``leave-one-site-out``."""
+    recalibrated: Recalibrated | None = None
+    """With ``recalibrate``: of the test cases, with scores that each client has recalibrated."""
 
     @property
     def by_group(self) -> dict[str, Figures]:

@@ -54,6 +54,7 @@ from ..results.checkpoints.site_folder import name_of
 from .evaluation_cache import Evaluations
 from .queries import answer_queries
 from .site_cases import allows_cases, settled
+from .site_recalibration import recalibrated
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = "learnt"
@@ -193,6 +194,9 @@ def _trained(
     """
     asked = message.content.config_records[wire.CONFIG]
     at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
+    inputs = inputs_at(config, context.node_config)
+    found = recalibrated(update.metrics, _config(message, context, config), inputs, client.task.problem)
+    update = Update(update.arrays, update.num_examples, found, update.records)
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
     if taken := update.records.keys() & {
@@ -269,6 +273,8 @@ def evaluate(message: Message, context: Context) -> Message:
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: _evaluated(client, message, settings)
     )
+    inputs = inputs_at(config, context.node_config)
+    metrics = recalibrated(metrics, settings, inputs, client.task.problem)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
     return Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)

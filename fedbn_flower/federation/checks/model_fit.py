@@ -27,6 +27,7 @@ from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
+from .recalibration import check_recalibration
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -48,6 +49,7 @@ def check_fit(inputs: RunInputs) -> None:
     widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
         _check_several(inputs, widths)
+    check_recalibration(inputs)
     _check_batch_size(inputs, names)
     if not dataset.has_examples:
         if config.reference == "pooled":
@@ -127,9 +129,12 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         _check_integers(inputs, partition_id, name)
     if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
         raise not_allowed("model", name, wanted)
-    if dataset.problem.chosen and not dataset.has_masks and output.shape[-1] > spec.outputs:
+    if not dataset.has_masks and output.shape[-1] > spec.outputs:
         wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
-        raise not_allowed("metrics", config.metrics, wanted)
+        if dataset.problem.chosen:
+            raise not_allowed("metrics", config.metrics, wanted)
+        if config.recalibrate != "none":
+            raise not_allowed("recalibrate", config.recalibrate, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
     _check_optimizer(config, model, name)

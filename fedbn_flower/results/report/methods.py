@@ -180,6 +180,11 @@ def _evaluation(run: Run) -> Iterator[str]:
     further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
     if further and further != ["none"]:
         yield f"Further metrics were {_and(further)}."
+    if found := run.summary.recalibrated:
+        yield (
+            f"Each site also recalibrated its scores ({found.method}), fitted on its validation share and "
+            "applied to its held-out cases."
+        )
     if run.summary.intervals:
         yield (
             "Intervals are of 95 %: Wilson's for shares of single cases, DeLong's for AUROCs of two classes, "

@@ -28,6 +28,7 @@ from .html import command, folded, gallery, key_values, page, paragraph, section
 from .intervals import in_words
 from .methods import title_of
 from .predictions import predictions
+from .recalibration import recalibration
 from .repeat_command import command_of, uses_session_objects
 from .tables import Table
 
@@ -109,6 +110,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
+            section("Recalibrated by site", *recalibration(run)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
             section("New clients", *new_clients(run)),
