@@ -20,6 +20,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
+from ..core.ground.columns import HALVES
 from ..core.ground.wire import (
     CASES,
     CHECKPOINT_ROUND,
@@ -96,9 +97,13 @@ class Federation:
         if not (self.shares or without_model):
             fedproto = ", or strategy and objective 'fedproto' with it" if config.client == "alone" else ""
             raise not_allowed("client", config.client, f"another one{fedproto}: no entry is left to share")
-        if config.may_end_early and not (config.clients_evaluate or self.inputs.server_evaluates):
+        if config.tests_each_round and not (config.clients_evaluate or self.inputs.server_evaluates):
             key, value, allowed = (
-                ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
+                ("patience", config.patience, "0")
+                if config.patience
+                else ("best", config.best, "'auto'")
+                if config.keeps_best
+                else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.decide_by = decides(self.inputs)
@@ -281,7 +286,7 @@ class Federation:
         config, inputs = self.config, self.inputs
         last = self.extensions.before_round(server_round) or server_round == config.rounds
         due = last or server_round % config.evaluate_every == 0
-        tests = due and (last or config.may_end_early)
+        tests = due and (last or config.tests_each_round)
 
         def on_answer(phase: str, done: int, total: int) -> None:
             for observer in observers:
@@ -317,7 +322,7 @@ class Federation:
             CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
             **self.extensions.settings(phase, moment),
-            EVAL_SPLITS: splits,
+            EVAL_SPLITS: ",".join([splits, *HALVES]) if splits and self.config.cross_fits else splits,
             **({CLASSES: classes} if classes else {}),
         }
 
@@ -379,6 +384,7 @@ class Federation:
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
         for key in (CASES, CLASSES, RECALIBRATE):
             told.pop(key, None)
+        told[EVAL_SPLITS] = moment.splits
         return self.extensions.evaluate(sent, told, moment)
 
     def _recorded(

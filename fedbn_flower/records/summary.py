@@ -82,6 +82,15 @@ class Recalibrated(NewClients):
     """As those of the summary."""
 
 
+class CrossFitted(NewClients):
+    """The metrics of the held-out cases, each of the round that the other half of them chose."""
+
+    by: str = ""
+    """The metric by which rounds were chosen."""
+    rounds: Mapping[str, int] = {}
+    """The round that each half chose."""
+
+
 class RunFigures(Part):
     """What of the summary is of the run as a whole."""
 
@@ -98,6 +107,8 @@ class RunFigures(Part):
     costs_to_target: CostsToTarget | None = None
     privacy: Mapping[str, Any] | None = None
     best_round: int | None = None
+    cross_fitted: CrossFitted | None = None
+    """With ``best cross-fitted``."""
     extensions: Mapping[str, Mapping[str, Any]] = {}
     """What the run's own extensions say, by name."""
     stopped: str | None = None

@@ -204,12 +204,13 @@ def _of_all(summary: Summary) -> dict[str, OfClient]:
         "mean over examples": summary.mean,
         "mean over clients": summary.client_mean,
     }
-    if one := summary.recalibrated:
-        found |= {
-            "recalibrated, pooled": one.pooled,
-            "recalibrated, mean over examples": one.mean,
-            "recalibrated, mean over clients": one.client_mean,
-        }
+    for word, one in (("recalibrated", summary.recalibrated), ("cross-fitted", summary.cross_fitted)):
+        if one:
+            found |= {
+                f"{word}, pooled": one.pooled,
+                f"{word}, mean over examples": one.mean,
+                f"{word}, mean over clients": one.client_mean,
+            }
     return {group: metrics for group, metrics in found.items() if metrics}
 
 

@@ -5,8 +5,10 @@ TRAIN, VALIDATION, TEST = "train", "val", "test"
 ``test-``."""
 RECALIBRATED = "recalibrated"
 """What metrics, states and columns of scores begin with that a site has recalibrated."""
-HELD_OUT = ("", f"{TEST}-", f"{RECALIBRATED}-")
-"""The prefixes of held-out metrics, by split; the last ones are of the test set, too."""
+HALVES = ("half-1", "half-2")
+"""The splits of ``best cross-fitted``: halves of each client's test examples."""
+HELD_OUT = ("", f"{TEST}-", f"{RECALIBRATED}-", *(f"{half}-" for half in HALVES))
+"""The prefixes of held-out metrics, by split; all but the first are of the test set."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
 RATES = (CLIENT_LR, SERVER_LR)

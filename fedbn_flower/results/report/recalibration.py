@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...core.ground.columns import RECALIBRATED
 from ...records.cases import predictions_of, with_recalibrated
-from ...records.metrics import shown
-from ...records.summary import OfClient, Recalibrated
 from ...statistics.recalibration import PARAMETERS
 from ..decisions import POOLED, is_binary
 from ..run_reader import Run
-from .client_tables import MAX_LISTED, MODELS
+from .client_tables import twice
 from .decisions import AT_USUAL, MOST_SITES, at_usual, figures
 from .html import gallery, paragraph
-from .intervals import with_interval
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ def recalibration(run: Run) -> Iterator[str]:
         f"Each site's scores are {HOW.get(found.method, found.method)}, fitted on its own validation share "
         "and applied to its own held-out cases, which the fit has not seen. The model is the same."
     )
-    yield _metrics(run, found).html()
+    yield twice(run, found, RECALIBRATED, PARAMETERS.get(found.method, ""), found.intervals).html()
     if found.method == "threshold":
         yield paragraph(NO_RISKS, "note")
     table = predictions_of(run.folder, RECALIBRATED)
@@ -50,50 +47,6 @@ def recalibration(run: Run) -> Iterator[str]:
         yield _decisions(cases).html()
         if found.method != "threshold":
             yield gallery(figures(cases, f", {RECALIBRATED}"))
-
-
-def _metrics(run: Run, found: Recalibrated) -> Table:
-    """Return a row for all clients together, for their means, and for each if they are few."""
-    plain, parameter = run.summary, PARAMETERS.get(found.method, "")
-    beside, again = plain.intervals or {}, found.intervals or {}
-    rows: list[tuple[str, OfClient | None, OfClient | None, str]] = [
-        (MODELS["pooled"], plain.pooled, found.pooled, "pooled"),
-        (MODELS["mean"], plain.mean, found.mean, "" if plain.pooled else "pooled"),
-        (MODELS["client-mean"], plain.client_mean, found.client_mean, "mean"),
-    ]
-    drawn = [(name, *pair, beside.get(key, {}), again.get(key, {})) for name, *pair, key in rows if pair[1]]
-    few = len(found.clients) <= MAX_LISTED
-    for number, client in found.clients.items() if few else ():
-        name = str(client.get("name", number))
-        intervals = (of.get("clients", {}).get(name, {}) for of in (beside, again))
-        drawn.append((f"client {name}", plain.clients.get(number), client, *intervals))
-    metrics = [name for name in found.mean or {} if name not in run.class_columns]
-    parameters = list(dict.fromkeys(k for c in found.clients.values() for k in c if k.startswith(parameter)))
-    header = [*parameters, *(text for name in metrics for text in (name, f"{name}, {RECALIBRATED}"))]
-    return Table(
-        ["model", *header],
-        [
-            [name, *(_number(again.get(key)) for key in parameters), *_pairs(metrics, before, again, *ends)]
-            for name, before, again, *ends in drawn
-        ],
-    )
-
-
-def _pairs(
-    metrics: Sequence[str],
-    plain: OfClient | None,
-    again: OfClient,
-    ends: Mapping[str, Any],
-    ends_again: Mapping[str, Any],
-) -> Iterator[str]:
-    """Yield each metric of the plain scores and of the recalibrated ones, with their intervals."""
-    for name in metrics:
-        for values, intervals in ((plain or {}, ends), (again, ends_again)):
-            yield with_interval(name, shown(name, values.get(name)), intervals.get(name))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 def _decisions(cases: DataFrame) -> Table:
