@@ -21,10 +21,11 @@ from fedbn_flower.clients.returned import WrongResult, kept_at_home
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
-from ...core.ground.columns import TEST
+from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ..halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from .recalibration import check_recalibration
@@ -38,7 +39,7 @@ def check_fit(inputs: RunInputs) -> None:
     UserError
         When the partition does not fit the data; when the model does not fit the inputs, its output does not
         fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
-        client would be evaluated on no examples; when a target is set for a metric that the problem lacks.
+        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for a metric that the problem lacks.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -62,6 +63,8 @@ def check_fit(inputs: RunInputs) -> None:
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     dataset.kind.augmentation(config.augment)
     _check_partitions(inputs)
+    if config.cross_fits:
+        half_of(inputs, inputs.partitions.test_rows, HALVES[0])
 
 
 def decides(inputs: RunInputs) -> str:
