@@ -39,7 +39,8 @@ def check_fit(inputs: RunInputs) -> None:
     UserError
         When the partition does not fit the data; when the model does not fit the inputs, its output does not
         fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
-        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for a metric that the problem lacks.
+        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for
+        a metric that the problem lacks.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():

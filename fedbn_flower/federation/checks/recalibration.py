@@ -1,9 +1,29 @@
 """Check that what a run's clients predict can be recalibrated by site."""
 
+from collections.abc import Iterator
+
 from fedbn_flower.clients import Classification, MultiLabel
 
 from ...core.errors import not_allowed
 from ..inputs import RunInputs
+
+FEW = 50
+"""A site with fewer validation examples is warned of."""
+
+
+def of_few_cases(inputs: RunInputs) -> Iterator[str]:
+    """Yield a warning of sites that recalibrate by few validation examples."""
+    if inputs.config.recalibrate == "none" or not inputs.dataset.has_examples:
+        return
+    held_out = inputs.held_out_clients
+    sizes = {i: int(n) for i, n in enumerate(inputs.partitions.val.sizes) if i not in held_out}
+    few = [client for client, size in sizes.items() if size < FEW]
+    if few:
+        name = inputs.client_names[few[0]] if inputs.client_names else few[0]
+        yield (
+            f"recalibrate: {len(few)} of {len(sizes)} clients have fewer than {FEW} validation examples "
+            f"(client {name} has {sizes[few[0]]}), so what they fit is uncertain"
+        )
 
 
 def check_recalibration(inputs: RunInputs) -> None:

@@ -265,3 +265,17 @@ def test_what_has_no_scores_is_one_line(run):
         UserError, match="recalibrate: 'temperature' .* expected 'none' with masks: there are"
     ):
         run(data=(*data, *data), **keys, recalibrate="temperature")
+
+
+def test_few_validation_examples_are_warned_of(run):
+    many = run(**BINARY, **SHARE, recalibrate="temperature", rounds=1)
+    assert not any("recalibrate" in line for line in warnings_of(many))
+    few = run(**BINARY, **SHARE | {"val_fraction": 0.2}, recalibrate="temperature", rounds=1)
+    assert [line for line in warnings_of(few) if "recalibrate" in line] == [
+        "recalibrate: 2 of 2 clients have fewer than 50 validation examples (client 0 has 30), so what they "
+        "fit is uncertain"
+    ]
+
+
+def warnings_of(result):
+    return json.loads((result.folder / "config.json").read_text())["warnings"]
