@@ -26,8 +26,7 @@ OTHER = dict(zip(HALVES, reversed(HALVES), strict=True))
 class CrossFitting:
     """Chooses a round by each half, and keeps what clients found of the other half in it.
 
-    A half that was chosen by reports nothing of the chosen round, so that what is reported is of cases that
-    did not choose. All cases are reported, each once.
+    So a case is reported in a round that it had no part in choosing. All cases are, each once.
 
     Parameters
     ----------
@@ -45,8 +44,8 @@ class CrossFitting:
         """By half, the round of that value."""
         self.metrics: dict[str, dict[str, dict[str, float]]] = {}
         """By half that chose and partition, the metrics of the other half in that round."""
-        self.states: dict[str, NDArray] = {}
-        """By ``HALF/PARTITION/STATE``, the states of the other half."""
+        self.states: dict[str, dict[str, dict[str, NDArray]]] = {}
+        """The same of the states, by name."""
 
     def look_at(self, result: RoundResult) -> None:
         """Take a round where it is the best so far on a half."""
@@ -75,12 +74,13 @@ class CrossFitting:
             for partition, found in report.metrics.items()
             if f"{prefix}examples" in found
         }
-        kept = {key: state for key, state in self.states.items() if not key.startswith(f"{half}/")}
-        self.states = kept | {
-            f"{half}/{partition}/{name.removeprefix(prefix)}": np.asarray(state)
+        self.states[half] = {
+            str(partition): {
+                name.removeprefix(prefix): np.asarray(state)
+                for name, state in states.items()
+                if name.startswith(prefix)
+            }
             for partition, states in report.states.items()
-            for name, state in states.items()
-            if name.startswith(prefix)
         }
 
     def summary(self) -> dict[str, Any] | None:
@@ -114,23 +114,27 @@ class CrossFitting:
     def _together(self, partitions: list[str]) -> dict[str, Any]:
         """Return the metrics of both halves of some clients' cases in one place."""
         kept = [found[p] for found in self.metrics.values() for p in partitions if p in found]
-        beginnings = [f"{half}/{p}/" for half in HALVES for p in partitions]
-        states = [
-            {key.removeprefix(beginning): s for key, s in self.states.items() if key.startswith(beginning)}
-            for beginning in beginnings
-        ]
-        reported = [MetricRecord(dict(one)) for one in kept]
-        found = of_all_reports(reported, [one for one in states if one], self.problem)
+        states = [one for found in self.states.values() for p in partitions if (one := found.get(p))]
+        found = of_all_reports([MetricRecord(dict(one)) for one in kept], states, self.problem)
         return {**found, EXAMPLES: sum(one[EXAMPLES] for one in kept)}
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps; see `Extension.state`."""
-        return {REPORTS: {"best": self.best, "rounds": self.rounds, "metrics": self.metrics}, **self.states}
+        arrays = {
+            f"{half}/{partition}/{name}": state
+            for half, found in self.states.items()
+            for partition, states in found.items()
+            for name, state in states.items()
+        }
+        return {REPORTS: {"best": self.best, "rounds": self.rounds, "metrics": self.metrics}, **arrays}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
         found = state.get(REPORTS, {})
         self.best, self.rounds = dict(found.get("best", {})), dict(found.get("rounds", {}))
         self.metrics = dict(found.get("metrics", {}))
-        beginnings = tuple(f"{half}/" for half in HALVES)
-        self.states = {key: value for key, value in state.items() if key.startswith(beginnings)}
+        self.states = {}
+        for key, array in state.items():
+            if key.startswith(HALVES):
+                half, partition, name = key.split("/", 2)
+                self.states.setdefault(half, {}).setdefault(partition, {})[name] = array

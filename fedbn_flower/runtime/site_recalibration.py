@@ -11,14 +11,13 @@ from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS, metr
 
 from ..core.ground.columns import RECALIBRATED
 from ..core.ground.wire import CASES, RECALIBRATE, STATES
-from ..federation.inputs import RunInputs
 from ..statistics.recalibration import PARAMETERS, Recalibration
 
 OF_CASES = (ROWS, SCORES, TARGETS)
 
 
 def recalibrated(
-    metrics: dict[str, Any], asked: Mapping[str, Any], inputs: RunInputs, problem: Problem
+    metrics: dict[str, Any], asked: Mapping[str, Any], method: str, problem: Problem, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return a client's metrics with those of its recalibrated scores, which begin with ``recalibrated-``.
 
@@ -28,21 +27,22 @@ def recalibrated(
         Those of the evaluation, with the cases of both splits. In the result are the test cases, if they were
         asked for, with their recalibrated scores.
     asked : Mapping[str, Any]
-        What the message says. Without `RECALIBRATE` the metrics stay as they are.
-    inputs : RunInputs
-        The run's at this client.
+        What the message says; `RECALIBRATE` names the splits.
+    method : str
+        How, of `statistics.recalibration.PARAMETERS`.
     problem : Problem
         The client's, with the metrics of the run.
+    names : Sequence[str]
+        Of the classes or labels.
     """
     cases = metrics.get(CASES)
-    if RECALIBRATE not in asked or not isinstance(cases, Mapping):
+    if not isinstance(cases, Mapping):  # a client with an evaluation of its own
         return metrics
     fitted_on, _ = str(asked[RECALIBRATE]).split(",")
-    method = inputs.config.recalibrate
     fitted = Recalibration.fitted(method, cases[f"{fitted_on}-{SCORES}"], cases[f"{fitted_on}-{TARGETS}"])
     scores = fitted(cases[SCORES])
     further, states = metrics_of_scores(scores, cases[TARGETS], problem)
-    further |= _parameters(method, fitted, inputs.dataset.output_names)
+    further |= _parameters(method, fitted, names)
     kept = {**{name: cases[name] for name in OF_CASES}, RECALIBRATED: scores}
     of_states = {f"{RECALIBRATED}-{name}": state for name, state in states.items()}
     return {
