@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field as setting
 
-from ..core.ground.wire import RECALIBRATE
+from ..core.ground.columns import RECALIBRATED
+from ..core.ground.wire import LOSS, RECALIBRATE
 from ..core.key_group import KeyGroup
-from .base import Extension, Moment
+from ..records.events import RoundResult
+from .base import Extension, Moment, Stop
 from .conflict import Conflict
+
+LOGGER = logging.getLogger("flwr.fedbn")
 
 
 class RecalibrationKeys(KeyGroup):
@@ -30,6 +35,8 @@ class Recalibration(Extension):
     """Asks clients to recalibrate what they are tested on; see `runtime.site_recalibration`."""
 
     keys = RecalibrationKeys
+    found = False
+    """Whether a client has recalibrated its scores."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -56,3 +63,11 @@ class Recalibration(Extension):
         if self.run.config["recalibrate"] == "none" or not (moment.tests and moment.splits and evaluates):
             return {}
         return {RECALIBRATE: moment.splits}
+
+    def after_round(self, result: RoundResult) -> Stop | None:
+        self.found |= any(f"{RECALIBRATED}-{LOSS}" in metrics for metrics in result.evaluate.metrics.values())
+        return None
+
+    def check_end(self) -> None:
+        if self.run.config["recalibrate"] != "none" and not self.found:
+            LOGGER.warning("recalibrate: no client said what it predicts of its cases, so none has done so")

@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, roc_curve
 
+from clients import FedAvgClient
 from fedbn_flower import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
@@ -279,3 +280,17 @@ def test_few_validation_examples_are_warned_of(run):
 
 def warnings_of(result):
     return json.loads((result.folder / "config.json").read_text())["warnings"]
+
+
+class Silent(FedAvgClient):
+    """Evaluates, and says nothing of single cases."""
+
+    def held_out_metrics(self, config):
+        return super().held_out_metrics({k: v for k, v in config.items() if k != "recalibrate"})
+
+
+def test_a_run_in_which_no_client_can_says_so(run, caplog):
+    result = run(**BINARY, **SHARE, client=f"{__name__}:Silent", recalibrate="temperature")
+    assert "recalibrated" not in result.summary
+    said = "recalibrate: no client said what it predicts of its cases, so none has done so"
+    assert said in [record.message for record in caplog.records]
