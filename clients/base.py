@@ -19,6 +19,7 @@ from fedbn_flower.core.ground.wire import (
     FINE_TUNE,
     LOCAL_STEPS,
     OWN_STATISTICS,
+    RECALIBRATE,
     SERVER_ROUND,
     TRAIN_EXAMPLES,
 )
@@ -261,7 +262,7 @@ class FedAvgClient(NumPyClient):
             train_model(task.model, FineTuning.like(run, steps))
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
-        cases_of = str(config.get(CASES, ""))
+        cases_of = str(config.get(RECALIBRATE, config.get(CASES, "")))
         return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes, cases_of)
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:

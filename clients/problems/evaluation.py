@@ -49,15 +49,20 @@ def evaluate_splits(
     """Evaluate a model on comma-separated splits; see `metrics_of_splits`.
 
     If ``cases_of`` is one of the splits, ``held-out-cases`` has of each of its examples the row, the scores
-    and the target, as `Problem.predicted` gives them.
+    and the target, as `Problem.predicted` gives them. If it is several, with commas, so it has of the last
+    one, and of the others under names that begin with ``SPLIT-``.
     """
-    kept: dict[str, list[Predictions]] = {cases_of: []}
+    kept: dict[str, list[Predictions]] = {split: [] for split in cases_of.split(",")}
     batches = evaluate_share(model, examples, splits, problem, classes, kept=kept)
     metrics = metrics_of_splits(batches, model, problem)
-    if not kept[cases_of]:
-        return metrics
-    scores, targets = (np.concatenate(parts) for parts in zip(*kept[cases_of], strict=True))
-    return {**metrics, CASES: {ROWS: examples[cases_of].rows, SCORES: scores, TARGETS: targets}}
+    cases: dict[str, NDArray] = {}
+    for split, parts in kept.items():
+        prefix = "" if split == list(kept)[-1] else f"{split}-"
+        if parts:
+            scores, targets = map(np.concatenate, zip(*parts, strict=True))
+            found = {ROWS: examples[split].rows, SCORES: scores, TARGETS: targets}
+            cases |= {prefix + name: array for name, array in found.items()}
+    return {**metrics, CASES: cases} if cases else metrics
 
 
 def evaluate_share(
@@ -133,9 +138,7 @@ def evaluate_batches(
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches[first:last]):
             output = problem.outputs_of(model, inputs)
-            values = {"loss": problem.loss(output, targets, "sum"), **scores_of(problem, output, targets)}
-            sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
-            sums[PREDICTIONS] = np.array(int(predictions_of(problem, targets).sum()))
+            sums = _own_sums(problem, output, targets)
             if classes:
                 counts = problem.by_class(output, targets, classes)
                 sums |= {name: count.cpu().numpy() for name, count in counts.items()}
@@ -146,6 +149,38 @@ def evaluate_batches(
                 sums |= {name: _state(metric, *predicted) for name, metric in by_state.items()}
             found.append(sums)
     return found
+
+
+def _own_sums(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:
+    """Return the sums of a batch that any problem has: of its loss and its scores, and of predictions."""
+    values = {"loss": problem.loss(output, targets, "sum"), **scores_of(problem, output, targets)}
+    sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
+    return {**sums, PREDICTIONS: np.array(int(predictions_of(problem, targets).sum()))}
+
+
+def metrics_of_scores(
+    scores: NDArray, targets: NDArray, problem: Problem
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Return the metrics of cases with these scores in place of a model's, and the states of further ones.
+
+    Parameters
+    ----------
+    scores : NDArray
+        Probabilities of classes or labels, float64 (n, k), none of which is 0 or 1 to the last bit.
+    targets : NDArray
+        As `Problem.predicted` gives them.
+    problem : Problem
+        One whose outputs are logits: a `Classification` or a `MultiLabel`.
+    """
+    probability, truth = torch.from_numpy(scores), torch.from_numpy(targets)
+    if truth.ndim == 1:
+        output, goal = probability.log(), truth
+    else:
+        output, goal = probability.logit(), truth.double()
+    states = {m.state: _state(m, *_predicted(problem, output, goal)) for m in problem.chosen.values()}
+    means = _means(_own_sums(problem, output, goal))
+    further = value_of_each(states, problem)
+    return {**means, **derived_of(problem, means), **further, "examples": len(scores)}, states
 
 
 def scores_of(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -246,10 +281,7 @@ def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, An
     FloatingPointError
         When the mean loss is not finite.
     """
-    predictions = int(total[PREDICTIONS])
-    means = {
-        n: float(value) / predictions for n, value in total.items() if not value.ndim and n != PREDICTIONS
-    }
+    means = _means(total)
     if not math.isfinite(means["loss"]):
         raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
     with torch.inference_mode():
@@ -257,3 +289,10 @@ def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, An
     counts = {name: total[name].tolist() for name in (CLASS_HITS, CLASS_EXAMPLES) if name in total}
     further = value_of_each(total, problem)
     return {**means, **derived_of(problem, means), **of_model, **further, **counts}
+
+
+def _means(total: Sums) -> dict[str, float]:
+    predictions = int(total[PREDICTIONS])
+    return {
+        n: float(value) / predictions for n, value in total.items() if not value.ndim and n != PREDICTIONS
+    }

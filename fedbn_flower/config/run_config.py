@@ -77,6 +77,11 @@ class RunConfig(
         return self.patience > 0 or self.stop_at_target
 
     @property
+    def tests_each_round(self) -> bool:
+        """Whether each round that is evaluated is tested: any may be the one that is kept, or the last."""
+        return self.may_end_early or self.keeps_best
+
+    @property
     def clients_report(self) -> bool:
         """Whether clients send metrics.
 

@@ -91,8 +91,8 @@ UNREAD = (
     Unread("dp-metrics", "fraction-evaluate is 0", lambda c, _: not c.clients_evaluate),
     Unread(
         "decide-by",
-        "without patience, stop-at-target and a search it decides nothing",
-        lambda c, by: not (c.may_end_early or by.searches),
+        "without patience, best, stop-at-target and a search it decides nothing",
+        lambda c, by: not (c.tests_each_round or by.searches),
     ),
     Unread("moon-temperature", "mu is 0", _zero("mu")),
     Unread("ntd-temperature", "ntd-beta is 0", _zero("ntd-beta")),

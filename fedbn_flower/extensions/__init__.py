@@ -16,6 +16,7 @@ from .predictions import Predictions, PredictionsKeys
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
 from .rates import Rates
+from .recalibration import Recalibration, RecalibrationKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
 from .update_norm import UpdateNorm
@@ -50,6 +51,7 @@ BUILT_IN: tuple[type[Extension], ...] = (
     Rates,
     FineTuning,
     Predictions,
+    Recalibration,
     Divergence,
 )
 """In the order from the wire: what comes from it goes through them in this order, what goes to it (`send`,
@@ -68,5 +70,6 @@ class ExtensionKeys(
     TargetKeys,
     HoldoutKeys,
     PredictionsKeys,
+    RecalibrationKeys,
 ):
     """Their keys; a group that follows a key of another one is below it."""

@@ -243,6 +243,8 @@ def _unfit(config: Mapping[str, Any]) -> Unfit:
         yield "inspect", "false, since counts are of all training data,"
     if config["patience"]:
         yield "patience", "0, since clients' metrics would decide what is published,"
+    if config["best"] != "auto":
+        yield "best", "'auto', since clients' metrics would decide what is published,"
     if config["stop-at-target"]:
         yield "stop-at-target", "false, since clients' metrics would decide what is published,"
 

@@ -9,6 +9,7 @@ from ..extensions import Moment
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
 from ..extensions.holdout import Holdout
+from ..extensions.patience import Patience
 from ..extensions.predictions import Predictions
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
@@ -48,6 +49,7 @@ def collaborators(
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},
         Holdout: {"held_out": inputs.held_out_clients},
+        Patience: {"problem": inputs.dataset.problem},
         Predictions: {"kept": keeps_cases(inputs)},
         Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
     }

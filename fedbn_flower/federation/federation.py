@@ -20,7 +20,16 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
-from ..core.ground.wire import CASES, CHECKPOINT_ROUND, CLASSES, DIGEST_OF_START, EVAL_SPLITS, RUN
+from ..core.ground.columns import HALVES
+from ..core.ground.wire import (
+    CASES,
+    CHECKPOINT_ROUND,
+    CLASSES,
+    DIGEST_OF_START,
+    EVAL_SPLITS,
+    RECALIBRATE,
+    RUN,
+)
 from ..data.notes import Note
 from ..extensions import Moment
 from ..names import STRATEGY
@@ -88,9 +97,13 @@ class Federation:
         if not (self.shares or without_model):
             fedproto = ", or strategy and objective 'fedproto' with it" if config.client == "alone" else ""
             raise not_allowed("client", config.client, f"another one{fedproto}: no entry is left to share")
-        if config.may_end_early and not (config.clients_evaluate or self.inputs.server_evaluates):
+        if config.tests_each_round and not (config.clients_evaluate or self.inputs.server_evaluates):
             key, value, allowed = (
-                ("patience", config.patience, "0") if config.patience else ("stop-at-target", True, "false")
+                ("patience", config.patience, "0")
+                if config.patience
+                else ("best", config.best, "'auto'")
+                if config.keeps_best
+                else ("stop-at-target", True, "false")
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.decide_by = decides(self.inputs)
@@ -273,7 +286,7 @@ class Federation:
         config, inputs = self.config, self.inputs
         last = self.extensions.before_round(server_round) or server_round == config.rounds
         due = last or server_round % config.evaluate_every == 0
-        tests = due and (last or config.may_end_early)
+        tests = due and (last or config.tests_each_round)
 
         def on_answer(phase: str, done: int, total: int) -> None:
             for observer in observers:
@@ -309,7 +322,7 @@ class Federation:
             CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
             **self.extensions.settings(phase, moment),
-            EVAL_SPLITS: splits,
+            EVAL_SPLITS: ",".join([splits, *HALVES]) if splits and self.config.cross_fits else splits,
             **({CLASSES: classes} if classes else {}),
         }
 
@@ -369,8 +382,9 @@ class Federation:
     def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
         """Return what clients that do not train found of the next model."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment)
-        for key in (CASES, CLASSES):
+        for key in (CASES, CLASSES, RECALIBRATE):
             told.pop(key, None)
+        told[EVAL_SPLITS] = moment.splits
         return self.extensions.evaluate(sent, told, moment)
 
     def _recorded(

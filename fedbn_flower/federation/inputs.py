@@ -21,7 +21,7 @@ from ..config.named_algorithms import NOT_GIVEN
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of, path_of
-from ..core.ground.columns import TEST, VALIDATION
+from ..core.ground.columns import HALVES, TEST, VALIDATION
 from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
@@ -39,6 +39,7 @@ from ..data.site_scales import SiteMoments, median_scale, received
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
+from .halves import half_of
 from .initial_model import InitialModel, Start, initial_model
 from .participation import held_out_clients
 
@@ -470,6 +471,8 @@ def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int 
     held_out, rows = inputs.dataset.test, inputs.partitions.test_rows
     if split == VALIDATION:
         held_out, rows = inputs.dataset.train, inputs.partitions.val_rows
+    if split in HALVES:
+        rows = half_of(inputs, rows, split)
     columns = seen_by(held_out.columns, inputs.config.feature_shift, domain)
     return Examples(columns, rows, prepare, device=inputs.config.device)
 

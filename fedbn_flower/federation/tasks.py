@@ -16,7 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
-from ..core.ground.columns import TEST, TRAIN, VALIDATION
+from ..core.ground.columns import HALVES, TEST, TRAIN, VALIDATION
 from ..core.process_cache import process_cache
 from ..data.images.moments import Scale
 from ..data.images.patches import RandomPatches
@@ -27,6 +27,7 @@ from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from .checks.example_wise import check_example_wise
+from .halves import half_of
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
 
@@ -92,7 +93,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
     )
-    columns = {"train": train, VALIDATION: train, TEST: test}
+    columns = {"train": train, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
     augment = dataset.kind.augmentation(config.augment)
     if dataset.problem.windows:
         augment = RandomPatches(dataset.problem.windows, augment)
@@ -102,7 +103,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         )
         for split, indices in rows.items()
     }
-    for split in (VALIDATION, TEST):
+    for split in (VALIDATION, TEST, *(HALVES if config.cross_fits else ())):
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = prepared_split(inputs, split, prepare, domain)
@@ -159,14 +160,21 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
             tested = folds == config.fold - 1
             rows, test = rows[~tested], rows[tested]
         validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits.evenly)
-        return {"train": np.sort(train), VALIDATION: np.sort(validation), TEST: test}
+        return {"train": np.sort(train), VALIDATION: np.sort(validation), **_with_halves(inputs, test)}
     if partition_id >= config.num_clients:
         raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")
     shares = inputs.partitions
     train = shares.train[partition_id]
     if inputs.evaluates_locally:
-        return {"train": train, VALIDATION: shares.val[partition_id], TEST: shares.test[partition_id]}
+        tested = _with_halves(inputs, shares.test[partition_id])
+        return {"train": train, VALIDATION: shares.val[partition_id], **tested}
     return {"train": train}
+
+
+def _with_halves(inputs: RunInputs, test: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Return a client's test rows by split, with their halves if the run needs them."""
+    halves = HALVES if inputs.config.cross_fits else ()
+    return {TEST: test, **{half: half_of(inputs, test, half) for half in halves}}
 
 
 def client_settings(config: RunConfig) -> UserConfig:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS
 
+from ..core.ground.columns import RECALIBRATED
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -21,7 +23,8 @@ SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "s
 SUBGROUP = "subgroup-"
 """How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
-"""The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases."""
+"""The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases; where it
+recalibrates, ``recalibrated`` (n, k), too."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,13 @@ class CaseColumns:
     @property
     def scores(self) -> list[str]:
         """The columns of scores: one if there are two classes, or one number."""
+        return self.of_scores(SCORE)
+
+    def of_scores(self, name: str) -> list[str]:
+        """The columns of something that there is of each score: NAME, or ``NAME-CLASS`` for each class."""
         if len(self.outputs) == (2 if self.one_of else 1):
-            return [SCORE]
-        return [f"{SCORE}-{name}" for name in self.outputs]
+            return [name]
+        return [f"{name}-{output}" for output in self.outputs]
 
     @property
     def targets(self) -> list[str]:
@@ -69,7 +76,7 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     """Return the content of ``predictions.parquet``: the cases of each site, in the order of its rows.
 
     Of two classes ``score`` is the probability of the second one. Otherwise there is a column of scores for
-    each class, label or number.
+    each class, label or number. Where a site has recalibrated its scores, there are as many columns of these.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -77,7 +84,8 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     rows, scores, targets = (
         np.concatenate([found[name] for found in cases.values()]) for name in (ROWS, SCORES, TARGETS)
     )
-    scores = scores[:, 1:2] if columns.scores == [SCORE] and columns.one_of else scores
+    second = slice(1, 2) if columns.scores == [SCORE] and columns.one_of else slice(None)
+    scores = scores[:, second]
     targets = targets.reshape(len(targets), -1)
     count = len(rows)
     group = columns.groups
@@ -93,12 +101,34 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
         },
         **{name: pa.array(targets[:, i]) for i, name in enumerate(columns.targets)},
         **{name: pa.array(scores[:, i]) for i, name in enumerate(columns.scores)},
+        **_recalibrated(cases, columns, second),
         FOLD: pa.array([columns.fold or None] * count, pa.int64()),
         SEED: pa.array(np.full(count, columns.seed)),
     }
     content = io.BytesIO()
     parquet.write_table(pa.table(table), content)
     return content.getvalue()
+
+
+def _recalibrated(cases: Mapping[str, Cases], columns: CaseColumns, second: slice) -> dict[str, NDArray]:
+    """Return the columns of recalibrated scores, NaN where a site has none; no columns if none has any."""
+    if not any(RECALIBRATED in found for found in cases.values()):
+        return {}
+    of_sites = [found.get(RECALIBRATED, np.full_like(found[SCORES], np.nan)) for found in cases.values()]
+    table = np.concatenate(of_sites)[:, second]
+    return {name: table[:, i] for i, name in enumerate(columns.of_scores(RECALIBRATED))}
+
+
+def with_recalibrated(table: DataFrame) -> DataFrame | None:
+    """Return a table with the recalibrated scores in place of the others, of the cases that have them.
+
+    None if it has none.
+    """
+    names = [name for name in table.columns if name.partition("-")[0] == RECALIBRATED]
+    if not names:
+        return None
+    plain = {name: SCORE + name.removeprefix(RECALIBRATED) for name in names}
+    return table.drop(columns=[*plain.values()]).rename(columns=plain).dropna(subset=[*plain.values()])
 
 
 def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:

@@ -1,16 +1,17 @@
 """Means and spread of the clients' metrics: the only definition of a round's ``loss`` and the like."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
+from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import value_of_each
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, TEST, WORST, WORST_TENTH
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, DEVIATION, HELD_OUT, TEST, WORST, WORST_TENTH
 from .metric_states import pooled_states
 
 T = TypeVar("T")
@@ -51,9 +52,7 @@ def round_means(
 
 def count_keys(problem: Problem) -> dict[str, str]:
     """Return, by held-out metric, the key of the number of predictions over which it is a mean."""
-    return {name: "eval-examples" for name in problem.metrics} | {
-        f"{TEST}-{name}": f"{TEST}-examples" for name in problem.metrics
-    }
+    return {prefix + name: f"{prefix or 'eval-'}examples" for prefix in HELD_OUT for name in problem.metrics}
 
 
 def held_out_means(
@@ -74,7 +73,10 @@ def held_out_means(
     examples is left out of the mean over examples.
     """
     means: dict[str, float] = {}
+    seldom = tuple(prefix for prefix in HELD_OUT[2:] if not any(f"{prefix}loss" in m for m in reported))
     for name, key in count_keys(problem).items():
+        if name.startswith(seldom):
+            continue
         instead = "num-examples" if key == "eval-examples" and not after_training else key
         pairs = [(number(m, name), number(m, key) or number(m, instead)) for m in reported]
         values = [(a, n) for a, n in pairs if a is not None]
@@ -83,7 +85,7 @@ def held_out_means(
             means[name] = sum(n * a for a, n in counted) / sum(n for _, n in counted)
         if values:
             means[CLIENT_MEAN + name] = sum(a for a, _ in values) / len(values)
-    for prefix in ("", f"{TEST}-"):
+    for prefix in HELD_OUT:
         means |= _derived(means, prefix, problem)
     return means
 
@@ -103,13 +105,35 @@ def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Pro
     """
     found: dict[str, float] = {}
     states = pooled_states(report)
-    for prefix in ("", f"{TEST}-"):
+    for prefix in HELD_OUT:
         if all(prefix + metric.state in states for metric in problem.chosen.values()) and problem.chosen:
             own = (prefix + name for name in problem.metrics if name not in problem.further)
             found |= {name: means[name] for name in own if name in means}
             further = value_of_each(states, problem, prefix)
             found |= {prefix + name: value for name, value in further.items()}
     return found
+
+
+def of_all_reports(
+    reported: Collection[MetricRecord], states: Sequence[Mapping[str, NDArray]], problem: Problem
+) -> dict[str, float | None]:
+    """Return the metrics of several reports' examples in one place, by name; None for an undefined one.
+
+    Parameters
+    ----------
+    reported : Collection[MetricRecord]
+        The reports, with ``eval-examples``.
+    states : Sequence[Mapping[str, NDArray]]
+        The states of the further metrics, by name.
+    problem : Problem
+        The problem.
+    """
+    means = held_out_means(reported, True, problem)
+    of_states = PhaseReport()
+    of_states.states.update(enumerate(states))
+    further = pooled_metrics(of_states, means, problem)
+    own = {name: means.get(name) for name in problem.metrics if name not in problem.further}
+    return {**own, **{name: further.get(name) for name in problem.further}}
 
 
 def medians(reported: Collection[MetricRecord], problem: Problem) -> dict[str, float]:

@@ -76,6 +76,23 @@ class NewClients(Part):
     clients: Mapping[str, OfClient] = {}
 
 
+class Recalibrated(NewClients):
+    """The metrics of the clients' recalibrated scores."""
+
+    method: str = ""
+    intervals: Mapping[str, Any] | None = None
+    """As those of the summary."""
+
+
+class CrossFitted(NewClients):
+    """The metrics of the held-out cases, each of the round that the other half of them chose."""
+
+    by: str = ""
+    """The metric by which rounds were chosen."""
+    rounds: Mapping[str, int] = {}
+    """The round that each half chose."""
+
+
 class RunFigures(Part):
     """What of the summary is of the run as a whole."""
 
@@ -92,6 +109,8 @@ class RunFigures(Part):
     costs_to_target: CostsToTarget | None = None
     privacy: Mapping[str, Any] | None = None
     best_round: int | None = None
+    cross_fitted: CrossFitted | None = None
+    """With ``best cross-fitted``."""
     extensions: Mapping[str, Mapping[str, Any]] = {}
     """What the run's own extensions say, by name."""
     stopped: str | None = None
@@ -117,6 +136,8 @@ class RoundFigures(Part):
     new_clients: NewClients | None = None
     new_clients_as_received: NewClients | None = None
     """The same without BatchNorm statistics of their own, with ``leave-one-site-out``."""
+    recalibrated: Recalibrated | None = None
+    """With ``recalibrate``: of the test cases, with scores that each client has recalibrated."""
 
     @property
     def by_group(self) -> dict[str, Figures]:

@@ -17,7 +17,8 @@ from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
 from fedbn_flower.clients.problems.metrics.scores import thresholds
 
 from ..core.files import json_text, write_atomically
-from ..records.cases import ID, SCORE, SITE, TARGET, predictions_of
+from ..core.ground.columns import RECALIBRATED
+from ..records.cases import ID, SCORE, SITE, TARGET, predictions_of, with_recalibrated
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfStates
 from ..statistics.cases import Cases
 from ..statistics.intervals import Interval, intervals
@@ -68,6 +69,9 @@ def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
         return
     summary = json.loads(path.read_text())
     summary[INTERVALS] = intervals_of(cases, summary, problem, seed)
+    again = with_recalibrated(cases)
+    if again is not None and (of_these := summary.get(RECALIBRATED)):
+        of_these[INTERVALS] = intervals_of(again, of_these, problem, seed)
     write_atomically(path, json_text(summary, indent=2) + "\n")
 
 

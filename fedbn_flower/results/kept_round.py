@@ -103,7 +103,9 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
     shared = dataset.has_examples and not inputs.evaluates_locally
     return KeptRound(
         federation.known_of_model(result.server_round, result.arrays),
-        round_figures(result, dataset, train_examples, inputs.client_names, shared),
+        round_figures(
+            result, dataset, train_examples, inputs.client_names, shared, inputs.config.recalibrate
+        ),
         class_rows(result, dataset),
         states_file(result, dataset.problem),
         file_of_cases(result, inputs),

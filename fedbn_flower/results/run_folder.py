@@ -75,7 +75,7 @@ class RunFolder(Observer):
         self.writer = BackgroundWriter()
         self.folders = {name: CheckpointFolder(path / name) for name in (LAST, BEST)}
         self.changed: dict[str, set[int]] = {name: set() for name in self.folders}
-        for name, folder in self.folders.items() if federation.config.patience else ():
+        for name, folder in self.folders.items() if federation.config.keeps_best else ():
             if checkpoint and folder.last_round() < checkpoint.server_round:  # not the folder resumed from
                 self.changed[name] = set(range(federation.config.num_clients))
         """By folder, the partitions whose memory may differ from the saved one."""

@@ -1,6 +1,7 @@
 """Make the content of ``summary.json``, and tables of it."""
 
 from collections.abc import Collection, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from flwr.app import MetricRecord
@@ -8,12 +9,28 @@ from flwr.app import MetricRecord
 from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.ground.columns import CLIENT_MEAN, DEVIATION, SECONDS, SIMULATED_SECONDS, WORST, WORST_TENTH
+from ..core.ground.columns import (
+    CLIENT_MEAN,
+    DEVIATION,
+    RECALIBRATED,
+    SECONDS,
+    SIMULATED_SECONDS,
+    WORST,
+    WORST_TENTH,
+)
 from ..data import Dataset
 from ..federation.federation import Federation
 from ..records.events import RoundResult
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
-from ..records.summary import CostsToTarget, Figures, NewClients, OfClient, RoundFigures, Summary
+from ..records.summary import (
+    CostsToTarget,
+    Figures,
+    NewClients,
+    OfClient,
+    Recalibrated,
+    RoundFigures,
+    Summary,
+)
 from ..statistics.fairness import jain
 from .classes import accuracy_by_class
 
@@ -44,6 +61,7 @@ def round_figures(
     train_examples: Mapping[str, int],
     client_names: Sequence[str] = (),
     shared: bool = False,
+    recalibrate: str = "",
 ) -> RoundFigures:
     """Return the metrics of a round, of the test set if there is a validation set too.
 
@@ -59,6 +77,8 @@ def round_figures(
         The clients' names by partition, if the data have any.
     shared : bool
         Whether all clients have the same held-out examples.
+    recalibrate : str
+        How clients recalibrate their scores, if they do.
     """
     problem, evaluated, split = dataset.problem, result.evaluate.metrics, result.prefix
 
@@ -93,7 +113,36 @@ def round_figures(
         global_per_class=of_global_by_class,
         new_clients=new,
     )
-    return figures.model_copy(update={"new_clients_as_received": received}) if received else figures
+    recalibrated = _recalibrated(result, dataset, client_names, recalibrate)
+    further = {"new_clients_as_received": received, "recalibrated": recalibrated}
+    return figures.model_copy(update={key: part for key, part in further.items() if part})
+
+
+def _recalibrated(
+    result: RoundResult, dataset: Dataset, client_names: Sequence[str], method: str
+) -> Recalibrated | None:
+    """Return what clients found of their recalibrated scores, and how; None if none has any."""
+    problem, prefix = dataset.problem, f"{RECALIBRATED}-"
+    own = (*problem.metrics, "examples")
+    clients = {}
+    for partition, metrics in result.evaluate.metrics.items():
+        reported = (key.removeprefix(prefix) for key in metrics if key.startswith(prefix))
+        parameters = {key: number(metrics, prefix + key) for key in reported if key not in own}
+        if prefix + problem.metrics[0] in metrics:
+            clients[str(partition)] = {
+                **({"name": client_names[partition]} if client_names else {}),
+                **{key: value for key, value in parameters.items() if value is not None and isfinite(value)},
+                **metric_values(problem, metrics, prefix),
+            }
+    if not clients:
+        return None
+    return Recalibrated(
+        method=method,
+        pooled=metric_values(problem, result.pooled, prefix) if result.pooled else None,
+        mean=metric_values(problem, result.means, prefix),
+        client_mean=metric_values(problem, result.means, CLIENT_MEAN + prefix),
+        clients=clients,
+    )
 
 
 def _jain(reported: Collection[MetricRecord], problem: Problem, prefix: str) -> Figures:
@@ -167,6 +216,13 @@ def _of_all(summary: Summary) -> dict[str, OfClient]:
         "mean over clients": summary.client_mean,
         JAIN_OF_CLIENTS: summary.client_jain if len(summary.clients) > 1 else None,
     }
+    for word, one in (("recalibrated", summary.recalibrated), ("cross-fitted", summary.cross_fitted)):
+        if one:
+            found |= {
+                f"{word}, pooled": one.pooled,
+                f"{word}, mean over examples": one.mean,
+                f"{word}, mean over clients": one.client_mean,
+            }
     return {group: metrics for group, metrics in found.items() if metrics}
 
 

@@ -54,6 +54,7 @@ from ..results.checkpoints.site_folder import name_of
 from .evaluation_cache import Evaluations
 from .queries import answer_queries
 from .site_cases import allows_cases, settled
+from .site_recalibration import recalibrated
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = "learnt"
@@ -146,6 +147,18 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {**records, **({wire.STATES: _record(states)} if states else {})}
 
 
+def _recalibrated(
+    metrics: dict[str, Any], client: FedAvgClient, message: Message, context: Context, config: RunConfig
+) -> dict[str, Any]:
+    """The metrics, with those of recalibrated scores where the message asks for them."""
+    asked = _config(message, context, config)
+    if wire.RECALIBRATE not in asked:
+        return metrics
+    scale = received_scale(message.content.config_records[wire.CONFIG])
+    names = inputs_at(config, context.node_config, scale).dataset.output_names
+    return recalibrated(metrics, asked, config.recalibrate, client.task.problem, names)
+
+
 def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
     """The record of which memory the client found and keeps; empty where there is no place for one."""
     memory, on_disk = client.memory, "state-dir" in context.node_config
@@ -193,6 +206,8 @@ def _trained(
     """
     asked = message.content.config_records[wire.CONFIG]
     at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
+    found = _recalibrated(update.metrics, client, message, context, config)
+    update = Update(update.arrays, update.num_examples, found, update.records)
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
     if taken := update.records.keys() & {
@@ -269,6 +284,7 @@ def evaluate(message: Message, context: Context) -> Message:
     loss, num_examples, metrics = _evaluations.find(
         client, message.content, lambda: _evaluated(client, message, settings)
     )
+    metrics = _recalibrated(metrics, client, message, context, config)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
     return Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)

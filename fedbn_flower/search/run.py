@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runtime.pools import Pool
 
+UNTESTED: dict[str, bool | str] = {"final_test": False, "recalibrate": "none"}
+"""Keys of a trial: it uses nothing of the test set, and so has nothing to recalibrate."""
+
 
 def run_search(search: Search) -> int:
     """Do the remaining trials of a search, then the run with the best values.
@@ -134,7 +137,7 @@ class _SearchRunner:
     def _run_trial(self, number: int, pool: "Pool | None") -> None:
         trial = self.study.ask(number)
         folder = f"trials/{number}"
-        config = self.search.config(trial.params, run_dir=str(self.folder / folder), final_test=False)
+        config = self.search.config(trial.params, run_dir=str(self.folder / folder), **UNTESTED)
         title = f"trial {number} of {self.search.trials}: {_in_words(trial.params)}"
         with self.console.status(title) as status:
 

@@ -8,7 +8,6 @@ from typing import Any
 from flwr.app import MetricRecord
 
 from fedbn_flower.clients import Problem
-from fedbn_flower.strategies import PhaseReport
 
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
@@ -16,7 +15,7 @@ from ..core.ground.columns import TEST
 from ..federation.inputs import inputs_of
 from ..names import short
 from ..records.metric_states import POOLED, states_of
-from ..records.metrics import held_out_means, number, pooled_metrics, shown
+from ..records.metrics import number, of_all_reports, shown
 from ..records.summary import Summary
 from ..results.progress import values_of
 from ..results.run_reader import rows_of
@@ -125,13 +124,8 @@ def _reported(config: RunConfig, folder: Path, summary: Summary, problem: Proble
 
 def _together(reported: Sequence[MetricRecord], states: Sequence[Any], problem: Problem) -> dict[str, Any]:
     """Return the metrics of several reports' examples in one place, and how many there are."""
-    means = held_out_means(reported, True, problem)
-    of_states = PhaseReport()
-    of_states.states.update(enumerate(states))
-    further = pooled_metrics(of_states, means, problem)
-    own = {name: means.get(name) for name in problem.metrics if name not in problem.further}
     count = sum(int(number(record, "eval-examples") or 0) for record in reported)
-    return {EXAMPLES: count, **own, **{name: further.get(name) for name in problem.further}}
+    return {EXAMPLES: count, **of_all_reports(reported, states, problem)}
 
 
 def _number(value: object) -> float | None:

@@ -3,6 +3,12 @@
 TRAIN, VALIDATION, TEST = "train", "val", "test"
 """The splits, the last two held out. If a round is evaluated on both, test metrics have the prefix
 ``test-``."""
+RECALIBRATED = "recalibrated"
+"""What metrics, states and columns of scores begin with that a site has recalibrated."""
+HALVES = ("half-1", "half-2")
+"""The splits of ``best cross-fitted``: halves of each client's test examples."""
+HELD_OUT = ("", f"{TEST}-", f"{RECALIBRATED}-", *(f"{half}-" for half in HALVES))
+"""The prefixes of held-out metrics, by split; all but the first are of the test set."""
 COSTS = ("train-seconds", "evaluate-seconds", "server-seconds", "bytes-sent", "bytes-received")
 CLIENT_LR, SERVER_LR = "client-lr", "server-lr"
 RATES = (CLIENT_LR, SERVER_LR)
@@ -27,6 +33,6 @@ WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 
 def without_prefixes(name: str) -> str:
     """Return a metric's name without what says of whom or of which split it is."""
-    for prefix in (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, f"{TEST}-"):
+    for prefix in (GLOBAL, CLIENT_MEAN, CLIENT_MEDIAN, POOLED, *HELD_OUT[1:]):
         name = name.removeprefix(prefix)
     return name

@@ -24,7 +24,7 @@ from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
 """How many further metrics a client may report in one reply, and how many numbers their lists may hold."""
-COUNT_OF = {"": "eval-examples", f"{columns.TEST}-": f"{columns.TEST}-examples"}
+COUNT_OF = {prefix: f"{prefix or 'eval-'}examples" for prefix in columns.HELD_OUT}
 """The number of predictions that a split's metrics are of, by the prefix of their names."""
 ROUNDING = 1e-6  # relative error of a mean over many examples
 
@@ -82,7 +82,7 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
     held_out = {name: Range(0.0) for name in problem.metrics}
     for name, (low, high) in problem.ranges.items():
         held_out[name] = Range(max(low - abs(low) * ROUNDING, -LARGEST), high + abs(high) * ROUNDING)
-    prefixes = ("", f"{columns.TEST}-")
+    prefixes = columns.HELD_OUT
     ranges = {prefix + name: known for prefix in prefixes for name, known in held_out.items()}
     ranges |= {f"train-{name}": Range() if name == wire.LOSS else known for name, known in held_out.items()}
     ranges[wire.NUM_EXAMPLES] = Range(1, most, whole=True)

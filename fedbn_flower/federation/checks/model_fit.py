@@ -21,12 +21,14 @@ from fedbn_flower.clients.returned import WrongResult, kept_at_home
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
-from ...core.ground.columns import TEST
+from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ..halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
+from .recalibration import check_recalibration
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -37,7 +39,8 @@ def check_fit(inputs: RunInputs) -> None:
     UserError
         When the partition does not fit the data; when the model does not fit the inputs, its output does not
         fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
-        client would be evaluated on no examples; when a target is set for a metric that the problem lacks.
+        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for
+        a metric that the problem lacks.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -48,6 +51,7 @@ def check_fit(inputs: RunInputs) -> None:
     widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
         _check_several(inputs, widths)
+    check_recalibration(inputs)
     _check_batch_size(inputs, names)
     if not dataset.has_examples:
         if config.reference == "pooled":
@@ -60,6 +64,8 @@ def check_fit(inputs: RunInputs) -> None:
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     dataset.kind.augmentation(config.augment)
     _check_partitions(inputs)
+    if config.cross_fits:
+        half_of(inputs, inputs.partitions.test_rows, HALVES[0])
 
 
 def decides(inputs: RunInputs) -> str:
@@ -127,9 +133,12 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         _check_integers(inputs, partition_id, name)
     if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
         raise not_allowed("model", name, wanted)
-    if dataset.problem.chosen and not dataset.has_masks and output.shape[-1] > spec.outputs:
+    if not dataset.has_masks and output.shape[-1] > spec.outputs:
         wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
-        raise not_allowed("metrics", config.metrics, wanted)
+        if dataset.problem.chosen:
+            raise not_allowed("metrics", config.metrics, wanted)
+        if config.recalibrate != "none":
+            raise not_allowed("recalibrate", config.recalibrate, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
     _check_optimizer(config, model, name)

@@ -22,6 +22,7 @@ from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
+from .recalibration import of_few_cases
 from .target_scale import of_target_scale
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
@@ -37,6 +38,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *_of_the_policy(inputs),
         *_of_written_classes(inputs.config),
         *_of_evaluation(inputs),
+        *of_few_cases(inputs),
     )
     return [line for line in found if line]
 

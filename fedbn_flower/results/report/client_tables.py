@@ -1,9 +1,10 @@
 """Tables of models and clients: a row each, with their held-out metrics."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...records.metrics import shown
-from ...records.summary import JAIN, OfClient
+from ...records.summary import JAIN, NewClients, OfClient
 from ..run_reader import Run
 from ..summary import NOBODY, NON_METRICS, shown_index, shown_mean
 from .html import folded, paragraph
@@ -147,3 +148,74 @@ def new_clients(run: Run) -> Iterator[str]:
         )
         named = {f"client {_name(run, partition)}": c for partition, c in received.clients.items()}
         yield _table(run, "model", named, received.clients).html()
+
+
+class Pair(NamedTuple):
+    """A row: the metrics of a model and the others, with their intervals."""
+
+    name: str
+    plain: OfClient
+    other: OfClient
+    ends: Mapping[str, Any]
+    other_ends: Mapping[str, Any]
+
+
+def twice(
+    run: Run, found: NewClients, word: str, parameter: str = "", intervals: Mapping[str, Any] | None = None
+) -> Table:
+    """Return a row for all clients together, for their means, and for each if they are few.
+
+    Parameters
+    ----------
+    run : Run
+        The run, whose summary has the plain metrics.
+    found : NewClients
+        The other metrics.
+    word : str
+        What these are called.
+    parameter : str
+        How columns of clients are called that the plain ones lack, or what they begin with.
+    intervals : Mapping, optional
+        Of the other metrics, as the summary has those of the plain ones.
+    """
+    pairs = list(_pairs(run, found, intervals or {}))
+    metrics = [name for name in found.mean or {} if name not in run.class_columns]
+    keys = list(dict.fromkeys(key for client in found.clients.values() for key in client))
+    parameters = [key for key in keys if parameter and key.startswith(parameter)]
+    header = ["model", *parameters, *(text for name in metrics for text in (name, f"{name}, {word}"))]
+    return Table(
+        header,
+        [
+            [pair.name, *(_number(pair.other.get(k)) for k in parameters), *_cells(pair, metrics)]
+            for pair in pairs
+        ],
+    )
+
+
+def _pairs(run: Run, found: NewClients, intervals: Mapping[str, Any]) -> Iterator[Pair]:
+    plain = run.summary
+    of_plain = plain.intervals or {}
+    of_groups = (
+        ("pooled", plain.pooled, found.pooled, "pooled"),
+        ("mean", plain.mean, found.mean, "" if plain.pooled else "pooled"),
+        ("client-mean", plain.client_mean, found.client_mean, "mean"),
+    )
+    for model, before, other, key in of_groups:
+        if other:
+            yield Pair(MODELS[model], before or {}, other, of_plain.get(key, {}), intervals.get(key, {}))
+    if len(found.clients) > MAX_LISTED:
+        return
+    for number, client in found.clients.items():
+        name = str(client.get("name", number))
+        ends, other_ends = (of.get("clients", {}).get(name, {}) for of in (of_plain, intervals))
+        yield Pair(f"client {name}", plain.clients.get(number, {}), client, ends, other_ends)
+
+
+def _cells(pair: Pair, metrics: Sequence[str]) -> Iterator[str]:
+    for name in metrics:
+        for values, ends in ((pair.plain, pair.ends), (pair.other, pair.other_ends)):
+            yield with_interval(name, shown(name, values.get(name)), ends.get(name))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

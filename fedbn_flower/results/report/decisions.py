@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
 MOST_SITES, MOST_DRAWN = 30, 12
-HEADER = (
+AT_USUAL = (
     *("site", "cases", "positives", "AUROC"),
     *(f"missed at {USUAL}", f"sensitivity at {USUAL}", f"specificity at {USUAL}"),
-    *("threshold", "missed", "sensitivity", "specificity"),
 )
+HEADER = (*AT_USUAL, "threshold", "missed", "sensitivity", "specificity")
 NOTE = (
     "Class 1 is predicted from the threshold on. Each site's own is that of the greatest sensitivity + "
     "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
@@ -43,14 +43,15 @@ def decisions(table: DataFrame | None) -> Iterator[str]:
         which = f"The {len(shown)} of {len(sites)} sites that miss most positives at {USUAL}."
         yield paragraph(which, "note")
     yield paragraph(NOTE, "note")
-    yield gallery(_figures(table))
+    yield gallery(figures(table))
     if 1 < len(sites) <= MOST_DRAWN:
-        drawn = [_figures(cases, f", site {site}") for site, cases in sites]
-        each = {caption: figure for figures in drawn for caption, figure in figures.items()}
+        drawn = [figures(cases, f", site {site}") for site, cases in sites]
+        each = {caption: figure for found in drawn for caption, figure in found.items()}
         yield folded("Decision curve and calibration of each site", gallery(each))
 
 
-def _figures(cases: DataFrame, of: str = "") -> dict[str, InlineFigure | None]:
+def figures(cases: DataFrame, of: str = "") -> dict[str, InlineFigure | None]:
+    """Return the decision curve and the calibration of cases, by caption; its end says of which."""
     return {f"Decision curve{of}": decision_curves(cases), f"Calibration{of}": calibration_curve(cases)}
 
 
@@ -58,12 +59,16 @@ def _missed(site: tuple[object, DataFrame]) -> int:
     return counts_at(site[1], USUAL).fn
 
 
+def at_usual(name: str, cases: DataFrame) -> list[str]:
+    """Return a row of `AT_USUAL`."""
+    usual = counts_at(cases, USUAL)
+    found = [name, str(len(cases)), str(usual.tp + usual.fn), _number(auroc(cases))]
+    return [*found, str(usual.fn), _number(usual.sensitivity), _number(usual.specificity)]
+
+
 def _row(name: str, cases: DataFrame) -> list[str]:
     own = choose_threshold(cases, "youden")
-    usual, chosen = counts_at(cases, USUAL), counts_at(cases, own)
-    positives = usual.tp + usual.fn
-    found = [name, str(len(cases)), str(positives), _number(auroc(cases))]
-    found += [str(usual.fn), _number(usual.sensitivity), _number(usual.specificity)]
+    found, chosen = at_usual(name, cases), counts_at(cases, own)
     if math.isnan(own):  # without both classes there is none
         return [*found, "", "", "", ""]
     return [*found, f"{own:.3g}", str(chosen.fn), _number(chosen.sensitivity), _number(chosen.specificity)]

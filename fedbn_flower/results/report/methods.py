@@ -15,6 +15,7 @@ from ...privacy.terms import GUARANTEE
 from ...records.metrics import shown
 from ..run_reader import Run
 from ..subgroups import NOTE
+from .best_round import how_chosen
 from .citations import citations, source
 from .intervals import Intervals
 from .repeat_command import command_of
@@ -148,8 +149,8 @@ def _training(run: Run) -> Iterator[str]:
     yield f"The local objective was {_method(run, 'objective')}."
     if summary.stopped:
         yield f"Training ended early ({summary.stopped})."
-    if summary.best_round:
-        yield f"The model of round {summary.best_round}, the best by validation, was kept."
+    if chosen := how_chosen(run):
+        yield chosen
     yield f"The seed was {config.get('seed')}."
 
 
@@ -184,6 +185,16 @@ def _evaluation(run: Run) -> Iterator[str]:
     further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
     if further and further != ["none"]:
         yield f"Further metrics were {_and(further)}."
+    if run.summary.cross_fitted:
+        yield (
+            "The round was chosen on the held-out cases, so its own metrics are too good. The cross-fitted "
+            "ones are of both halves of each site's cases, each in the round that the other half chose."
+        )
+    if found := run.summary.recalibrated:
+        yield (
+            f"Each site also recalibrated its scores ({found.method}), fitted on its validation share and "
+            "applied to its held-out cases."
+        )
     if run.summary.intervals:
         yield (
             "Intervals are of 95 %: Wilson's for shares of single cases, DeLong's for AUROCs of two classes, "

@@ -21,6 +21,7 @@ from ..plotting.report_plots import (
     seconds_split,
 )
 from ..run_reader import Run
+from .best_round import best_round, how_chosen
 from .citations import citations
 from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
 from .decisions import decisions
@@ -28,6 +29,7 @@ from .html import command, folded, gallery, key_values, page, paragraph, section
 from .intervals import in_words
 from .methods import title_of
 from .predictions import predictions
+from .recalibration import recalibration
 from .repeat_command import command_of, uses_session_objects
 from .subgroups import subgroups
 from .tables import Table
@@ -107,10 +109,12 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             warning("Failures", *_failures(run)),
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
             section("Results", *results, *in_words(run), gallery(figures)),
+            section("Best round", *best_round(run)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
             section("Subgroups", *subgroups(run)),
+            section("Recalibrated by site", *recalibration(run)),
             section("Worst clients", *worst_clients(run)),
             section("Classes", *_classes(run), *metrics_by_class(run)),
             section("New clients", *new_clients(run)),
@@ -140,8 +144,8 @@ def sentence(run: Run) -> str:
         sentences.append(f"The {took}{rest}.")
     if reason := summary.stopped:
         sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
-    if summary.best_round:
-        sentences.append(f"The saved model is that of round {summary.best_round}.")
+    if chosen := how_chosen(run):
+        sentences.append(chosen)
     return " ".join(sentences)
 
 

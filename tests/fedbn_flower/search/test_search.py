@@ -187,3 +187,12 @@ def test_a_search_with_differential_privacy_is_refused(search, tmp_path, capsys)
     line = "error: dp: 'client' is not allowed; expected 'none' with a search: clients' metrics would decide"
     assert capsys.readouterr().err.startswith(line)
     assert not (tmp_path / "s").exists()
+
+
+def test_trials_have_nothing_to_recalibrate(search, tmp_path):
+    assert search(f"{JOB} 1 --run-dir s --eval-data local --recalibrate temperature --client fedbn") == 0
+    trial, best = (
+        json.loads((tmp_path / "s" / name / "summary.json").read_text()) for name in ("trials/0", "best")
+    )
+    assert "recalibrated" not in trial
+    assert best["recalibrated"]["method"] == "temperature"

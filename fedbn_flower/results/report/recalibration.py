@@ -1,0 +1,56 @@
+"""The sites' recalibrated scores beside the plain ones: metrics, decisions, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...core.ground.columns import RECALIBRATED
+from ...records.cases import predictions_of, with_recalibrated
+from ...statistics.recalibration import PARAMETERS
+from ..decisions import POOLED, is_binary
+from ..run_reader import Run
+from .client_tables import twice
+from .decisions import AT_USUAL, MOST_SITES, at_usual, figures
+from .html import gallery, paragraph
+from .tables import Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+HOW = {
+    "temperature": "divided by a temperature of its logits",
+    "isotonic": "mapped by a monotone function",
+    "threshold": "shifted so that its own threshold (Youden) becomes 0.5",
+}
+NO_RISKS = (
+    "Shifted scores are no risks: of them, read what follows from decisions, such as accuracy, sensitivity "
+    "and specificity, and not loss, Brier score or calibration."
+)
+
+
+def recalibration(run: Run) -> Iterator[str]:
+    """Yield what each site found, and all metrics twice: of the plain and of the recalibrated scores."""
+    found = run.summary.recalibrated
+    if not found:
+        return
+    yield paragraph(
+        f"Each site's scores are {HOW.get(found.method, found.method)}, fitted on its own validation share "
+        "and applied to its own held-out cases, which the fit has not seen. The model is the same."
+    )
+    yield twice(run, found, RECALIBRATED, PARAMETERS.get(found.method, ""), found.intervals).html()
+    if found.method == "threshold":
+        yield paragraph(NO_RISKS, "note")
+    table = predictions_of(run.folder, RECALIBRATED)
+    cases = None if table is None else with_recalibrated(table)
+    if cases is not None and is_binary(cases):
+        yield _decisions(cases).html()
+        if found.method != "threshold":
+            yield gallery(figures(cases, f", {RECALIBRATED}"))
+
+
+def _decisions(cases: DataFrame) -> Table:
+    """Return what recalibrated scores do at the usual threshold, by site and pooled."""
+    sites = list(cases.groupby("site", sort=False))
+    rows = [at_usual(str(site), of_site) for site, of_site in sites[:MOST_SITES]]
+    return Table(AT_USUAL, [*rows, *([at_usual(POOLED, cases)] if len(sites) > 1 else [])])
