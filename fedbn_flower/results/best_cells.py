@@ -92,7 +92,7 @@ def verdict(
     values = {cell: [of.get(seed, np.nan) for seed in seeds] for cell, of in found.items()}
     higher = any(metric in summary.higher_is_better for summary in summaries)
     events = min((n for n in map(events_of, summaries) if n is not None), default=None)
-    best, alike, reason = cannot_be_told_from_best(values, higher, events)
+    best, alike, reason, _ = cannot_be_told_from_best(values, higher, events)
     if reason:
         words = f"Which is best cannot be known from {reason}. The best mean is that of {labels[best]}."
         return Verdict(column, frozenset(), False, words)
