@@ -15,16 +15,16 @@ from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
-from ..results.best_cells import MARK, Verdict, verdict
+from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
+from ..results.run_reader import Run
 from ..results.summary import TO_TARGET, metrics_by_group, name_of_left_out, seeds_text, to_target
 from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
-NOT_TOLD = "cannot be told from the best"
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -49,7 +49,7 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
-        self._summaries: dict[str, Summary] = {}
+        self._runs: dict[str, Run] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Verdict[Cell] = self._verdict()
         self.folds = PooledFolds(folder, keys)
@@ -71,7 +71,7 @@ class Comparison:
         if summary and config.folds:
             self.folds.add(config, self.folder / name, summary)
         if summary:
-            self._summaries[name] = summary
+            self._runs[name] = Run(self.folder / name, config.to_user_config(), summary, [])
             self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
@@ -84,14 +84,15 @@ class Comparison:
             **metrics,
             "folder": name,
         }
-        self._write()
+        self._write(on_cases=False)
 
-    def _write(self) -> None:
+    def _write(self, on_cases: bool) -> None:
+        """Write both files; single runs are compared ``on_cases`` once all have ended."""
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD])
-        found = self._told = self._verdict()
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *COLUMNS])
+        self._told = self._verdict(on_cases)
         rows = [
-            row | {NOT_TOLD: found.of(cell) if found.sentence and row["status"] == "ok" else ""}
+            row | (self._told_of(cell) if row["status"] == "ok" else {})
             for cell, members in self._groups().items()
             for row in members
         ]
@@ -99,6 +100,13 @@ class Comparison:
         rows.sort(key=lambda row: order[str(row["folder"])])
         write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
         write_atomically(self.folder / "grid.md", self.markdown())
+
+    def _told_of(self, cell: Cell) -> dict[str, object]:
+        """Return what ``grid.csv`` says of a cell: its place, difference and p-value."""
+        if not self._told.sentence:
+            return {}
+        numbers = self._told.differences.get(cell, ())
+        return {NOT_TOLD: self._told.of(cell), **dict(zip(COLUMNS, numbers, strict=False))}
 
     @property
     def rows(self) -> list[dict[str, object]]:
@@ -119,19 +127,16 @@ class Comparison:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
-    def _verdict(self) -> Verdict[Cell]:
+    def _verdict(self, on_cases: bool = False) -> Verdict[Cell]:
         """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
         groups = self._groups() if len(self._compared_by()) == 1 else {}
         runs = {
-            cell: [
-                (row["seed"], self._summaries[name])
-                for row in members
-                if (name := str(row["folder"])) in self._summaries
-            ]
+            cell: [self._runs[name] for row in members if (name := str(row["folder"])) in self._runs]
             for cell, members in groups.items()
         }
         labels = {cell: self._label(cell) for cell in groups}
-        return verdict(runs, self.compared_by, labels, [dataset for dataset, _ in self._privacy.values()])
+        datasets = [dataset for dataset, _ in self._privacy.values()]
+        return verdict(runs, self.compared_by, labels, datasets, on_cases)
 
     def _label(self, cell: Cell) -> str:
         """Return the values of a cell in which cells differ: ``fedyogi server-lr=0.1``."""
@@ -151,7 +156,8 @@ class Comparison:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
         prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
-        header = [*self.axes, *(name.removeprefix(prefix) for name in names)]
+        tested = COLUMNS if self._told.differences else ()
+        header = [*self.axes, *(name.removeprefix(prefix) for name in names), *tested]
         marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
         for cell, members in self._groups().items():
@@ -161,7 +167,7 @@ class Comparison:
                 + (MARK if name == marked and cell in self._told.alike else "")
                 for name in names
             ]
-            rows.append([*cell, *values])
+            rows.append([*cell, *values, *self._told.shown(cell, self.compared_by)[: len(tested)]])
             seeds = defaultdict(list)
             for row in members:
                 if row["status"] != "ok":
@@ -201,6 +207,8 @@ class Comparison:
     def table(self) -> Table:
         """Return the table for the terminal: common values are in the title, errors in the caption."""
         header, rows, problems = self._table()
+        if header[-len(COLUMNS) :] == [*COLUMNS]:  # too wide for many terminals; the marks say it, too
+            header, rows = header[: -len(COLUMNS)], [row[: -len(COLUMNS)] for row in rows]
         constant = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
         common = " ".join(rows[0][i] for i in constant)
         header, *rows = ([text for i, text in enumerate(row) if i not in constant] for row in (header, *rows))
@@ -222,7 +230,7 @@ class Comparison:
         The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
         evaluate, else of the global model.
         """
-        self._write()
+        self._write(on_cases=True)
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         report.write_report(self.folder)
 

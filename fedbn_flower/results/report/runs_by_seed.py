@@ -10,7 +10,7 @@ from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
-from ..best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..run_reader import Points, Run, rows_of
 from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
@@ -123,23 +123,25 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
 
 def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
     """Return which groups, by their indices, cannot be told from the best over the seeds."""
-    runs = {
-        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary.rounds]
-        for i, group in enumerate(groups)
-    }
+    runs = {i: [run for run in group.runs if run.summary.rounds] for i, group in enumerate(groups)}
     labels = {i: group.label for i, group in enumerate(groups)}
     return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
 
 
 def metrics_table(
-    groups: Sequence[Group], metric: str, links: Sequence[str] = (), comparable: bool = True
+    groups: Sequence[Group],
+    metric: str,
+    links: Sequence[str] = (),
+    comparable: bool = True,
+    told: Verdict[int] | None = None,
 ) -> Table:
     """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
 
     Groups that cannot be told from the best are marked, and a sentence stands below the table, unless the
-    groups are not ``comparable``.
+    groups are not ``comparable``. It is `best_groups`, unless it is already ``told``.
     """
-    told = best_groups(groups, metric) if comparable else None
+    told = (told or best_groups(groups, metric)) if comparable else None
+    tested = COLUMNS if told and told.differences else ()
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
@@ -155,11 +157,12 @@ def metrics_table(
             ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
+            *(told.shown(number, metric) if tested and told else ()),
         ]
         for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
     note = told.sentence if told else ""
-    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links, note=note)
+    return Table([*keys, *columns, *costs, "seconds", *tested], rows, len(keys), links, note=note)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from html import escape
-from math import sqrt
+from math import inf, isinf, sqrt
 from shlex import quote as quoted
 from statistics import mean, variance
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ from .tables import Table
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
+NO_COLOURS = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
+QUANTILE = 1.96  # of the normal distribution, for intervals of 95 %
 LINES = 18  # distinct lines of one figure
 DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # RGB, ends of the heat table's scale
 
@@ -30,7 +32,8 @@ def sweep_page(sweep: Sweep) -> str:
     metric = common_metric(sweep.groups)
     firsts = [group.runs[0].folder.name if group.runs else "" for group in sweep.groups]
     links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
-    table = metrics_table(sweep.groups, metric, links)
+    told = best_groups(sweep.groups, metric)
+    table = metrics_table(sweep.groups, metric, links, told=told)
     runs = sweep.runs
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
@@ -46,7 +49,7 @@ def sweep_page(sweep: Sweep) -> str:
             warning("Failed runs", failed),
             section(
                 "Results",
-                table.html(best_groups(sweep.groups, metric).alike),
+                table.html(told.alike),
                 paragraph(f"{legend(sweep.groups, metric)} {MEANS} {table.note}".rstrip(), "note"),
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
@@ -92,7 +95,8 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
 def heat_table(groups: Sequence[Group], metric: str) -> str:
     """Return the headline metric as a coloured table if exactly two keys are swept, else nothing.
 
-    The scale is as wide as two deviations over the seeds at least: less is not shown as a difference.
+    The scale is at least two deviations wide, over the seeds or, with one seed, the standard error of the
+    cases: less is not shown as a difference. Where neither is known, nothing is coloured.
     """
     keys = list(groups[0].names) if groups else []
     if len(keys) != 2:
@@ -103,7 +107,7 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         return ""
     values = {cell: mean(v) for cell, v in found.items()}
     rows, columns = (list(dict.fromkeys(g.names[key] for g in groups)) for key in keys)
-    noise = deviation_over_seeds(found.values())
+    noise, of = noise_of(groups, list(found.values()), metric)
     low, high = colour_scale(values.values(), 2 * noise, metric)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
@@ -112,17 +116,30 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         + "</tr>\n"
         for row in rows
     )
-    note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across."
-    note += f" The scale is at least two deviations over the seeds wide ({_shown(2 * noise, metric)})." * (
-        noise > 0
-    )
+    width = f" The scale is at least {of} wide ({_shown(2 * noise, metric)})." if noise else ""
+    words = f" {NO_COLOURS}" if isinf(noise) else width
+    note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across.{words}"
     scale = "".join(f"<span>{_shown(value, metric)}</span>" for value in (low, high))
     colours = f"linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"
     scale = scale.replace("</span><span>", f'</span><i style="background: {colours}"></i><span>')
+    scale = "" if isinf(noise) else f'<div class="scale">{scale}</div>\n'
     return (
         f'<div class="scroll"><table class="coloured"><thead><tr><th></th>{head}</tr></thead>\n'
-        f'<tbody>{body}</tbody></table></div>\n<div class="scale">{scale}</div>\n{paragraph(note, "note")}'
+        f"<tbody>{body}</tbody></table></div>\n{scale}{paragraph(note, 'note')}"
     )
+
+
+def noise_of(groups: Sequence[Group], cells: Sequence[Sequence[float]], metric: str) -> tuple[float, str]:
+    """Return the deviation of a cell by chance, and what two of it are called; infinite if it is not known.
+
+    It is that over the seeds; with one seed, the greatest standard error that intervals of cases are of.
+    """
+    if any(len(values) > 1 for values in cells):
+        return deviation_over_seeds(cells), "two deviations over the seeds"
+    found = [run.summary.intervals or {} for group in groups for run in group.runs]
+    ends = [of.get("pooled", {}).get(metric) for of in found]
+    widths = [high - low for low, high in (e for e in ends if e and None not in e)]
+    return (max(widths) / (2 * QUANTILE) if widths else inf), "two standard errors of the held-out cases"
 
 
 def deviation_over_seeds(cells: Collection[Sequence[float]]) -> float:
@@ -134,16 +151,22 @@ def deviation_over_seeds(cells: Collection[Sequence[float]]) -> float:
 
 def colour_scale(values: Collection[float], width: float, metric: str) -> tuple[float, float]:
     """Return the ends of a scale: those of the values, further apart to either side if they are closer."""
+    if isinf(width):
+        return -inf, inf
     low, high = min(values), max(values)
     more = max(0.0, width - (high - low)) / 2
     low, high = low - more, high + more
-    beyond = max(0.0, high - 1) if metric in PERCENT else 0.0  # no label says more than 100 %
+    beyond = (
+        max(0.0, high - 1) if metric in PERCENT and not isinf(high) else 0.0
+    )  # no label says more than 100 %
     return low - beyond, high - beyond
 
 
 def _cell(value: float | None, low: float, high: float, metric: str) -> str:
     if value is None:
         return "<td></td>"
+    if isinf(low):
+        return f"<td>{_shown(value, metric)}</td>"
     share = (value - low) / (high - low) if high > low else 0.5
     colour = tuple(round(d + share * (b - d)) for d, b in zip(DARK, BRIGHT, strict=True))
     ink = "#ffffff" if share < 0.45 else "#14171c"
