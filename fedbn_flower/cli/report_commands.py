@@ -22,8 +22,8 @@ from ..results.report.compare_page import (
     read_groups,
 )
 from ..results.report.methods import methods, model_card
-from ..results.report.runs_by_seed import common_metric, legend, metrics_table
-from ..results.report.sweep_page import LINES, curves_figure
+from ..results.report.runs_by_seed import common_metric, legend, metrics_table, ranking_of
+from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
 from ..results.terminal import fit_to_width
@@ -71,6 +71,7 @@ def _compare(options: argparse.Namespace) -> int:
     warning, together = data_warning(groups), privacy_together(groups)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
+        **({ranks.title: ranks.table()} if (ranks := ranking_of(groups, metric)) else {}),
         "differences": differences(groups),
         "costs": costs(groups),
     }
@@ -85,6 +86,8 @@ def _compare(options: argparse.Namespace) -> int:
         write_atomically(folder / "compare.md", "\n".join(text))
         if not warning:
             save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
+        if figure := rank_figure(ranks):
+            save_figure(figure, folder / RANKS)
     console = Console()
     for title, table in tables.items():
         for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):

@@ -16,6 +16,7 @@ from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
+from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
@@ -25,6 +26,7 @@ from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
+OF_RANKS = (RANK, NOT_TOLD_BY_RANK)
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -52,6 +54,7 @@ class Comparison:
         self._runs: dict[str, Run] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Verdict[Cell] = self._verdict()
+        self._ranks: Ranking | None = None
         self.folds = PooledFolds(folder, keys)
 
     def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
@@ -84,15 +87,16 @@ class Comparison:
             **metrics,
             "folder": name,
         }
-        self._write(on_cases=False)
+        self._write(at_end=False)
 
-    def _write(self, on_cases: bool) -> None:
-        """Write both files; single runs are compared ``on_cases`` once all have ended."""
+    def _write(self, at_end: bool) -> None:
+        """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *COLUMNS])
-        self._told = self._verdict(on_cases)
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *COLUMNS, *OF_RANKS])
+        self._told = self._verdict(at_end)
+        self._ranks = ranking(self._rows_of_runs(), self.compared_by) if at_end and self._alike else None
         rows = [
-            row | (self._told_of(cell) if row["status"] == "ok" else {})
+            row | (self._told_of(cell) | self._rank_of(cell) if row["status"] == "ok" else {})
             for cell, members in self._groups().items()
             for row in members
         ]
@@ -107,6 +111,26 @@ class Comparison:
             return {}
         numbers = self._told.differences.get(cell, ())
         return {NOT_TOLD: self._told.of(cell), **dict(zip(COLUMNS, numbers, strict=False))}
+
+    def _rank_of(self, cell: Cell) -> dict[str, object]:
+        """Return what ``grid.csv`` says of the rank of a cell's method."""
+        if self._ranks is None:
+            return {}
+        rows = self._rows_of_runs()
+        method = method_of(dict(zip(self.axes, cell, strict=True)), rows, self._ranks)
+        found = (self._ranks.rank_of(method), self._ranks.of(method))
+        return dict(zip(OF_RANKS, found, strict=True)) if method in self._ranks.methods else {}
+
+    def _rows_of_runs(self) -> list[tuple[dict[str, str], list[Run]]]:
+        """Return the values of each cell by key, and its complete runs."""
+        return [
+            (dict(zip(self.axes, cell, strict=True)), [run for row in members for run in self._run_of(row)])
+            for cell, members in self._groups().items()
+        ]
+
+    def _run_of(self, row: Mapping[str, object]) -> list[Run]:
+        name = str(row["folder"])
+        return [self._runs[name]] if name in self._runs else []
 
     @property
     def rows(self) -> list[dict[str, object]]:
@@ -127,12 +151,16 @@ class Comparison:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
+    @property
+    def _alike(self) -> bool:
+        """Whether all runs are compared by one metric."""
+        return len(self._compared_by()) == 1
+
     def _verdict(self, on_cases: bool = False) -> Verdict[Cell]:
         """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
-        groups = self._groups() if len(self._compared_by()) == 1 else {}
+        groups = self._groups() if self._alike else {}
         runs = {
-            cell: [self._runs[name] for row in members if (name := str(row["folder"])) in self._runs]
-            for cell, members in groups.items()
+            cell: [run for row in members for run in self._run_of(row)] for cell, members in groups.items()
         }
         labels = {cell: self._label(cell) for cell in groups}
         datasets = [dataset for dataset, _ in self._privacy.values()]
@@ -148,6 +176,11 @@ class Comparison:
         )
 
     @property
+    def ranks(self) -> Ranking | None:
+        """How methods compare over sites or data sets, once all runs have ended."""
+        return self._ranks
+
+    @property
     def sentence(self) -> str:
         """Which cells cannot be told from the best, in words; empty for a single cell."""
         return self._told.sentence
@@ -155,7 +188,7 @@ class Comparison:
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
-        prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
+        prefix = f"{self.compared_by}: " if self._alike else ""
         tested = COLUMNS if self._told.differences else ()
         header = [*self.axes, *(name.removeprefix(prefix) for name in names), *tested]
         marked = f"{self.compared_by}: {self._told.column}"
@@ -185,7 +218,12 @@ class Comparison:
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}{self.folds.markdown()}"
+        below = f"{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
+        return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown()}"
+
+    def _ranks_in_markdown(self) -> str:
+        found = self._ranks
+        return f"\n{found.title.capitalize()}:\n\n{found.table().markdown()}" if found else ""
 
     @property
     def privacy_together(self) -> list[str]:
@@ -230,8 +268,10 @@ class Comparison:
         The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
         evaluate, else of the global model.
         """
-        self._write(on_cases=True)
+        self._write(at_end=True)
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
+        if figure := report.ranks_figure(self._ranks):
+            save_figure(figure, self.folder / "ranks.png")
         report.write_report(self.folder)
 
 

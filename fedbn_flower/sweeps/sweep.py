@@ -124,7 +124,10 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     if folds := comparison.folds.lines():
         header, *rows = folds
         console.print(fit_to_width(ReportTable(header, rows).terminal("out of fold"), console.width))
-    for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
+    if ranks := comparison.ranks:
+        console.print(fit_to_width(ranks.table().terminal(ranks.title), console.width))
+    of_ranks = [ranks.sentence] if ranks else []
+    for line in filter(None, [comparison.sentence, *of_ranks, *comparison.privacy_together]):
         say(console, line)
     return failed
 

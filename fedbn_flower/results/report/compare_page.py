@@ -13,8 +13,8 @@ from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
-from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
-from .sweep_page import curves
+from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
+from .sweep_page import curves, rank_sections
 from .tables import Table
 
 IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
@@ -147,6 +147,7 @@ def compare_page(groups: Sequence[Group], metric: str) -> str:
     """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
     table = metrics_table(groups, metric, comparable=not warning)
+    ranks = ranking_of(groups, metric)
     different = differences(groups)
     explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
     warnings = [paragraph(warning, "note")] if warning else []
@@ -160,8 +161,13 @@ def compare_page(groups: Sequence[Group], metric: str) -> str:
             section(
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
+            *rank_sections(ranks),
             section("Costs", costs(groups).html()),
             *drawn,
-            *closing_sections([run.config for group in groups for run in group.runs], table),
+            *closing_sections(
+                [run.config for group in groups for run in group.runs],
+                table,
+                *([ranks.table()] if ranks else []),
+            ),
         ],
     )

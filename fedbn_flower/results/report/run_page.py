@@ -306,8 +306,9 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
     yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 
 
-def closing_sections(configs: list[Mapping[str, Any]], table: Table) -> list[str]:
-    """Return the last section of every page: the table as LaTeX, and what to cite."""
-    latex = folded("The table as LaTeX (booktabs)", verbatim(table.latex())) if table.rows else ""
+def closing_sections(configs: list[Mapping[str, Any]], *tables: Table) -> list[str]:
+    """Return the last section of every page: the tables as LaTeX, and what to cite."""
+    found = "\n".join(table.latex() for table in tables if table.rows)
+    latex = folded("The table as LaTeX (booktabs)", verbatim(found)) if found else ""
     note = html.escape("To cite: Flower, and the papers of the algorithms that were used.")
     return [section("For a paper", latex, f'<p class="note">{note}</p>\n', verbatim(citations(configs)))]

@@ -11,6 +11,7 @@ from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run, rows_of
 from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
@@ -28,8 +29,7 @@ class Group:
     @property
     def label(self) -> str:
         """The group's label in a legend: ``fedyogi fedbn server-lr=0.1``."""
-        plain = ("strategy", "client", "objective", FOLDER)
-        return " ".join(v if k in plain else f"{k}={v}" for k, v in self.names.items() if v)
+        return label_of(self.names)
 
     def values(self, metric: str) -> dict[str, list[float]]:
         """Return a metric from the summaries of the runs that have it, by column of the table."""
@@ -126,6 +126,11 @@ def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
     runs = {i: [run for run in group.runs if run.summary.rounds] for i, group in enumerate(groups)}
     labels = {i: group.label for i, group in enumerate(groups)}
     return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
+
+
+def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
+    """Return how the groups compare over sites, sites left out or data sets; see `ranking`."""
+    return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
 
 
 def metrics_table(

@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...records.metrics import PERCENT
+from ..comparisons.over_blocks import Ranking
 from ..composition import privacy_of_runs
 from ..manifest import EXPERIMENT
+from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
-from .runs_by_seed import Group, Sweep, best_groups, common_metric, headline, legend, metrics_table
+from .runs_by_seed import (
+    Group,
+    Sweep,
+    best_groups,
+    common_metric,
+    headline,
+    legend,
+    metrics_table,
+    ranking_of,
+)
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
 NO_COLOURS = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
 QUANTILE = 1.96  # of the normal distribution, for intervals of 95 %
+RANKS = "ranks.png"
 LINES = 18  # distinct lines of one figure
 DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # RGB, ends of the heat table's scale
 
@@ -34,6 +46,7 @@ def sweep_page(sweep: Sweep) -> str:
     links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
     told = best_groups(sweep.groups, metric)
     table = metrics_table(sweep.groups, metric, links, told=told)
+    ranks = ranking_of(sweep.groups, metric)
     runs = sweep.runs
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
@@ -54,12 +67,33 @@ def sweep_page(sweep: Sweep) -> str:
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
+            *rank_sections(ranks),
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            *closing_sections([run.config for run in runs], table),
+            *closing_sections([run.config for run in runs], table, *([ranks.table()] if ranks else [])),
         ],
     )
+
+
+def rank_sections(found: Ranking | None) -> Iterator[str]:
+    """Yield how methods compare over sites or data sets: the table, in words, and the diagram."""
+    if found is None:
+        return
+    figure = rank_figure(found)
+    yield section(
+        found.title[:1].upper() + found.title[1:],
+        found.table().html(),
+        paragraph(found.sentence, "note"),
+        gallery({"Mean ranks, and which are not told apart": figure}, wide=True) if figure else "",
+    )
+
+
+def rank_figure(found: Ranking | None) -> "InlineFigure | None":
+    """Draw the critical-difference diagram of three or more methods; None of others."""
+    if found is None or found.best is None or not found.critical_difference:
+        return None
+    return critical_difference_diagram(found.methods, found.mean_ranks.tolist(), found.critical_difference)
 
 
 def sweep_command(sweep: Sweep) -> Iterator[str]:
