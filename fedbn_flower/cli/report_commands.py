@@ -10,6 +10,7 @@ from ..api.export import FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..results.comparisons.held_out import CASES
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
 from ..results.report import damage_as_user_errors, write_report
@@ -18,6 +19,7 @@ from ..results.report.compare_page import (
     costs,
     data_warning,
     differences,
+    held_out_of,
     privacy_together,
     read_groups,
 )
@@ -72,6 +74,7 @@ def _compare(options: argparse.Namespace) -> int:
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
         **({ranks.title: ranks.table()} if (ranks := ranking_of(groups, metric)) else {}),
+        **({f"{CASES} by site": found} if (found := held_out_of(groups)) else {}),
         "differences": differences(groups),
         "costs": costs(groups),
     }

@@ -16,6 +16,7 @@ from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
+from ..results.comparisons.held_out import CASES, held_out_table
 from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.composition import Private, added_up
 from ..results.plotting.plots import save_figure
@@ -103,7 +104,7 @@ class Comparison:
         order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
         rows.sort(key=lambda row: order[str(row["folder"])])
         write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
-        write_atomically(self.folder / "grid.md", self.markdown())
+        write_atomically(self.folder / "grid.md", self.markdown(at_end))
 
     def _told_of(self, cell: Cell) -> dict[str, object]:
         """Return what ``grid.csv`` says of a cell: its place, difference and p-value."""
@@ -208,8 +209,11 @@ class Comparison:
             problems.append("; ".join(f"{', '.join(failed)}: {error}" for error, failed in seeds.items()))
         return header, rows, problems
 
-    def markdown(self) -> str:
-        """Return the table in Markdown, followed by a description of its numbers."""
+    def markdown(self, at_end: bool = True) -> str:
+        """Return the table in Markdown, followed by a description of its numbers.
+
+        What is compared over folds, and the cases of each site, follow ``at_end``.
+        """
         header, rows, problems = self._table()
         if any(problems):
             header = [*header, "failed"]
@@ -218,8 +222,10 @@ class Comparison:
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
+        counts = held_out_table(list(self._runs.values())) if at_end else None
+        held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
         below = f"{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
-        return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown()}"
+        return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
 
     def _ranks_in_markdown(self) -> str:
         found = self._ranks
@@ -268,6 +274,7 @@ class Comparison:
         The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
         evaluate, else of the global model.
         """
+        self.folds.write(at_end=True)
         self._write(at_end=True)
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         if figure := report.ranks_figure(self._ranks):

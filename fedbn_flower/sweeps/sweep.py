@@ -14,7 +14,6 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
-from ..results.report.tables import Table as ReportTable
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.pools import pool_for
@@ -121,9 +120,9 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         finally:
             comparison.plot()
     console.print(fit_to_width(comparison.table(), console.width))
-    if folds := comparison.folds.lines():
-        header, *rows = folds
-        console.print(fit_to_width(ReportTable(header, rows).terminal("out of fold"), console.width))
+    if folds := comparison.folds.table():
+        console.print(fit_to_width(folds.terminal("out of fold"), console.width))
+        say(console, folds.note)
     if ranks := comparison.ranks:
         console.print(fit_to_width(ranks.table().terminal(ranks.title), console.width))
     of_ranks = [ranks.sentence] if ranks else []

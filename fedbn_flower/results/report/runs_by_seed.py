@@ -11,12 +11,14 @@ from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
 from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run, rows_of
 from ..summary import NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
+FOLDS = "folds.csv"
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,28 @@ def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
 def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
     """Return how the groups compare over sites, sites left out or data sets; see `ranking`."""
     return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
+
+
+def folds_table(sweep: Sweep, metric: str) -> Table | None:
+    """Return the out-of-fold results of ``folds.csv``; None of a sweep without folds."""
+    rows = list(rows_of(sweep.folder / FOLDS))
+    if not rows:
+        return None
+    keys = list(rows[0])[: list(rows[0]).index(OF)]
+    methods: dict[str, list[Folds]] = {}
+    for row in rows:
+        if row[OF] == POOLED_ROW:
+            runs = [run for group in sweep.groups for run in group.runs if _is_of(group, run, row)]
+            value = float(row[metric]) if row.get(metric) else None
+            methods.setdefault(method_of(row, keys), []).append(Folds(row[SEED], value, runs))
+    higher = any(run.higher_is_better(metric) for run in sweep.runs)
+    return out_of_fold_table(rows, keys, metric, told_out_of_fold(methods, metric, higher))
+
+
+def _is_of(group: Group, run: Run, row: Mapping[str, str]) -> bool:
+    """Return whether a run is one of the folds that a row of ``folds.csv`` is of."""
+    same = all(row.get(key, value) == value for key, value in group.names.items())
+    return same and str(run.config.get("seed")) == row[SEED]
 
 
 def metrics_table(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...records.metrics import PERCENT
+from ..comparisons.held_out import CASES, held_out_table
 from ..comparisons.over_blocks import Ranking
 from ..composition import privacy_of_runs
 from ..manifest import EXPERIMENT
@@ -22,6 +23,7 @@ from .runs_by_seed import (
     Sweep,
     best_groups,
     common_metric,
+    folds_table,
     headline,
     legend,
     metrics_table,
@@ -47,7 +49,10 @@ def sweep_page(sweep: Sweep) -> str:
     told = best_groups(sweep.groups, metric)
     table = metrics_table(sweep.groups, metric, links, told=told)
     ranks = ranking_of(sweep.groups, metric)
+    folds = folds_table(sweep, metric)
     runs = sweep.runs
+    held_out = held_out_table([run for run in runs if run.summary.rounds])
+    further = [found for found in (ranks and ranks.table(), folds, held_out) if found]
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -68,12 +73,21 @@ def sweep_page(sweep: Sweep) -> str:
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             *rank_sections(ranks),
+            section("Out of fold", *(with_note(folds) if folds else ())),
+            section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            *closing_sections([run.config for run in runs], table, *([ranks.table()] if ranks else [])),
+            *closing_sections([run.config for run in runs], table, *further),
         ],
     )
+
+
+def with_note(table: Table) -> Iterator[str]:
+    """Yield a table and what stands below it."""
+    yield table.html()
+    if table.note:
+        yield paragraph(table.note, "note")
 
 
 def rank_sections(found: Ranking | None) -> Iterator[str]:
@@ -83,8 +97,7 @@ def rank_sections(found: Ranking | None) -> Iterator[str]:
     figure = rank_figure(found)
     yield section(
         found.title[:1].upper() + found.title[1:],
-        found.table().html(),
-        paragraph(found.sentence, "note"),
+        *with_note(found.table()),
         gallery({"Mean ranks, and which are not told apart": figure}, wide=True) if figure else "",
     )
 
