@@ -29,7 +29,11 @@ DIFFERENCE, P_VALUE = "difference from the best", "p (Holm)"
 COLUMNS = (DIFFERENCE, P_VALUE)
 """The columns of `Verdict.shown`."""
 OTHER_DATA = "Runs on different data are not compared with each other."
-OTHER_FOLDS = "Folds are not compared with each other: each is tested on other cases."
+NOT_COMPARED = {
+    "fold": "Folds are not compared with each other: each is tested on other cases.",
+    "left-out": "Runs that leave out different sites are not compared with each other, but over these sites.",
+}
+"""What is said of runs that differ in a key."""
 ONE_SEED = "One seed says nothing of how training varies."
 
 
@@ -134,8 +138,9 @@ def verdict(
         return Verdict(column, frozenset(), False, "")
     if len(set(datasets)) > 1:
         return Verdict(column, frozenset(), False, OTHER_DATA)
-    if len({run.config.get("fold") or 0 for run in every}) > 1:
-        return Verdict(column, frozenset(), False, OTHER_FOLDS)
+    for key, words in NOT_COMPARED.items():
+        if len({str(run.config.get(key)) for run in every}) > 1:
+            return Verdict(column, frozenset(), False, words)
     higher = any(metric in run.summary.higher_is_better for run in every)
     events = min((n for run in every if (n := events_of(run.summary)) is not None), default=None)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))

@@ -179,5 +179,14 @@ def test_folds_are_not_compared_with_each_other(configured, tmp_path):
     assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
 
 
+def test_runs_without_different_sites_are_not_compared_with_each_other(configured, tmp_path):
+    grid = Comparison(tmp_path, ["left-out"])
+    for site in (0, 1):
+        found = summary_of_cases(METHODS["fedavg"]) | {"new-clients": {"clients": {str(site): {}}}}
+        grid.add(configured(leave_one_site_out=True, left_out=site), Summary.model_validate(found))
+    words = "Runs that leave out different sites are not compared with each other, but over these sites."
+    assert grid.sentence == words
+
+
 def test_columns_of_cases_are_those_of_a_run():
     assert (columns().scores, columns().targets) == (["score"], ["target"])
