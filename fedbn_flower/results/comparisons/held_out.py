@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...records.cases import SCORE, SITE, TARGET, predictions_of
+from ...records.cases import ID, SCORE, SITE, TARGET, predictions_of
+from ...records.summary import OfClasses
 from ...statistics.cases import OF_CLASS
 from ..decisions import is_binary
 from ..report.tables import Table
@@ -59,10 +60,21 @@ def held_out_table(runs: Sequence[Run]) -> Table | None:
     header = ["site", CASES, *(_heading(shown, number) for number in range(len(shown)))]
     listed = sites if len(sites) <= MOST_SITES else []
     rows = [[site, *_numbers([found.get(site, {}) for found in every], shown)] for site in listed]
-    if not any(run.config.get("eval-data") == "global" for run in runs):
+    if not any(map(have_same_cases, runs)):
         sums = [_sums(found, classes or [""]) for found in every]
         rows.append([ALL_SITES, *_numbers(sums, shown)])
     return Table(header, rows)
+
+
+def have_same_cases(run: Run) -> bool:
+    """Return whether sites have the same held-out cases, as far as the run's folder says."""
+    if (given := run.config.get("eval-data")) in ("global", "local"):
+        return bool(given == "global")
+    table = predictions_of(run.folder, ID)
+    if table is not None:
+        return bool(table[ID].duplicated().any())
+    distinct = sum((run.summary.per_class or OfClasses()).examples)
+    return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
 
 
 def _heading(classes: Sequence[str], number: int) -> str:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ...records.metrics import PERCENT, percent
 from ...statistics.intervals import LEVEL
 from ...statistics.paired import BestCells, Ranks, friedman, told_from_best, wilcoxon_tests
-from ..intervals import NOTE, SHARED
 from ..report.tables import Table
 from ..run_reader import Run
 from ..summary import LEFT_OUT, metrics_by_group
 from .best_cells import MARK, deciding_column, in_words, p_text
+from .held_out import have_same_cases
 
 Rows = Sequence[tuple[Mapping[str, str], Sequence[Run]]]
 """The values of each row of a table by key, and its complete runs."""
@@ -108,7 +108,7 @@ def ranking(rows: Rows, metric: str) -> Ranking | None:
     if not 1 < len(values) <= MOST_METHODS:
         return None
     blocks = [b for b in next(iter(values.values())) if all(b in of for of in values.values())]
-    if what == SITES and (len(blocks) < FEWEST or any(map(_has_shared_cases, runs))):
+    if what == SITES and (len(blocks) < FEWEST or any(map(have_same_cases, runs))):
         return None
     if not blocks:
         return None
@@ -165,10 +165,6 @@ def _by_block(run: Run, metric: str, what: str, column: str) -> list[tuple[str, 
     else:
         found = {str(c.get("name", i)): c.get(metric) for i, c in run.summary.clients.items()}
     return [(block, float(value)) for block, value in found.items() if value is not None]
-
-
-def _has_shared_cases(run: Run) -> bool:
-    return SHARED in (run.summary.intervals or {}).get(NOTE, "") or run.config.get("eval-data") == "global"
 
 
 def _ranking(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 MOST = 3_000_000
 """Rows times cases times `cost`: what is compared in some seconds."""
-ALL = "all"
+ALL, TOO_MANY = "all", "the rows and cases are too many"
 
 
 class OnCases(NamedTuple):
@@ -45,10 +45,15 @@ def compare_runs(runs: Sequence[Run], metric: str, values: Sequence[float | None
     values : Sequence[float]
         Its value in each run, which its cases must have.
     """
-    tables = [cases_of(run) for run in runs]
-    if any(table is None for table in tables):
-        return OnCases(None, why_not="not all runs keep their predictions")
-    return compare_tables([table for table in tables if table is not None], runs[0].config, metric, values)
+    tables: list[DataFrame] = []
+    for run in runs:
+        table = cases_of(run)
+        if table is None:
+            return OnCases(None, why_not="not all runs keep their predictions")
+        if len(runs) * len(table) > MOST:
+            return OnCases(None, why_not=TOO_MANY)
+        tables.append(table)
+    return compare_tables(tables, runs[0].config, metric, values)
 
 
 def compare_tables(
@@ -59,7 +64,7 @@ def compare_tables(
     if found is None:
         return OnCases(None, why_not=f"the predictions do not give the runs' {metric}")
     if len(tables) * len(tables[0]) * cost(found) > MOST:
-        return OnCases(None, why_not="the rows and cases are too many")
+        return OnCases(None, why_not=TOO_MANY)
     try:
         return OnCases(compare_on_cases(tables, found, seed=0), len(tables[0]))
     except ValueError:

@@ -6,13 +6,13 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
-from fedbn_flower.results.comparisons.held_out import held_out_by_site, held_out_table
+from fedbn_flower.results.comparisons.held_out import have_same_cases, held_out_by_site, held_out_table
 from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..html_page import page
-from ..written import write_run
+from ..written import summary_of, write_run
 from .written import drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedyogi": 0.0}, cases=151)
@@ -88,6 +88,20 @@ def test_runs_that_differ_have_a_range_and_shared_cases_no_sum(tmp_path):
     ]
     shared = write_cases(tmp_path / "c", METHODS["fedavg"], eval_data="global")
     assert [row[0] for row in held_out_table([Run.read(shared)]).rows] == ["lyon", "turin"]
+
+
+def test_whether_sites_have_the_same_cases_is_read_from_the_folder(tmp_path):
+    for name, examples in (("shared", [5, 2]), ("own", [10, 4])):
+        per_class = {"names": ["a", "b"], "examples": examples, "accuracy": [1, 1]}
+        folder = write_run(
+            tmp_path / name, summary_of([0.5, 0.5], **{"per-class": per_class}), eval_data="auto"
+        )
+        lines = "".join(f"3,{site},a,5,1\n3,{site},b,2,1\n" for site in (0, 1))
+        (folder / "classes.csv").write_text(f"round,partition,class,examples,accuracy\n{lines}")
+        assert have_same_cases(Run.read(folder)) == (name == "shared")
+    one = METHODS["fedavg"]["lyon"]
+    assert have_same_cases(Run.read(write_cases(tmp_path / "a", {"lyon": one, "turin": one})))
+    assert not have_same_cases(Run.read(write_cases(tmp_path / "b", METHODS["fedavg"])))
 
 
 def test_of_numbers_and_of_many_sites_and_classes(tmp_path):
