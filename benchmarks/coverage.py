@@ -8,6 +8,8 @@
 - two equal models on the same cases: how often a test at 5 % calls them different.
 - equal cells of a sweep: in how many sweeps one of them is told from the best.
 - cells that are behind: how often they are told from the best.
+
+``--only winners`` measures one of the tables alone.
 """
 
 import argparse
@@ -176,6 +178,12 @@ def differences(setting: Setting, repetitions: int, seed: int = 0) -> dict[str, 
     return {name: float(np.mean(some)) for name, some in found.items()}
 
 
+def _discordant(rng: np.random.Generator, k: int, n: int, cases: int) -> NDArray[np.float64]:
+    """Return accuracies of 40 cases, of which so many are each right for half of the cells, drawn anew."""
+    right = rng.random((cases, k, n)).argsort(axis=1) < k // 2
+    return np.asarray(right.sum(axis=0) / 40)
+
+
 Noise = Callable[[np.random.Generator, int, int], NDArray[np.float64]]
 NOISES: Mapping[str, Noise] = {
     "normal": lambda rng, k, n: rng.normal(size=(k, n)),
@@ -188,11 +196,22 @@ NOISES: Mapping[str, Noise] = {
     "skewed (exponential)": lambda rng, k, n: -rng.exponential(size=(k, n)),
     "long tails (t with 3)": lambda rng, k, n: rng.standard_t(3, size=(k, n)),
     "accuracies of 40 cases": lambda rng, k, n: rng.binomial(40, 0.9, size=(k, n)) / 40,
+    "accuracies that differ in one case": lambda rng, k, n: _discordant(rng, k, n, 1),
+    "accuracies that differ in three cases": lambda rng, k, n: _discordant(rng, k, n, 3),
 }
+RESOLUTIONS = {name: 1 / 40 for name in NOISES if name.startswith("accuracies")}
+"""What one held-out case changes a value by."""
+UNEQUAL: Mapping[str, Noise] = {
+    "skewed, one cell ten times as noisy": lambda rng, k, n: (
+        (1 - rng.exponential(size=(k, n))) * np.append(1, np.full(k - 1, 0.1))[:, None]
+    ),
+}
+"""Cells that are equal in their mean alone: what no test of few values withstands."""
 
 
-def _told_by_all_pairs(values: NDArray[np.float64]) -> bool:
-    return len(cannot_be_told_from_best(dict(enumerate(values))).alike) < len(values)
+def _told_by_all_pairs(values: NDArray[np.float64], resolution: float = 0.0) -> bool:
+    found = cannot_be_told_from_best(dict(enumerate(values)), resolution=resolution)
+    return len(found.alike) < len(values)
 
 
 def _told_by_pairs_with_best(values: NDArray[np.float64]) -> bool:
@@ -227,7 +246,9 @@ def _studentized(k: int, freedom: int, found: dict[tuple[int, int], float] = {})
     return found[k, freedom]
 
 
+OURS = "ours"
 TESTS: Mapping[str, Callable[[NDArray[np.float64]], bool]] = {
+    OURS: _told_by_all_pairs,
     "t, Holm, all pairs": _told_by_all_pairs,
     "t, Holm, pairs with the best": _told_by_pairs_with_best,
     "Wilcoxon, Holm, all pairs": _told_by_wilcoxon,
@@ -236,10 +257,27 @@ TESTS: Mapping[str, Callable[[NDArray[np.float64]], bool]] = {
 
 
 def false_winners(test: str, noise: str, cells: int, seeds: int, sweeps: int = 1000) -> float:
-    """Return in which share of sweeps of equal cells one is told from the best; seeds are easy or hard."""
-    rng = np.random.default_rng([cells, seeds])
-    drawn = (NOISES[noise](rng, cells, seeds) + rng.normal(size=seeds) for _ in range(sweeps))
+    """Return in which share of sweeps of equal cells one is told from the best; seeds are easy or hard.
+
+    The draws of each kind of noise are its own. Ours is the t-test that knows what one case is worth.
+    """
+    kinds = {**NOISES, **UNEQUAL}
+    rng = np.random.default_rng([cells, seeds, list(kinds).index(noise)])
+    drawn = (kinds[noise](rng, cells, seeds) + rng.normal(size=seeds) for _ in range(sweeps))
+    if test == OURS:
+        return float(np.mean([_told_by_all_pairs(values, RESOLUTIONS.get(noise, 0.0)) for values in drawn]))
     return float(np.mean([TESTS[test](values) for values in drawn]))
+
+
+def false_winners_of_two(noise: str, seeds: int, sweeps: int = 200_000) -> float:
+    """Return the same of ours and two cells, of so many sweeps at once that chance moves it by 0.05 %."""
+    kinds = {**NOISES, **UNEQUAL}
+    rng = np.random.default_rng([seeds, list(kinds).index(noise)])
+    cells = kinds[noise](rng, 2, sweeps * seeds).reshape(2, sweeps, seeds)
+    differences = cells[0] - cells[1]
+    means, errors = differences.mean(axis=1), stats.sem(differences, axis=1)
+    beyond = np.abs(means) > stats.t.ppf(0.975, seeds - 1) * errors
+    return float(np.mean(beyond & (np.abs(means) > RESOLUTIONS.get(noise, 0.0) + 1e-9)))
 
 
 def told(behind: float, cells: int, seeds: int, sweeps: int = 1000) -> float:
@@ -266,13 +304,8 @@ def _header(*names: str) -> None:
     _row(*("---" for _ in names))
 
 
-def main() -> None:
-    """Measure everything and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repetitions", type=int, default=1000)
-    times = parser.parse_args().repetitions
+def print_intervals(times: int) -> None:
+    """Print how often intervals hold the true value."""
     _header("cases", "of", *(f"{name}: {how}" for name in MEASURED for how in ("ours", "percentile")))
     for name, setting in SETTINGS.items():
         tables = [coverage(setting, method, times) for method in (ours, percentiles)]
@@ -282,22 +315,53 @@ def main() -> None:
     for name, setting in list(SETTINGS.items())[:3]:
         table = coverage(setting, bca, times)
         _row(name, *(f"{100 * table[m, 'client']:.1f}" for m in MEASURED))
-    print()
+
+
+def print_models(times: int) -> None:
+    """Print how often two equal models are called different."""
     found = {name: differences(SETTINGS[name], times) for name in list(SETTINGS)[:1] + list(SETTINGS)[3:4]}
     _header("two equal models", *next(iter(found.values())))
     for name, shares in found.items():
         _row(name, *(f"{100 * share:.1f}" for share in shares.values()))
+
+
+def print_winners(times: int) -> None:
+    """Print how often equal cells have a winner."""
     _header("noise over seeds", "cells", "seeds", *TESTS)
-    for noise in NOISES:
+    for noise in (*NOISES, *UNEQUAL):
         for cells in (2, 9):
             for seeds in (5, 20):
                 shares = (false_winners(test, noise, cells, seeds, times) for test in TESTS)
                 _row(noise, cells, seeds, *(f"{100 * share:.1f}" for share in shares))
+    _header("two rows, 200,000 sweeps", *(f"{seeds} seeds" for seeds in (5, 8, 10, 20)))
+    for noise in (*NOISES, *UNEQUAL):
+        shares = (false_winners_of_two(noise, seeds) for seeds in (5, 8, 10, 20))
+        _row(noise, *(f"{100 * share:.2f}" for share in shares))
+
+
+def print_told(times: int) -> None:
+    """Print how often cells that are behind are told from the best."""
     _header("cells", "seeds", *(f"{behind} deviations behind" for behind in (1, 2, 3, 5)))
     for cells in (2, 4, 9):
         for seeds in (5, 10, 20):
             shares = (told(behind, cells, seeds, times) for behind in (1, 2, 3, 5))
             _row(cells, seeds, *(f"{100 * share:.0f}" for share in shares))
+
+
+TABLES = {"intervals": print_intervals, "models": print_models, "winners": print_winners, "told": print_told}
+
+
+def main() -> None:
+    """Measure everything and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--only", choices=TABLES)
+    given = parser.parse_args()
+    for name, table in TABLES.items():
+        if given.only in (None, name):
+            table(given.repetitions)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from ..api.export import FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..results.comparing.gain import gains_of
+from ..results.comparisons.gain import gains_of
+from ..results.comparisons.held_out import CASES
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
 from ..results.report import damage_as_user_errors, write_report
@@ -19,13 +20,14 @@ from ..results.report.compare_page import (
     costs,
     data_warning,
     differences,
+    held_out_of,
     privacy_together,
     read_groups,
 )
 from ..results.report.gain import gain_table
 from ..results.report.methods import methods, model_card
-from ..results.report.runs_by_seed import common_metric, legend, metrics_table
-from ..results.report.sweep_page import LINES, curves_figure
+from ..results.report.runs_by_seed import common_metric, legend, metrics_table, ranking_of
+from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
 from ..results.terminal import fit_to_width
@@ -75,6 +77,8 @@ def _compare(options: argparse.Namespace) -> int:
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
         **({f"gain over training alone, {metric}": gain_table(gains)} if gains else {}),
+        **({ranks.title: ranks.table()} if (ranks := ranking_of(groups, metric)) else {}),
+        **({f"{CASES} by site": found} if (found := held_out_of(groups)) else {}),
         "differences": differences(groups),
         "costs": costs(groups),
     }
@@ -89,6 +93,8 @@ def _compare(options: argparse.Namespace) -> int:
         write_atomically(folder / "compare.md", "\n".join(text))
         if not warning:
             save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
+        if figure := rank_figure(ranks):
+            save_figure(figure, folder / RANKS)
     console = Console()
     for title, table in tables.items():
         for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):

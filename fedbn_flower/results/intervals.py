@@ -30,7 +30,7 @@ INTERVALS, NOTE = "intervals", "note"
 """The key in ``summary.json``, and in it that of a sentence that says which are missing, and why."""
 MOST = 200_000
 """How many cases times metrics have intervals, some seconds' work: cases count once for their client and once
-pooled, a client as so many more of them as `FOR_A_CLIENT`, and a metric as `_cost` says."""
+pooled, a client as so many more of them as `FOR_A_CLIENT`, and a metric as `cost` says."""
 FOR_A_CLIENT = 50
 STATE, NUMBERS_A_STATE = 4, 200
 """A metric by states counts so often, and once more for so many numbers of a case's state."""
@@ -133,10 +133,8 @@ def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> 
 def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:
     """Return those of the metrics whose intervals take too long that are themselves quickly computed."""
     cases, expected = Cases.of(found.table), _Expected(summary, found.shared)
-    quick = {
-        name: [one for one in _candidates(name, problem) if not isinstance(one, OfStates)]
-        for name in found.too_long
-    }
+    every = {name: candidates(name, problem.predicts, problem.chosen.get(name)) for name in found.too_long}
+    quick = {name: [one for one in some if not isinstance(one, OfStates)] for name, some in every.items()}
     return {
         name: metric
         for name, several in quick.items()
@@ -155,26 +153,29 @@ def _affordable(
 ) -> tuple[dict[str, CaseMetric], list[str]]:
     """Return the metrics that have the values of the run, and the names of those that take too long."""
     each = len(cases) * (1 if shared or len(cases.sites) == 1 else 2) + FOR_A_CLIENT * len(cases.sites)
-    candidates = {name: list(_candidates(name, problem)) for name in _names(problem)}
+    found = {
+        name: list(candidates(name, problem.predicts, problem.chosen.get(name))) for name in _names(problem)
+    }
     order = sorted(
-        (name for name, found in candidates.items() if found),
-        key=lambda name: (_cost(candidates[name][0]), name != problem.compared_by),
+        (name for name, some in found.items() if some),
+        key=lambda name: (cost(found[name][0]), name != problem.compared_by),
     )
     chosen: dict[str, CaseMetric] = {}
     too_long, left = [], MOST / each
     for name in order:
-        for metric in candidates[name]:
-            if _cost(metric) > left:
+        for metric in found[name]:
+            if cost(metric) > left:
                 too_long.append(name)
                 break
             if expected.has(name, metric, cases):
                 chosen[name] = metric
-                left -= _cost(metric)
+                left -= cost(metric)
                 break
-    return {name: chosen[name] for name in candidates if name in chosen}, too_long
+    return {name: chosen[name] for name in found if name in chosen}, too_long
 
 
-def _cost(metric: CaseMetric) -> float:
+def cost(metric: CaseMetric) -> float:
+    """Return how long a metric of weighted cases takes, by what a mean takes."""
     if not isinstance(metric, OfStates):
         return 1
     return STATE + np.asarray(metric.metric.zeros()).size / NUMBERS_A_STATE
@@ -185,11 +186,20 @@ def _names(problem: Problem) -> list[str]:
     return [name for name in problem.metrics if name in problem.chosen or name not in problem.further]
 
 
-def _candidates(name: str, problem: Problem) -> Iterator[CaseMetric]:
-    """Yield what a metric may be of single cases; which it is, its value says."""
-    metric: Metric | None = problem.chosen.get(name)
+def candidates(name: str, predicts: str, metric: Metric | None) -> Iterator[CaseMetric]:
+    """Yield what a metric may be of single cases; which it is, its value says.
+
+    Parameters
+    ----------
+    name : str
+        The metric's.
+    predicts : str
+        What the problem predicts: `CLASSES`, `NUMBERS` or anything else.
+    metric : Metric, optional
+        The metric, if it is none that the problem has by itself.
+    """
     if metric is None:
-        yield from (own for key, own in OWN.get(problem.predicts, {}).items() if key == name)
+        yield from (own for key, own in OWN.get(predicts, {}).items() if key == name)
         return
     if isinstance(metric, AurocOfRun):
         yield Auroc(thresholds(metric.predicted.thresholds).numpy())
@@ -216,16 +226,16 @@ class _Expected:
 
     def has(self, name: str, metric: CaseMetric, cases: Cases) -> bool:
         """Whether the metric has the values that the summary has by this name."""
-        if self.pooled and not same(metric.value(cases), self.pooled.get(name)):
+        if self.pooled and not same_value(metric.value(cases), self.pooled.get(name)):
             return False
         known = [site for site in cases if site.sites[0] in self.clients]
         return bool(known) and all(
-            same(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
+            same_value(metric.value(site), self.clients[site.sites[0]].get(name)) for site in known
         )
 
 
-def same(found: float, expected: float | None) -> bool:
-    """Return whether a metric of cases is the run's, up to rounding; NaN is None."""
+def same_value(found: float, expected: float | None) -> bool:
+    """Return whether a metric of the cases is the run's, but for rounding; None is that of no value."""
     if expected is None or math.isnan(found):
         return expected is None and math.isnan(found)
     return math.isclose(found, expected, **ROUNDING)

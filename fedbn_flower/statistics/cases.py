@@ -1,6 +1,6 @@
 """Held-out cases as arrays, in the order of their sites."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,30 @@ class Cases:
         counts = [int(self.groups[part].max()) + 1 for part in self.parts]
         first = np.repeat(np.cumsum([0, *counts[:-1]]), np.diff((0, *self.ends)))
         return np.asarray(self.groups + first, np.int64)
+
+
+def same_cases(frames: "Sequence[DataFrame]") -> list[Cases]:
+    """Return the cases of each of several methods, in one order.
+
+    Parameters
+    ----------
+    frames : Sequence[DataFrame]
+        See `Cases.of`, with a column ``id``; the rows may be in another order.
+
+    Raises
+    ------
+    ValueError
+        When two have different cases, or different targets or groups for them; see also `Cases.of`.
+    """
+    ordered = [frame.sort_values([SITE, ID], key=lambda c: c.astype(str)) for frame in frames]
+    names = [frame[[SITE, ID]].astype(str).to_numpy() for frame in ordered]
+    if not all(np.array_equal(names[0], other) for other in names):
+        raise ValueError("the methods have different cases: their sites or ids differ")
+    found = [Cases.of(frame) for frame in ordered]
+    for what, arrays in {"targets": [c.targets for c in found], "groups": [c.groups for c in found]}.items():
+        if not all(np.array_equal(arrays[0], other) for other in arrays):
+            raise ValueError(f"the methods have different {what} for the same cases")
+    return found
 
 
 def _class_numbers(targets: "Series", classes: list[str]) -> NDArray:

@@ -1,13 +1,13 @@
 """Tests between methods on the same cases, sites, data sets or seeds."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .case_metrics import CaseMetric, mean_of_defined
-from .cases import ID, SITE, Cases
+from .cases import same_cases
 from .delong import aurocs
 from .intervals import DRAWS, LEVEL, drawn_weights, error_of_draws, of_pooled_and_sites
 
@@ -18,6 +18,8 @@ K = TypeVar("K", bound=Hashable)
 FEWEST_SEEDS = 5
 FEWEST_EVENTS = 30
 EXACT = 13  # differences, all of whose signs SciPy enumerates
+ROUNDING = 1e-9
+"""Relative, of differences of floats."""
 
 
 class Difference(NamedTuple):
@@ -65,10 +67,10 @@ def delong_test(
     """Return DeLong's test of two AUROCs on the same cases; all are (n,). See `delong.aurocs`."""
     found = aurocs(positive, [np.asarray(first), np.asarray(second)], groups)
     deviation, freedom = found.error((1, -1))
-    return _difference(float(found.areas[0] - found.areas[1]), deviation, freedom, level)
+    return by_students_t(float(found.areas[0] - found.areas[1]), deviation, freedom, level)
 
 
-def _difference(difference: float, deviation: float, freedom: float, level: float) -> Difference:
+def by_students_t(difference: float, deviation: float, freedom: float, level: float = LEVEL) -> Difference:
     """Return interval and p-value by Student's t; without any deviation the p-value is 0 or 1."""
     from scipy.stats import t
 
@@ -109,15 +111,9 @@ def paired_bootstrap(
     Raises
     ------
     ValueError
-        When the two have different cases; see also `Cases.of`.
+        See `same_cases`.
     """
-    ordered = [frame.sort_values([SITE, ID], key=lambda c: c.astype(str)) for frame in (first, second)]
-    names = [frame[[SITE, ID]].astype(str).to_numpy() for frame in ordered]
-    if not np.array_equal(*names):
-        raise ValueError("the methods have different cases: their sites or ids differ")
-    one, other = map(Cases.of, ordered)
-    if not np.array_equal(one.targets, other.targets):
-        raise ValueError("the methods have different targets for the same cases")
+    one, other = same_cases([first, second])
 
     def difference(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         tables = [of_pooled_and_sites(metric, cases, weights) for cases in (one, other)]
@@ -127,7 +123,7 @@ def paired_bootstrap(
 
     drawn = np.concatenate([difference(weights) for weights in drawn_weights(one, seed, draws)])
     value = float(difference(np.ones((1, len(one))))[0])
-    return _difference(value, *error_of_draws(one, drawn), level)
+    return by_students_t(value, *error_of_draws(one, drawn), level)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
@@ -157,17 +153,19 @@ def wilcoxon_against(values: Mapping[str, ArrayLike], reference: str) -> dict[st
     reference : str
         The method that the others are compared with.
     """
-    from scipy.stats import PermutationMethod, wilcoxon
-
     base = np.asarray(values[reference], np.float64)
     others = [name for name in values if name != reference]
-    differences = [np.asarray(values[name], np.float64) - base for name in others]
-    method = PermutationMethod() if len(base) <= EXACT else "auto"
-    found = [
-        float(wilcoxon(row, zero_method="zsplit", method=method).pvalue) if row.any() else 1.0
-        for row in differences
-    ]
+    found = [_wilcoxon(np.asarray(values[name], np.float64) - base) for name in others]
     return dict(zip(others, holm(found).tolist(), strict=True))
+
+
+def _wilcoxon(differences: NDArray[np.float64]) -> float:
+    from scipy.stats import PermutationMethod, wilcoxon
+
+    if not differences.any():
+        return 1.0
+    method = PermutationMethod() if len(differences) <= EXACT else "auto"
+    return float(wilcoxon(differences, zero_method="zsplit", method=method).pvalue)
 
 
 class Ranks(NamedTuple):
@@ -214,12 +212,14 @@ def nemenyi_critical_difference(methods: int, data_sets: int, level: float = LEV
 class BestCells(NamedTuple, Generic[K]):
     """The cell with the best mean, the cells that cannot be told from it, itself included, and why none can.
 
-    Without a reason the cells were tested; with one nothing is known, and all are alike.
+    Without a reason the cells were tested, and have the p-values of their differences from the best; with one
+    nothing is known, and all are alike.
     """
 
     best: K
     alike: tuple[K, ...]
     reason: str
+    p_values: Mapping[K, float]
 
 
 def cannot_be_told_from_best(
@@ -227,12 +227,13 @@ def cannot_be_told_from_best(
     higher_is_better: bool = True,
     events: int | None = None,
     level: float = LEVEL,
+    resolution: float = 0.0,
 ) -> BestCells[K]:
     """Return which cells cannot be told from the one with the best mean.
 
-    Each pair of cells has a paired t-test over the seeds (or cases) that both have. Holm's correction is for
-    all pairs, not for those with the best alone: which cell is best is found in the same values. So, of equal
-    cells, one is told from the best in at most 5 % of sweeps. See docs/statistics.md for other tests.
+    Each pair of cells has a paired t-test over the seeds (or data sets) that both have. Holm's correction is
+    for all pairs, not for those with the best alone: which cell is best is found in the same values. So, of
+    equal cells, one is told from the best in at most 5 % of sweeps. See docs/statistics.md for other tests.
 
     Parameters
     ----------
@@ -245,6 +246,9 @@ def cannot_be_told_from_best(
         How many held-out cases are of the rarer outcome, if that is known.
     level : float
         One minus the family-wise error.
+    resolution : float
+        What one held-out case changes a value by. Means that differ by no more are not told apart: with
+        differences of single cases the t-test has too many false winners.
 
     Raises
     ------
@@ -256,34 +260,70 @@ def cannot_be_told_from_best(
         raise ValueError("no cell has a value")
     cells, rows = list(table), np.stack(list(table.values()))
     means = np.nanmean(rows, axis=1)
-    best = int(np.argmax(means if higher_is_better else -means))
     number = int(sorted((~np.isnan(rows)).sum(axis=1))[-min(2, len(rows))])
-    if events is not None and events < FEWEST_EVENTS:
-        reason = f"{_counted(events, 'event')} held out; at least {FEWEST_EVENTS} are needed"
-    elif number < FEWEST_SEEDS:
-        reason = f"{_counted(number, 'seed')}; at least {FEWEST_SEEDS} are needed"
-    else:
-        reason = ""
+    reason = too_few(number, "seed", FEWEST_SEEDS)
+    if events is not None:
+        reason = too_few(events, "event", FEWEST_EVENTS, " held out") or reason
     if reason or len(cells) == 1:
-        return BestCells(cells[best], tuple(cells), reason)
-    p_values = _pairwise(rows)[best]
-    return BestCells(cells[best], tuple(c for c, p in zip(cells, p_values, strict=True) if p > 1 - level), "")
+        best = cells[int(np.argmax(means if higher_is_better else -means))]
+        return BestCells(best, tuple(cells), reason, {})
+    return told_from_best(cells, means, paired_t_tests(rows, resolution), higher_is_better, level)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"only {number} {what}{'' if number == 1 else 's'}"
+def told_from_best(
+    cells: Sequence[K],
+    means: ArrayLike,
+    p_values: NDArray[np.float64],
+    higher_is_better: bool = True,
+    level: float = LEVEL,
+) -> BestCells[K]:
+    """Return which cells cannot be told from the best by p-values that are adjusted for all pairs, (k, k)."""
+    order = np.asarray(means, np.float64) * (1 if higher_is_better else -1)
+    best = int(np.argmax(order))
+    against = dict(zip(cells, p_values[best].tolist(), strict=True))
+    alike = tuple(cell for cell, p in against.items() if p > 1 - level)
+    return BestCells(cells[best], alike, "", against)
 
 
-def _pairwise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the adjusted p-value of each pair of rows, (k, k); 1 with too few values that both have."""
+def too_few(number: int, what: str, fewest: int, more: str = "") -> str:
+    """Return that there are fewer than are needed; "" if there are enough."""
+    if number >= fewest:
+        return ""
+    return f"only {number} {what}{'' if number == 1 else 's'}{more}; at least {fewest} are needed"
+
+
+def paired_t_tests(rows: NDArray[np.float64], resolution: float = 0.0) -> NDArray[np.float64]:
+    """Return the p-value of each pair of rows, (k, k), by Holm's correction for all pairs.
+
+    It is 1 with fewer than five values that both have, and where means differ by the resolution at most.
+    """
     from scipy.stats import mstats
 
     first, second = np.triu_indices(len(rows), 1)
     differences = np.ma.masked_invalid(rows[first] - rows[second])
     with np.errstate(all="ignore"):
         found = np.ma.filled(mstats.ttest_1samp(differences, 0, axis=1).pvalue, 0.0)  # 0: no deviation at all
-    same = np.ma.filled((differences == 0).all(axis=1), True)
+    least = resolution * (1 + ROUNDING)
+    same = np.ma.filled(np.abs(differences.mean(axis=1)) <= least, True)
     few = differences.count(axis=1) < FEWEST_SEEDS
-    table = np.ones((len(rows), len(rows)))
-    table[first, second] = table[second, first] = holm(np.where(same | few, 1.0, found))
+    return of_all_pairs(len(rows), np.where(same | few, 1.0, found))
+
+
+def wilcoxon_tests(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-value of each pair of rows, (k, k): Wilcoxon's signed ranks, Holm's correction for all.
+
+    See `wilcoxon_against`.
+    """
+    first, second = np.triu_indices(len(rows), 1)
+    return of_all_pairs(len(rows), [_wilcoxon(row) for row in rows[first] - rows[second]])
+
+
+def of_all_pairs(number: int, p_values: ArrayLike) -> NDArray[np.float64]:
+    """Return p-values by Holm's correction as a symmetric table, (k, k), 1 on its diagonal.
+
+    They are in the order of `numpy.triu_indices`.
+    """
+    first, second = np.triu_indices(number, 1)
+    table = np.ones((number, number))
+    table[first, second] = table[second, first] = holm(p_values)
     return table

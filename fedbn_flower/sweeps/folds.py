@@ -1,7 +1,7 @@
 """The out-of-fold results of cross-validation: of all folds of a run together, by client and pooled."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,33 @@ from ..core.files import csv_text, write_atomically
 from ..core.ground.columns import TEST
 from ..federation.inputs import inputs_of
 from ..names import short
+from ..records.cases import SITE, TARGET
 from ..records.metric_states import POOLED, states_of
-from ..records.metrics import number, of_all_reports, shown
+from ..records.metrics import number, of_all_reports
 from ..records.summary import Summary
+from ..results.comparisons.best_cells import NOT_TOLD, Verdict
+from ..results.comparisons.out_of_fold import (
+    AXES,
+    EVENTS,
+    EXAMPLES,
+    HIGH,
+    LOW,
+    OF,
+    SEED,
+    Folds,
+    method_of,
+    out_of_fold_table,
+    together,
+    told_out_of_fold,
+)
+from ..results.decisions import is_binary
+from ..results.intervals import intervals_of
 from ..results.progress import values_of
-from ..results.run_reader import rows_of
+from ..results.report.tables import Table
+from ..results.run_reader import Run, rows_of
 
 FOLDS = "folds.csv"
-EXAMPLES = "examples"
+CLIENT = "client "
 
 
 class PooledFolds:
@@ -44,6 +63,7 @@ class PooledFolds:
         self.compared_by = ""
         self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Summary]]]
         self._runs = defaultdict(list)
+        self._done: dict[tuple[tuple[str, object], ...], dict[str, dict[str, Any]]] = {}
 
     def add(self, config: RunConfig, folder: Path, summary: Summary) -> None:
         """Add a fold that is done; write the file once all of its run are."""
@@ -52,38 +72,61 @@ class PooledFolds:
         runs = self._runs[tuple(axes.items())]
         runs[:] = [run for run in runs if run[0].fold != config.fold] + [(config, folder, summary)]
         self.compared_by = summary.compared_by
-        if rows := self.rows:
-            columns = dict.fromkeys(column for row in rows for column in row)
-            write_atomically(self.folder / FOLDS, csv_text(columns, rows))
+        self._done.pop(tuple(axes.items()), None)
+        self.write(at_end=False)
+
+    def write(self, at_end: bool) -> None:
+        """Write the file, if all folds of a run are done; methods are compared ``at_end``."""
+        if not (rows := self.rows):
+            return
+        told = self._compared(rows, at_end)
+        for row in rows:
+            row[NOT_TOLD] = told.of(method_of(row, self._keys)) if row[OF] == POOLED and told.sentence else ""
+        columns = dict.fromkeys([*(c for row in rows for c in row if not _is_new(c))])
+        columns |= dict.fromkeys(c for row in rows for c in row)
+        write_atomically(self.folder / FOLDS, csv_text(columns, rows))
 
     @property
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[dict[str, Any]]:
         """A row for each run of which all folds are done, and for each of its clients."""
-        return [
-            {**dict(axes), "of": whose, **metrics}
-            for axes, runs in self._runs.items()
-            if len(runs) == runs[0][0].folds
-            for whose, metrics in out_of_fold(runs).items()
-        ]
+        done = {axes: runs for axes, runs in self._runs.items() if len(runs) == runs[0][0].folds}
+        self._done |= {axes: out_of_fold(runs) for axes, runs in done.items() if axes not in self._done}
+        return [{**dict(a), OF: whose, **metrics} for a in done for whose, metrics in self._done[a].items()]
 
-    def lines(self) -> list[list[str]]:
-        """Return a table by text: a header, and a line for each row with the metric that runs go by."""
-        rows = self.rows
-        if not rows:
-            return []
-        names = [name for name in rows[0] if name in {"of", "seed"} or name in self.keys]
-        names = ["strategy", "client", "objective", *names, EXAMPLES]
-        by = self.compared_by
-        cells = [[*(str(row[name]) for name in names), shown(by, _number(row.get(by)))] for row in rows]
-        return [[*names, by], *cells]
+    @property
+    def _keys(self) -> list[str]:
+        return [*dict.fromkeys((*AXES, *self.keys, SEED))]
 
-    def markdown(self) -> str:
+    def _compared(self, rows: Sequence[Mapping[str, Any]], at_end: bool) -> Verdict[str]:
+        """Return which methods cannot be told from the best."""
+        if not at_end:
+            return Verdict(POOLED, frozenset(), False, "")
+        pooled = {tuple(str(row[key]) for key in self._keys): row for row in rows if row[OF] == POOLED}
+        methods: dict[str, list[Folds]] = defaultdict(list)
+        for axes, runs in self._runs.items():
+            row = pooled.get(tuple(str(dict(axes)[key]) for key in self._keys))
+            if row is not None:
+                found = [Run(folder, config.to_user_config(), of, []) for config, folder, of in runs]
+                value = row.get(self.compared_by)
+                methods[method_of(row, self._keys)].append(Folds(row[SEED], value, found))
+        every = (summary for runs in self._runs.values() for *_, summary in runs)
+        higher = any(self.compared_by in summary.higher_is_better for summary in every)
+        return told_out_of_fold(methods, self.compared_by, higher)
+
+    def table(self, at_end: bool = True) -> Table | None:
+        """Return the table, marked ``at_end``; None before all folds of a run are done."""
+        if not (rows := self.rows):
+            return None
+        return out_of_fold_table(rows, self._keys, self.compared_by, self._compared(rows, at_end))
+
+    def markdown(self, at_end: bool = True) -> str:
         """Return the table in Markdown, with a title; empty before all folds of a run are done."""
-        if not (lines := self.lines()):
-            return ""
-        header, *cells = lines
-        table = "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *cells))
-        return f"\nOut of fold: each example is tested on in one of the folds, and counts once.\n\n{table}"
+        table = self.table(at_end)
+        return f"\nOut of fold:\n\n{table.markdown()}" if table else ""
+
+
+def _is_new(column: str) -> bool:
+    return column == EVENTS or column.endswith((LOW, HIGH))
 
 
 def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, dict[str, Any]]:
@@ -104,8 +147,28 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, di
     every = [record for records in reported.values() for record in records]
     found = {POOLED: _together(every, states[POOLED], problem)}
     for client in sorted(reported, key=int):
-        found[f"client {names[client]}"] = _together(reported[client], states[client], problem)
+        found[f"{CLIENT}{names[client]}"] = _together(reported[client], states[client], problem)
+    _add_intervals(found, [Run(folder, c.to_user_config(), of, []) for c, folder, of in runs], problem)
     return found
+
+
+def _add_intervals(found: Mapping[str, dict[str, Any]], runs: Sequence[Run], problem: Problem) -> None:
+    """Add the events and the intervals, over groups, of all clients and of each; without cases nothing."""
+    table = together(runs)
+    if table is None:
+        return
+    clients = {whose.removeprefix(CLIENT): of for whose, of in found.items() if whose != POOLED}
+    summary = {
+        "pooled": found[POOLED],
+        "clients": {name: {**metrics, "name": name} for name, metrics in clients.items()},
+    }
+    seed = int(str(runs[0].config["seed"]))
+    intervals = intervals_of(table, summary, problem, seed)
+    of_sites = {name: (intervals["clients"].get(name, {}), table[table[SITE] == name]) for name in clients}
+    for whose, (ends, cases) in {"": (intervals["pooled"], table), **of_sites}.items():
+        row = found[f"{CLIENT}{whose}" if whose else POOLED]
+        row |= {EVENTS: int(cases[TARGET].sum())} if is_binary(table) else {}
+        row |= {f"{name}{end}": v for name, e in ends.items() for end, v in zip((LOW, HIGH), e, strict=True)}
 
 
 def _reported(config: RunConfig, folder: Path, summary: Summary, problem: Problem) -> dict[str, MetricRecord]:
@@ -126,7 +189,3 @@ def _together(reported: Sequence[MetricRecord], states: Sequence[Any], problem: 
     """Return the metrics of several reports' examples in one place, and how many there are."""
     count = sum(int(number(record, "eval-examples") or 0) for record in reported)
     return {EXAMPLES: count, **of_all_reports(reported, states, problem)}
-
-
-def _number(value: object) -> float | None:
-    return value if isinstance(value, float) else None

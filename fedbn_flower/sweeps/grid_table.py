@@ -15,10 +15,13 @@ from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary
 from ..results import report
-from ..results.comparing.best_cells import MARK, Verdict, verdict
-from ..results.comparing.composition import Private, added_up
+from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
+from ..results.comparisons.composition import Private, added_up
+from ..results.comparisons.held_out import CASES, held_out_table
+from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
+from ..results.run_reader import Run
 from ..results.summary import (
     JAIN_OF_CLIENTS,
     TO_TARGET,
@@ -31,7 +34,7 @@ from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
-NOT_TOLD = "cannot be told from the best"
+OF_RANKS = (RANK, NOT_TOLD_BY_RANK)
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -56,9 +59,10 @@ class Comparison:
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
         self._metrics: dict[str, dict[str, float]] = {}
-        self._summaries: dict[str, Summary] = {}
+        self._runs: dict[str, Run] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Verdict[Cell] = self._verdict()
+        self._ranks: Ranking | None = None
         self.folds = PooledFolds(folder, keys)
 
     def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
@@ -78,7 +82,7 @@ class Comparison:
         if summary and config.folds:
             self.folds.add(config, self.folder / name, summary)
         if summary:
-            self._summaries[name] = summary
+            self._runs[name] = Run(self.folder / name, config.to_user_config(), summary, [])
             self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
@@ -91,21 +95,50 @@ class Comparison:
             **metrics,
             "folder": name,
         }
-        self._write()
+        self._write(at_end=False)
 
-    def _write(self) -> None:
+    def _write(self, at_end: bool) -> None:
+        """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD])
-        found = self._told = self._verdict()
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *COLUMNS, *OF_RANKS])
+        self._told = self._verdict(at_end)
+        self._ranks = ranking(self._rows_of_runs(), self.compared_by) if at_end and self._alike else None
         rows = [
-            row | {NOT_TOLD: found.of(cell) if found.sentence and row["status"] == "ok" else ""}
+            row | (self._told_of(cell) | self._rank_of(cell) if row["status"] == "ok" else {})
             for cell, members in self._groups().items()
             for row in members
         ]
         order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
         rows.sort(key=lambda row: order[str(row["folder"])])
         write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
-        write_atomically(self.folder / "grid.md", self.markdown())
+        write_atomically(self.folder / "grid.md", self.markdown(at_end))
+
+    def _told_of(self, cell: Cell) -> dict[str, object]:
+        """Return what ``grid.csv`` says of a cell: its place, difference and p-value."""
+        if not self._told.sentence:
+            return {}
+        numbers = self._told.differences.get(cell, ())
+        return {NOT_TOLD: self._told.of(cell), **dict(zip(COLUMNS, numbers, strict=False))}
+
+    def _rank_of(self, cell: Cell) -> dict[str, object]:
+        """Return what ``grid.csv`` says of the rank of a cell's method."""
+        if self._ranks is None:
+            return {}
+        rows = self._rows_of_runs()
+        method = method_of(dict(zip(self.axes, cell, strict=True)), rows, self._ranks)
+        found = (self._ranks.rank_of(method), self._ranks.of(method))
+        return dict(zip(OF_RANKS, found, strict=True)) if method in self._ranks.methods else {}
+
+    def _rows_of_runs(self) -> list[tuple[dict[str, str], list[Run]]]:
+        """Return the values of each cell by key, and its complete runs."""
+        return [
+            (dict(zip(self.axes, cell, strict=True)), [run for row in members for run in self._run_of(row)])
+            for cell, members in self._groups().items()
+        ]
+
+    def _run_of(self, row: Mapping[str, object]) -> list[Run]:
+        name = str(row["folder"])
+        return [self._runs[name]] if name in self._runs else []
 
     @property
     def rows(self) -> list[dict[str, object]]:
@@ -126,19 +159,20 @@ class Comparison:
             groups[tuple(str(row.get(key, "")) for key in self.axes)].append(row)
         return groups
 
-    def _verdict(self) -> Verdict[Cell]:
+    @property
+    def _alike(self) -> bool:
+        """Whether all runs are compared by one metric."""
+        return len(self._compared_by()) == 1
+
+    def _verdict(self, on_cases: bool = False) -> Verdict[Cell]:
         """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
-        groups = self._groups() if len(self._compared_by()) == 1 else {}
+        groups = self._groups() if self._alike else {}
         runs = {
-            cell: [
-                (row["seed"], self._summaries[name])
-                for row in members
-                if (name := str(row["folder"])) in self._summaries
-            ]
-            for cell, members in groups.items()
+            cell: [run for row in members for run in self._run_of(row)] for cell, members in groups.items()
         }
         labels = {cell: self._label(cell) for cell in groups}
-        return verdict(runs, self.compared_by, labels, [dataset for dataset, _ in self._privacy.values()])
+        datasets = [dataset for dataset, _ in self._privacy.values()]
+        return verdict(runs, self.compared_by, labels, datasets, on_cases)
 
     def _label(self, cell: Cell) -> str:
         """Return the values of a cell in which cells differ: ``fedyogi server-lr=0.1``."""
@@ -150,6 +184,11 @@ class Comparison:
         )
 
     @property
+    def ranks(self) -> Ranking | None:
+        """How methods compare over sites or data sets, once all runs have ended."""
+        return self._ranks
+
+    @property
     def sentence(self) -> str:
         """Which cells cannot be told from the best, in words; empty for a single cell."""
         return self._told.sentence
@@ -157,8 +196,9 @@ class Comparison:
     def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
-        prefix = f"{self.compared_by}: " if len(self._compared_by()) == 1 else ""
-        header = [*self.axes, *(name.removeprefix(prefix) for name in names)]
+        prefix = f"{self.compared_by}: " if self._alike else ""
+        tested = COLUMNS if self._told.differences else ()
+        header = [*self.axes, *(name.removeprefix(prefix) for name in names), *tested]
         marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
         for cell, members in self._groups().items():
@@ -168,7 +208,7 @@ class Comparison:
                 + (MARK if name == marked and cell in self._told.alike else "")
                 for name in names
             ]
-            rows.append([*cell, *values])
+            rows.append([*cell, *values, *self._told.shown(cell, self.compared_by)[: len(tested)]])
             seeds = defaultdict(list)
             for row in members:
                 if row["status"] != "ok":
@@ -176,8 +216,11 @@ class Comparison:
             problems.append("; ".join(f"{', '.join(failed)}: {error}" for error, failed in seeds.items()))
         return header, rows, problems
 
-    def markdown(self) -> str:
-        """Return the table in Markdown, followed by a description of its numbers."""
+    def markdown(self, at_end: bool = True) -> str:
+        """Return the table in Markdown, followed by a description of its numbers.
+
+        What is compared over folds, and the cases of each site, follow ``at_end``.
+        """
         header, rows, problems = self._table()
         if any(problems):
             header = [*header, "failed"]
@@ -186,7 +229,14 @@ class Comparison:
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
-        return f"{table}\n{self._title().capitalize()}.\n{MEANS}\n{words}{together}{self.folds.markdown()}"
+        counts = held_out_table(list(self._runs.values())) if at_end else None
+        held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
+        below = f"{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
+        return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
+
+    def _ranks_in_markdown(self) -> str:
+        found = self._ranks
+        return f"\n{found.title.capitalize()}:\n\n{found.table().markdown()}" if found else ""
 
     @property
     def privacy_together(self) -> list[str]:
@@ -208,6 +258,8 @@ class Comparison:
     def table(self) -> Table:
         """Return the table for the terminal: common values are in the title, errors in the caption."""
         header, rows, problems = self._table()
+        if header[-len(COLUMNS) :] == [*COLUMNS]:  # too wide for many terminals; the marks say it, too
+            header, rows = header[: -len(COLUMNS)], [row[: -len(COLUMNS)] for row in rows]
         constant = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
         common = " ".join(rows[0][i] for i in constant)
         header, *rows = ([text for i, text in enumerate(row) if i not in constant] for row in (header, *rows))
@@ -229,9 +281,12 @@ class Comparison:
         The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
         evaluate, else of the global model.
         """
-        self._write()
+        self.folds.write(at_end=True)
+        self._write(at_end=True)
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         report.write_gain(self.folder)
+        if figure := report.ranks_figure(self._ranks):
+            save_figure(figure, self.folder / "ranks.png")
         report.write_report(self.folder)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table as TerminalTable
 
 from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
@@ -14,7 +15,7 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
-from ..results.report.tables import Table as ReportTable
+from ..results.report.tables import Table
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..results.terminal import fit_to_width
 from ..runtime.pools import pool_for
@@ -121,12 +122,19 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         finally:
             comparison.plot()
     console.print(fit_to_width(comparison.table(), console.width))
-    if folds := comparison.folds.lines():
-        header, *rows = folds
-        console.print(fit_to_width(ReportTable(header, rows).terminal("out of fold"), console.width))
-    for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
+    if folds := comparison.folds.table():
+        console.print(fit_to_width(_terminal(folds, "out of fold"), console.width))
+        say(console, folds.note)
+    if ranks := comparison.ranks:
+        console.print(fit_to_width(_terminal(ranks.table(), ranks.title), console.width))
+    of_ranks = [ranks.sentence] if ranks else []
+    for line in filter(None, [comparison.sentence, *of_ranks, *comparison.privacy_together]):
         say(console, line)
     return failed
+
+
+def _terminal(table: Table, title: str) -> TerminalTable:
+    return table.without_common(table.words - 1).terminal(title)
 
 
 def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:

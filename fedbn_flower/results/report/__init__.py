@@ -10,6 +10,7 @@ from ...core.errors import UserError, not_allowed
 from ...core.files import csv_text, write_atomically
 
 if TYPE_CHECKING:
+    from ..comparisons.over_blocks import Ranking
     from ..plotting.svg_figure import InlineFigure
 
 NAME = "report.html"
@@ -85,7 +86,7 @@ def _page(folder: Path, reference: Path | None) -> str:
 
 def write_gain(folder: Path) -> None:
     """Write ``gain.csv`` of a sweep that has runs whose clients train alone: what those of others gain."""
-    from ..comparing.gain import GAIN_FILE, gain_rows, gains_of
+    from ..comparisons.gain import GAIN_FILE, gain_rows, gains_of
     from .runs_by_seed import Sweep, common_metric
 
     with damage_as_user_errors("report", str(folder)):
@@ -105,3 +106,10 @@ def sweep_figure(folder: Path) -> "InlineFigure":
     settings = zip(*(run.where for run in sweep.runs), strict=True)
     where = ", ".join(values[0] for values in settings if len(set(values)) == 1)
     return curves_figure(sweep.groups, common_metric(sweep.groups), f"{title} {where}".strip())
+
+
+def ranks_figure(ranking: "Ranking | None") -> "InlineFigure | None":
+    """Draw the critical-difference diagram of three or more methods; None of others."""
+    from .sweep_page import rank_figure
+
+    return rank_figure(ranking)

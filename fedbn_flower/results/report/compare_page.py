@@ -8,15 +8,16 @@ from ...core.errors import not_allowed
 from ...core.key_group import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
 from ...records.summary import Summary
-from ..comparing.composition import privacy_of_runs
-from ..comparing.gain import Gain
+from ..comparisons.composition import privacy_of_runs
+from ..comparisons.gain import Gain
+from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .gain import gain_section
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
-from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
-from .sweep_page import curves
+from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
+from .sweep_page import curves, rank_sections, with_note
 from .tables import Table
 
 IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
@@ -145,10 +146,17 @@ def costs(groups: Sequence[Group]) -> Table:
     return Table(["", *COSTS], rows)
 
 
+def held_out_of(groups: Sequence[Group]) -> Table | None:
+    """Return the held-out cases of each site; None of runs on different data, or that have not counted."""
+    return None if data_warning(groups) else held_out_table([run for group in groups for run in group.runs])
+
+
 def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = ()) -> str:
     """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
     table = metrics_table(groups, metric, comparable=not warning)
+    ranks = ranking_of(groups, metric)
+    held_out = held_out_of(groups)
     different = differences(groups)
     explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
     warnings = [paragraph(warning, "note")] if warning else []
@@ -163,8 +171,14 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
             section("Gain over training alone", *gain_section(gains)),
+            *rank_sections(ranks),
+            section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
             section("Costs", costs(groups).html()),
             *drawn,
-            *closing_sections([run.config for group in groups for run in group.runs], table),
+            *closing_sections(
+                [run.config for group in groups for run in group.runs],
+                table,
+                *(found for found in (ranks and ranks.table(), held_out) if found),
+            ),
         ],
     )

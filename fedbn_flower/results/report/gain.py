@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ...records.metrics import percent
-from ..comparing.gain import Gain, OfClient
+from ..comparisons.gain import Gain, OfClient
 from ..plotting.gain_plot import gain_plot
 from .html import gallery, paragraph
 from .tables import Table

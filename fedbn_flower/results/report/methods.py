@@ -13,6 +13,7 @@ from ...core.papers import paper_of
 from ...names import parts
 from ...privacy.terms import GUARANTEE
 from ...records.metrics import shown
+from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE
 from .best_round import how_chosen
@@ -262,17 +263,29 @@ def _held_out(run: Run) -> int:
 
 
 def _results(run: Run) -> Table:
-    """Return the main metric of each site and of all, with its interval."""
-    metric, found = run.main_metric, Intervals.of(run)
+    """Return the main metric of each site and of all, with its interval and how many cases it is of."""
+    metric, found, counted = run.main_metric, Intervals.of(run), held_out_table([run])
+    header, counts = [], {}
+    if counted:
+        header, counts = [*counted.header[1:]], {site: numbers for site, *numbers in counted.rows}
+    none = [""] * len(header)
     rows = []
     for number, client in run.summary.clients.items():
         name = str(client.get("name", number))
         beside = found.beside(name).intervals if found else {}
-        rows.append([name, shown(metric, client.get(metric)), _ends(metric, beside.get(metric))])
+        rows.append(
+            [
+                name,
+                shown(metric, client.get(metric)),
+                _ends(metric, beside.get(metric)),
+                *counts.get(name, none),
+            ]
+        )
     whole = run.summary.pooled or run.summary.mean or run.summary.global_ or {}
     beside = found.beside_pooled.intervals if found else {}
-    rows.append(["all sites", shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))])
-    return Table(["site", metric, "95 % interval"], rows)
+    text, ends = shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))
+    rows.append([ALL_SITES, text, ends, *counts.get(ALL_SITES, none)])
+    return Table(["site", metric, "95 % interval", *header], rows)
 
 
 def _ends(metric: str, interval: Sequence[float | None] | None) -> str:

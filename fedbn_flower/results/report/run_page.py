@@ -10,6 +10,7 @@ from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
 from ...records.metrics import shown
+from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import LEARNT, UNUSED, WARNINGS
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
@@ -85,7 +86,7 @@ MEANS = "Mean over examples weights all held-out examples equally; mean over cli
 
 def run_page(run: Run, without_noise: Run | None = None) -> str:
     """Return the page; a private run may be compared with the same one ``without_noise``."""
-    table = metrics_table(run)
+    table, held_out = metrics_table(run), held_out_table([run])
     figures: dict[str, InlineFigure | None] = {
         f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run)
     }
@@ -110,6 +111,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
             section("Results", *results, *in_words(run), gallery(figures)),
             section("Best round", *best_round(run)),
+            section(f"{CASES.capitalize()} by site", held_out.html() if held_out else ""),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
@@ -120,7 +122,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("New clients", *new_clients(run)),
             section("Extensions", *_extensions(run)),
             section("Reproduce this run", *how_to_reproduce(run)),
-            *closing_sections([run.config], table),
+            *closing_sections([run.config], table, *([held_out] if held_out else [])),
         ],
     )
 
@@ -312,8 +314,9 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
     yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 
 
-def closing_sections(configs: list[Mapping[str, Any]], table: Table) -> list[str]:
-    """Return the last section of every page: the table as LaTeX, and what to cite."""
-    latex = folded("The table as LaTeX (booktabs)", verbatim(table.latex())) if table.rows else ""
+def closing_sections(configs: list[Mapping[str, Any]], *tables: Table) -> list[str]:
+    """Return the last section of every page: the tables as LaTeX, and what to cite."""
+    found = "\n".join(table.latex() for table in tables if table.rows)
+    latex = folded("The table as LaTeX (booktabs)", verbatim(found)) if found else ""
     note = html.escape("To cite: Flower, and the papers of the algorithms that were used.")
     return [section("For a paper", latex, f'<p class="note">{note}</p>\n', verbatim(citations(configs)))]

@@ -10,12 +10,15 @@ from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, percent
-from ..comparing.best_cells import MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
+from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run, rows_of
 from ..summary import JAIN_OF_CLIENTS, NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
+FOLDS = "folds.csv"
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,7 @@ class Group:
     @property
     def label(self) -> str:
         """The group's label in a legend: ``fedyogi fedbn server-lr=0.1``."""
-        plain = ("strategy", "client", "objective", FOLDER)
-        return " ".join(v if k in plain else f"{k}={v}" for k, v in self.names.items() if v)
+        return label_of(self.names)
 
     def values(self, metric: str) -> dict[str, list[float]]:
         """Return a metric from the summaries of the runs that have it, by column of the table."""
@@ -123,23 +125,52 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
 
 def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
     """Return which groups, by their indices, cannot be told from the best over the seeds."""
-    runs = {
-        i: [(run.config.get("seed"), run.summary) for run in group.runs if run.summary.rounds]
-        for i, group in enumerate(groups)
-    }
+    runs = {i: [run for run in group.runs if run.summary.rounds] for i, group in enumerate(groups)}
     labels = {i: group.label for i, group in enumerate(groups)}
     return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
 
 
+def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
+    """Return how the groups compare over sites, sites left out or data sets; see `ranking`."""
+    return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
+
+
+def folds_table(sweep: Sweep, metric: str) -> Table | None:
+    """Return the out-of-fold results of ``folds.csv``; None of a sweep without folds."""
+    rows = list(rows_of(sweep.folder / FOLDS))
+    if not rows:
+        return None
+    keys = list(rows[0])[: list(rows[0]).index(OF)]
+    methods: dict[str, list[Folds]] = {}
+    for row in rows:
+        if row[OF] == POOLED_ROW:
+            runs = [run for group in sweep.groups for run in group.runs if _is_of(group, run, row)]
+            value = float(row[metric]) if row.get(metric) else None
+            methods.setdefault(method_of(row, keys), []).append(Folds(row[SEED], value, runs))
+    higher = any(run.higher_is_better(metric) for run in sweep.runs)
+    return out_of_fold_table(rows, keys, metric, told_out_of_fold(methods, metric, higher))
+
+
+def _is_of(group: Group, run: Run, row: Mapping[str, str]) -> bool:
+    """Return whether a run is one of the folds that a row of ``folds.csv`` is of."""
+    same = all(row.get(key, value) == value for key, value in group.names.items())
+    return same and str(run.config.get("seed")) == row[SEED]
+
+
 def metrics_table(
-    groups: Sequence[Group], metric: str, links: Sequence[str] = (), comparable: bool = True
+    groups: Sequence[Group],
+    metric: str,
+    links: Sequence[str] = (),
+    comparable: bool = True,
+    told: Verdict[int] | None = None,
 ) -> Table:
     """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
 
     Groups that cannot be told from the best are marked, and a sentence stands below the table, unless the
-    groups are not ``comparable``.
+    groups are not ``comparable``. It is `best_groups`, unless it is already ``told``.
     """
-    told = best_groups(groups, metric) if comparable else None
+    told = (told or best_groups(groups, metric)) if comparable else None
+    tested = COLUMNS if told and told.differences else ()
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
@@ -155,11 +186,12 @@ def metrics_table(
             ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
+            *(told.shown(number, metric) if tested and told else ()),
         ]
         for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
     note = told.sentence if told else ""
-    return Table([*keys, *columns, *costs, "seconds"], rows, len(keys), links, note=note)
+    return Table([*keys, *columns, *costs, "seconds", *tested], rows, len(keys), links, note=note)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:

@@ -2,27 +2,43 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from html import escape
-from math import sqrt
+from math import inf, isinf, sqrt
 from shlex import quote as quoted
 from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...records.metrics import PERCENT
-from ..comparing.composition import privacy_of_runs
-from ..comparing.gain import gains_of
+from ..comparisons.composition import privacy_of_runs
+from ..comparisons.gain import gains_of
+from ..comparisons.held_out import CASES, held_out_table
+from ..comparisons.over_blocks import Ranking
 from ..manifest import EXPERIMENT
+from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from .gain import gain_section
 from .html import command, gallery, page, paragraph, section, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
-from .runs_by_seed import Group, Sweep, best_groups, common_metric, headline, legend, metrics_table
+from .runs_by_seed import (
+    Group,
+    Sweep,
+    best_groups,
+    common_metric,
+    folds_table,
+    headline,
+    legend,
+    metrics_table,
+    ranking_of,
+)
 from .tables import Table
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
+NO_COLOURS = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
+QUANTILE = 1.96  # of the normal distribution, for intervals of 95 %
+RANKS = "ranks.png"
 LINES = 18  # distinct lines of one figure
 DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # RGB, ends of the heat table's scale
 
@@ -32,8 +48,13 @@ def sweep_page(sweep: Sweep) -> str:
     metric = common_metric(sweep.groups)
     firsts = [group.runs[0].folder.name if group.runs else "" for group in sweep.groups]
     links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
-    table = metrics_table(sweep.groups, metric, links)
+    told = best_groups(sweep.groups, metric)
+    table = metrics_table(sweep.groups, metric, links, told=told)
+    ranks = ranking_of(sweep.groups, metric)
+    folds = folds_table(sweep, metric)
     runs = sweep.runs
+    held_out = held_out_table([run for run in runs if run.summary.rounds])
+    further = [found for found in (ranks and ranks.table(), folds, held_out) if found]
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -48,18 +69,47 @@ def sweep_page(sweep: Sweep) -> str:
             warning("Failed runs", failed),
             section(
                 "Results",
-                table.html(best_groups(sweep.groups, metric).alike),
+                table.html(told.alike),
                 paragraph(f"{legend(sweep.groups, metric)} {MEANS} {table.note}".rstrip(), "note"),
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
+            *rank_sections(ranks),
+            section("Out of fold", *(with_note(folds) if folds else ())),
+            section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            *closing_sections([run.config for run in runs], table),
+            *closing_sections([run.config for run in runs], table, *further),
         ],
     )
+
+
+def with_note(table: Table) -> Iterator[str]:
+    """Yield a table and what stands below it."""
+    yield table.html()
+    if table.note:
+        yield paragraph(table.note, "note")
+
+
+def rank_sections(found: Ranking | None) -> Iterator[str]:
+    """Yield how methods compare over sites or data sets: the table, in words, and the diagram."""
+    if found is None:
+        return
+    figure = rank_figure(found)
+    yield section(
+        found.title[:1].upper() + found.title[1:],
+        *with_note(found.table()),
+        gallery({"Mean ranks, and which are not told apart": figure}, wide=True) if figure else "",
+    )
+
+
+def rank_figure(found: Ranking | None) -> "InlineFigure | None":
+    """Draw the critical-difference diagram of three or more methods; None of others."""
+    if found is None or found.best is None or not found.critical_difference:
+        return None
+    return critical_difference_diagram(found.methods, found.mean_ranks.tolist(), found.critical_difference)
 
 
 def sweep_command(sweep: Sweep) -> Iterator[str]:
@@ -95,7 +145,8 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
 def heat_table(groups: Sequence[Group], metric: str) -> str:
     """Return the headline metric as a coloured table if exactly two keys are swept, else nothing.
 
-    The scale is as wide as two deviations over the seeds at least: less is not shown as a difference.
+    The scale is at least two deviations wide, over the seeds or, with one seed, the standard error of the
+    cases: less is not shown as a difference. Where neither is known, nothing is coloured.
     """
     keys = list(groups[0].names) if groups else []
     if len(keys) != 2:
@@ -106,7 +157,7 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         return ""
     values = {cell: mean(v) for cell, v in found.items()}
     rows, columns = (list(dict.fromkeys(g.names[key] for g in groups)) for key in keys)
-    noise = deviation_over_seeds(found.values())
+    noise, of = noise_of(groups, list(found.values()), metric)
     low, high = colour_scale(values.values(), 2 * noise, metric)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
@@ -115,17 +166,30 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
         + "</tr>\n"
         for row in rows
     )
-    note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across."
-    note += f" The scale is at least two deviations over the seeds wide ({_shown(2 * noise, metric)})." * (
-        noise > 0
-    )
+    width = f" The scale is at least {of} wide ({_shown(2 * noise, metric)})." if noise else ""
+    words = f" {NO_COLOURS}" if isinf(noise) else width
+    note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across.{words}"
     scale = "".join(f"<span>{_shown(value, metric)}</span>" for value in (low, high))
     colours = f"linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"
     scale = scale.replace("</span><span>", f'</span><i style="background: {colours}"></i><span>')
+    scale = "" if isinf(noise) else f'<div class="scale">{scale}</div>\n'
     return (
         f'<div class="scroll"><table class="coloured"><thead><tr><th></th>{head}</tr></thead>\n'
-        f'<tbody>{body}</tbody></table></div>\n<div class="scale">{scale}</div>\n{paragraph(note, "note")}'
+        f"<tbody>{body}</tbody></table></div>\n{scale}{paragraph(note, 'note')}"
     )
+
+
+def noise_of(groups: Sequence[Group], cells: Sequence[Sequence[float]], metric: str) -> tuple[float, str]:
+    """Return the deviation of a cell by chance, and what two of it are called; infinite if it is not known.
+
+    It is that over the seeds; with one seed, the greatest standard error that intervals of cases are of.
+    """
+    if any(len(values) > 1 for values in cells):
+        return deviation_over_seeds(cells), "two deviations over the seeds"
+    found = [run.summary.intervals or {} for group in groups for run in group.runs]
+    ends = [of.get("pooled", {}).get(metric) for of in found]
+    widths = [high - low for low, high in (e for e in ends if e and None not in e)]
+    return (max(widths) / (2 * QUANTILE) if widths else inf), "two standard errors of the held-out cases"
 
 
 def deviation_over_seeds(cells: Collection[Sequence[float]]) -> float:
@@ -137,16 +201,22 @@ def deviation_over_seeds(cells: Collection[Sequence[float]]) -> float:
 
 def colour_scale(values: Collection[float], width: float, metric: str) -> tuple[float, float]:
     """Return the ends of a scale: those of the values, further apart to either side if they are closer."""
+    if isinf(width):
+        return -inf, inf
     low, high = min(values), max(values)
     more = max(0.0, width - (high - low)) / 2
     low, high = low - more, high + more
-    beyond = max(0.0, high - 1) if metric in PERCENT else 0.0  # no label says more than 100 %
+    beyond = (
+        max(0.0, high - 1) if metric in PERCENT and not isinf(high) else 0.0
+    )  # no label says more than 100 %
     return low - beyond, high - beyond
 
 
 def _cell(value: float | None, low: float, high: float, metric: str) -> str:
     if value is None:
         return "<td></td>"
+    if isinf(low):
+        return f"<td>{_shown(value, metric)}</td>"
     share = (value - low) / (high - low) if high > low else 0.5
     colour = tuple(round(d + share * (b - d)) for d, b in zip(DARK, BRIGHT, strict=True))
     ink = "#ffffff" if share < 0.45 else "#14171c"

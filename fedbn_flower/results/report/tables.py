@@ -1,7 +1,7 @@
 """A table, and its output as HTML, LaTeX, Markdown and terminal text."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Literal
 
@@ -89,6 +89,13 @@ class Table:
             repeated = any(row[0] == note.row for row in rows)
             rows.append(["" if repeated else note.row, note.line])
         return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
+
+    def without_common(self, first: int) -> "Table":
+        """Return the table without those of the ``first`` columns that have one value in all rows."""
+        kept = [i for i in range(len(self.header)) if i >= first or len({row[i] for row in self.rows}) > 1]
+        words = sum(i < self.words for i in kept)
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return replace(self, header=[self.header[i] for i in kept], rows=rows, words=words)
 
     def parts(self, width: int, names: int) -> Iterator["Table"]:
         """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.

@@ -111,6 +111,13 @@ def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
     assert common_metric(groups) == "accuracy"
 
 
+def test_what_all_rows_have_can_be_left_out():
+    table = Table(["a", "b", "c", "d"], [["x", "y", "1", "2"], ["x", "z", "1", "2"]], words=2, note="so")
+    found = table.without_common(2)
+    assert (found.header, found.words, found.note) == (["b", "c", "d"], 1, "so")
+    assert found.rows == [["y", "1", "2"], ["z", "1", "2"]]
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_is_divided_to_fit_a_terminal(width):
     header = ["folder", "client", *(f"client number {i}" for i in range(9)), "seconds"]

@@ -191,8 +191,25 @@ def test_the_scale_of_the_heat_map_is_as_wide_as_the_noise(tmp_path):
     assert found.text["span"][:2] == ["78.7", "81.5"]
     assert [text for text in found.text["p"] if "at least two deviations over the seeds wide (2.8)" in text]
     assert page(write_sweep(tmp_path / "apart", FIVE_SEEDS)).text["span"][:2] == ["50.0", "80.2"]
-    few = {cell: values[:1] for cell, values in alike.items()}
-    assert "two deviations" not in "".join(page(write_sweep(tmp_path / "few", few)).text["p"])
+
+
+def test_with_one_seed_the_scale_is_as_wide_as_two_standard_errors_of_the_cases(tmp_path):
+    """An interval of 0.784 to 0.816 is 2 x 1.96 standard errors of 0.816 points wide: two are 1.6."""
+    one = {cell: values[:1] for cell, values in FIVE_SEEDS.items() if cell[0] == "fedavg"}
+    one["fedyogi", "silobn"] = (0.805,)
+    folder = write_sweep(tmp_path / "few", one)
+    found = page(folder)
+    words = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
+    assert [text for text in found.text["p"] if text.endswith(words)]
+    assert "rgb(" not in (folder / "report.html").read_text().partition("Heat map")[2]
+    assert ["fedavg", "80.0", "81.0"] in found.rows
+    for run in folder.glob("*/summary.json"):
+        ends = {"pooled": {"accuracy": [0.784, 0.816]}, "mean": {}, "clients": {}}
+        run.write_text(json.dumps(json.loads(run.read_text()) | {"intervals": ends}))
+    found = page(folder)
+    assert found.text["span"][:2] == ["79.7", "81.3"]
+    words = "The scale is at least two standard errors of the held-out cases wide (1.6)."
+    assert [text for text in found.text["p"] if text.endswith(words)]
 
 
 def test_a_scale_of_percent_does_not_go_beyond_100():

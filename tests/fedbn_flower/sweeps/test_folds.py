@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from clients.problems.metrics.scores import thresholds
 from fedbn_flower import UserError, cli
 from fedbn_flower.cli.parser import parse_command_line
 from fedbn_flower.config.keys import RUN_KEYS
@@ -22,10 +23,17 @@ from fedbn_flower.federation.evaluation import load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
+from fedbn_flower.results import report
+from fedbn_flower.results.comparisons.out_of_fold import Folds, told_out_of_fold
+from fedbn_flower.statistics.intervals import delong
+from fedbn_flower.statistics.paired import delong_test
 from fedbn_flower.sweeps.experiment import Experiment
 
 from ..data.test_own_data import Sites
 from ..privacy.test_units import write
+from ..results.html_page import page
+
+WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
 FLAGS = (
     "--columns age,sex=f|m --label-column outcome --model mlp-bn --num-clients 3 --rounds 2 --backend inline"
@@ -172,6 +180,69 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     assert float(pooled["auroc"]) == pytest.approx(roc_auc_score(y, scores), abs=1e-3)  # by thresholds
     assert [row["of"] for row in clients] == ["client 0", "client 1", "client 2"]
     assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
+
+
+def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, monkeypatch, capsys):
+    """Against DeLong's of all out-of-fold cases with their groups, by the runs' thresholds."""
+    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+    words = "--folds 3 --group-column patient --client fedavg --strategy fedavg,fedyogi --metrics auroc"
+    assert swept(words) == 0
+    rows = table("g/folds.csv")
+    assert [*rows[0]][:8] == [
+        "strategy", "client", "objective", "seed", "of", "examples", "loss", "accuracy",
+    ]  # fmt: skip
+    pooled = {row["strategy"]: row for row in rows if row["of"] == "pooled"}
+    cases = {}
+    for strategy, row in pooled.items():
+        folders = sorted((tmp_path / "g").glob(f"{strategy}-*"))
+        cases[strategy] = pd.concat([pd.read_parquet(f / "predictions.parquet") for f in folders])
+        every = cases[strategy]
+        assert not every.id.duplicated().any()
+        assert int(row["events"]) == every.target.sum()
+        bins = np.searchsorted(thresholds(1000).numpy(), every.score, "right")
+        expected = delong(every.target == 1, bins, (every.site + "/" + every.group).factorize()[0])
+        found = [float(row[name]) for name in ("auroc", "auroc low", "auroc high")]
+        assert found == pytest.approx([expected.value, expected.low, expected.high])
+        alone = delong(every.target == 1, bins)
+        assert (alone.low, alone.high) != pytest.approx((expected.low, expected.high), rel=1e-3)
+        at_home = next(r for r in rows if r["strategy"] == strategy and r["of"] == "client 1")
+        assert int(at_home["events"]) == every[every.site == "1"].target.sum()
+    first, second = (frame.sort_values("id") for frame in cases.values())
+    groups = (first.site + "/" + first.group).factorize()[0]
+    binned = [np.searchsorted(thresholds(1000).numpy(), f.score, "right") for f in (first, second)]
+    told = delong_test(first.target, *binned, groups).p_value <= 0.05
+    marks = [row["cannot be told from the best"] for row in pooled.values()]
+    assert sorted(marks) == (["no", "yes"] if told else ["yes", "yes"])
+    sentence = f"(DeLong's test on the same {len(first)} out-of-fold cases, Holm, 5 %). One division"
+    text = (tmp_path / "g" / "grid.md").read_text()
+    assert sentence in text
+    assert sentence in " ".join(capsys.readouterr().out.split())
+    shown = page(tmp_path / "g")
+    assert "Out of fold" in shown.text["h2"]
+    for row in pooled.values():
+        value, low, high = (float(row[f"auroc{end}"]) for end in ("", " low", " high"))
+        mark = " *" if row["cannot be told from the best"] == "yes" else ""
+        cell = f"{value:.4g} ({low:.4g} to {high:.4g}){mark}"
+        line = [row[k] for k in ("strategy", "client", "objective", "seed", "of", "examples", "events")]
+        assert f"| {' | '.join([*line, cell])} |" in text
+        assert [*line, cell] in shown.rows
+        assert " & ".join([*line, cell]) in "".join(shown.text["pre"])
+    assert [t for t in shown.text["p"] if sentence in t]
+    assert "Folds are not compared with each other" in text
+
+
+def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
+    rows = {"a": [0.9, 0.91, 0.89, 0.92, 0.88], "b": [0.5, 0.51, 0.49, 0.52, 0.48]}
+    methods = {name: [Folds(i, v, []) for i, v in enumerate(values)] for name, values in rows.items()}
+    told = told_out_of_fold(methods, "accuracy", True)
+    assert (told.of("a"), told.of("b")) == ("yes", "no")
+    assert told.sentence == ("Marked *: a is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %).")
+    few = told_out_of_fold({name: of[:2] for name, of in methods.items()}, "accuracy", True)
+    words = (
+        "Which is best out of fold cannot be known from only 2 seeds; at least 5 are needed. The best mean"
+    )
+    assert few.sentence.startswith(words)
+    assert told_out_of_fold({"a": methods["a"]}, "accuracy", True).sentence == ""
 
 
 def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):

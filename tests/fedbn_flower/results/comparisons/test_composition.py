@@ -4,7 +4,7 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results.comparing.composition import added_up
+from fedbn_flower.results.comparisons.composition import added_up
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..written import METRICS, summary_of, write_run

@@ -17,7 +17,7 @@ from ...statistics.intervals import LEVEL
 from ...statistics.paired import paired_bootstrap
 from ...statistics.subgroups import Subgroup
 from ..decisions import is_binary
-from ..intervals import OWN, same
+from ..intervals import OWN, same_value
 from ..run_reader import Run
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ def _candidates(name: str, config: Mapping[str, Any]) -> Iterator[CaseMetric]:
 
 def _has_values(metric: CaseMetric, parts: Mapping[str, DataFrame], values: Mapping[str, float]) -> bool:
     try:
-        return all(same(metric.value(Cases.of(parts[client])), value) for client, value in values.items())
+        found = {client: metric.value(Cases.of(parts[client])) for client in values}
+        return all(same_value(found[client], value) for client, value in values.items())
     except (KeyError, IndexError, ValueError):  # a client without cases; targets or scores of another kind
         return False
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.results.comparing import gain as module
-from fedbn_flower.results.comparing.gain import gains_of
+from fedbn_flower.results.comparisons import gain as module
+from fedbn_flower.results.comparisons.gain import gains_of
 from fedbn_flower.results.report.compare_page import read_groups
 from fedbn_flower.results.report.gain import gain_table
 from fedbn_flower.results.report.runs_by_seed import Group

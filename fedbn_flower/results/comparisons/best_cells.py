@@ -1,0 +1,223 @@
+"""Which cells of a table cannot be told from the best: marks, differences, and a sentence in words."""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...records.metrics import PERCENT, percent
+from ...records.summary import OfClasses, Summary
+from ...statistics.paired import (
+    FEWEST_EVENTS,
+    FEWEST_SEEDS,
+    BestCells,
+    cannot_be_told_from_best,
+    told_from_best,
+    too_few,
+)
+from ..run_reader import Run
+from ..summary import metrics_by_group, seeds_text
+from .same_cases import OnCases, compare_runs
+
+K = TypeVar("K", bound=Hashable)
+MARK = " *"
+POOLED, OVER_EXAMPLES, GLOBAL = "pooled", "mean over examples", "global"
+NOT_TOLD = "cannot be told from the best"
+DIFFERENCE, P_VALUE = "difference from the best", "p (Holm)"
+COLUMNS = (DIFFERENCE, P_VALUE)
+"""The columns of `Verdict.shown`."""
+OTHER_DATA = "Runs on different data are not compared with each other."
+NOT_COMPARED = {
+    "fold": "Folds are not compared with each other: each is tested on other cases.",
+    "left-out": "Runs that leave out different sites are not compared with each other, but over these sites.",
+}
+"""What is said of runs that differ in a key."""
+ONE_SEED = "One seed says nothing of how training varies."
+
+
+def deciding_column(columns: Collection[Collection[str]]) -> str:
+    """Return the column of a table by which its runs are compared, from the columns that each run has.
+
+    It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
+    clients evaluate, else the global model's value.
+    """
+    if columns and all(POOLED in found for found in columns):
+        return POOLED
+    return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL
+
+
+def examples_by_class(summary: Summary) -> Sequence[int]:
+    """Return how many held-out examples are of each class; empty without classes."""
+    return (summary.per_class or summary.global_per_class or OfClasses()).examples
+
+
+def events_of(summary: Summary) -> int | None:
+    """Return how many held-out examples are not of the most frequent class; None without classes."""
+    counts = examples_by_class(summary)
+    return sum(counts) - max(counts) if counts else None
+
+
+class Difference(NamedTuple):
+    """A cell's metric less the best one's, and the p-value of that, corrected for all pairs."""
+
+    difference: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Verdict(Generic[K]):
+    """What is known of which cell of a table is best.
+
+    Parameters
+    ----------
+    column : str
+        The column that is compared, as in `deciding_column`.
+    alike : frozenset[K]
+        The cells that are marked: they cannot be told from the best. Empty if nothing is known.
+    known : bool
+        Whether the cells were tested.
+    sentence : str
+        The verdict in words; empty for a single cell.
+    differences : Mapping[K, Difference]
+        Of each cell that was tested but the best.
+    """
+
+    column: str
+    alike: frozenset[K]
+    known: bool
+    sentence: str
+    differences: Mapping[K, Difference] = field(default_factory=dict)
+
+    def of(self, cell: K) -> str:
+        """Return whether a cell cannot be told from the best: ``yes``, ``no`` or ``unknown``."""
+        return ("yes" if cell in self.alike else "no") if self.known else "unknown"
+
+    def shown(self, cell: K, metric: str) -> list[str]:
+        """Return a cell's difference and p-value as text, the columns `COLUMNS`; empty for the best one."""
+        if cell not in self.differences:
+            return ["", ""]
+        difference, p_value = self.differences[cell]
+        text = f"{percent(metric) * difference:+.1f}" if metric in PERCENT else f"{difference:+.4g}"
+        return [text, p_text(p_value)]
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value as text, of three digits."""
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def verdict(
+    runs: Mapping[K, Sequence[Run]],
+    metric: str,
+    labels: Mapping[K, str],
+    datasets: Collection[str] = (),
+    on_cases: bool = True,
+) -> Verdict[K]:
+    """Compare the cells of a table: over seeds, or on the same cases if each has one run.
+
+    Parameters
+    ----------
+    runs : Mapping[K, Sequence[Run]]
+        The complete runs of each cell, which differ in their seed.
+    metric : str
+        The metric that is compared.
+    labels : Mapping[K, str]
+        What the sentence calls each cell.
+    datasets : Collection[str]
+        The data of the runs.
+    on_cases : bool
+        Whether single runs are compared on their cases, which takes longer.
+    """
+    every = [run for members in runs.values() for run in members]
+    column = deciding_column([metrics_by_group(run.summary).keys() for run in every])
+    found = {cell: _by_seed(members, column, metric) for cell, members in runs.items()}
+    found = {cell: by_seed for cell, by_seed in found.items() if by_seed}
+    if len(found) < 2:
+        return Verdict(column, frozenset(), False, "")
+    if len(set(datasets)) > 1:
+        return Verdict(column, frozenset(), False, OTHER_DATA)
+    for key, words in NOT_COMPARED.items():
+        if len({str(run.config.get(key)) for run in every}) > 1:
+            return Verdict(column, frozenset(), False, words)
+    higher = any(metric in run.summary.higher_is_better for run in every)
+    events = min((n for run in every if (n := events_of(run.summary)) is not None), default=None)
+    seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
+    rows = {cell: np.array([of.get(seed, np.nan) for seed in seeds]) for cell, of in found.items()}
+    few = events is not None and too_few(events, "event", FEWEST_EVENTS)
+    lacking = ""
+    if on_cases and not few and all(len(by_seed) == 1 for by_seed in found.values()):
+        members = [next(run for run in runs[cell] if metric in _metrics(run, column)) for cell in found]
+        tests = compare_runs(members, metric, [next(iter(by_seed.values())) for by_seed in found.values()])
+        if tests.tests:
+            return _on_cases(column, list(found), tests, labels, higher)
+        lacking = f" Nor from the cases: {tests.why_not}."
+    best = cannot_be_told_from_best(rows, higher, events, resolution=_resolution(every, metric))
+    return _over_seeds(column, rows, best, labels, lacking)
+
+
+def _over_seeds(
+    column: str,
+    rows: Mapping[K, NDArray[np.float64]],
+    best: BestCells[K],
+    labels: Mapping[K, str],
+    lacking: str,
+) -> Verdict[K]:
+    name = labels[best.best]
+    if best.reason:
+        words = f"Which is best cannot be known from {best.reason}.{lacking} The best mean is that of {name}."
+        return Verdict(column, frozenset(), False, words)
+    over = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
+    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {over} seeds, Holm, 5 %)."
+    behind = {cell: row - rows[best.best] for cell, row in rows.items() if cell != best.best}
+    differences = {
+        cell: Difference(float(np.nanmean(row)), best.p_values[cell])
+        for cell, row in behind.items()
+        if (~np.isnan(row)).sum() >= FEWEST_SEEDS
+    }
+    return Verdict(column, frozenset(best.alike), True, words, differences)
+
+
+def _on_cases(
+    column: str, cells: Sequence[K], found: OnCases, labels: Mapping[K, str], higher: bool
+) -> Verdict[K]:
+    assert found.tests
+    values, test, p_values = found.tests
+    best = told_from_best(cells, values, p_values, higher)
+    words = (
+        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} held-out cases, Holm, 5 %). "
+        f"{ONE_SEED}"
+    )
+    by_cell = dict(zip(cells, values.tolist(), strict=True))
+    differences = {
+        cell: Difference(value - by_cell[best.best], best.p_values[cell])
+        for cell, value in by_cell.items()
+        if cell != best.best
+    }
+    return Verdict(column, frozenset(best.alike), True, words, differences)
+
+
+def _metrics(run: Run, column: str) -> Mapping[str, float | None]:
+    return metrics_by_group(run.summary).get(column, {})
+
+
+def _by_seed(members: Sequence[Run], column: str, metric: str) -> dict[object, float]:
+    found = ((run.config.get("seed"), _metrics(run, column).get(metric)) for run in members)
+    return {seed: float(value) for seed, value in found if value is not None}
+
+
+def _resolution(runs: Sequence[Run], metric: str) -> float:
+    """Return what one held-out example changes an accuracy by, at most; 0 of other metrics."""
+    counts = [sum(examples_by_class(run.summary)) for run in runs]
+    return 1 / min(counts) if metric == "accuracy" and counts and min(counts) else 0.0
+
+
+def in_words(best: BestCells[K], labels: Mapping[K, str], what: str) -> str:
+    """Return which rows are marked, in words; ``what`` is compared."""
+    alike, cells, name = len(best.alike), len(best.p_values), labels[best.best]
+    if alike == 1:
+        return f"Marked *: {name} is ahead of {'the other' if cells == 2 else f'all {cells - 1} others'}"
+    if alike == cells:
+        return f"Marked *: none of the {cells} rows can be told from the best {what}, {name}"
+    return f"Marked *: {alike} of {cells} rows cannot be told from the best {what}, {name}"

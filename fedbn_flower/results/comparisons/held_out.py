@@ -1,0 +1,95 @@
+"""How many held-out cases each site has, by class: what a metric by site is a metric of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...records.cases import ID, SCORE, SITE, TARGET, predictions_of
+from ...records.summary import OfClasses
+from ...statistics.cases import OF_CLASS
+from ..decisions import is_binary
+from ..report.tables import Table
+from ..run_reader import Run, rows_of
+
+CASES, EVENTS = "held-out cases", "events"
+ALL_SITES = "all sites"
+MOST_SITES, MOST_CLASSES = 40, 12
+Counts = Mapping[str, Mapping[str, int]]
+"""Cases by site and class; of numbers, the class is an empty text."""
+
+
+def held_out_by_site(run: Run) -> dict[str, dict[str, int]]:
+    """Return the number of held-out cases by site and class; empty where a run did not count them.
+
+    They are counted in ``predictions.parquet``, else in ``classes.csv``.
+    """
+    table = predictions_of(run.folder, TARGET)
+    classes = [] if table is None else [n.removeprefix(OF_CLASS) for n in table if n.startswith(OF_CLASS)]
+    if table is None or not (classes or SCORE in table.columns):
+        return _from_classes(run)
+    if not classes and is_binary(table):
+        classes = run.class_names if len(run.class_names) == 2 else ["0", "1"]
+    if not classes:
+        return {str(site): {"": int(n)} for site, n in table.groupby(SITE, sort=False).size().items()}
+    return {
+        str(site): {name: int((targets == number).sum()) for number, name in enumerate(classes)}
+        for site, targets in table.groupby(SITE, sort=False)[TARGET]
+    }
+
+
+def _from_classes(run: Run) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row in rows_of(run.folder / "classes.csv"):
+        site = run.client_names.get(int(row["partition"]), row["partition"])
+        found.setdefault(site, {})[row["class"]] = int(row["examples"])
+    return found
+
+
+def held_out_table(runs: Sequence[Run]) -> Table | None:
+    """Return a row per site with its cases, by class if these are few; None if no run has counted them.
+
+    Where runs differ, as under other seeds, it is from the least to the most. Of two classes the second one's
+    cases are the events. Where sites may have the same cases, there is no sum.
+    """
+    every = [found for run in runs if (found := held_out_by_site(run))]
+    if not every:
+        return None
+    sites = list(dict.fromkeys(site for found in every for site in found))
+    classes = list(dict.fromkeys(name for found in every for of in found.values() for name in of if name))
+    shown = classes if len(classes) <= MOST_CLASSES else []
+    header = ["site", CASES, *(_heading(shown, number) for number in range(len(shown)))]
+    listed = sites if len(sites) <= MOST_SITES else []
+    rows = [[site, *_numbers([found.get(site, {}) for found in every], shown)] for site in listed]
+    if not any(map(have_same_cases, runs)):
+        sums = [_sums(found, classes or [""]) for found in every]
+        rows.append([ALL_SITES, *_numbers(sums, shown)])
+    return Table(header, rows)
+
+
+def have_same_cases(run: Run) -> bool:
+    """Return whether sites have the same held-out cases, as far as the run's folder says."""
+    if (given := run.config.get("eval-data")) in ("global", "local"):
+        return bool(given == "global")
+    table = predictions_of(run.folder, ID)
+    if table is not None:
+        return bool(table[ID].duplicated().any())
+    distinct = sum((run.summary.per_class or OfClasses()).examples)
+    return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
+
+
+def _heading(classes: Sequence[str], number: int) -> str:
+    return f"{classes[number]} ({EVENTS})" if len(classes) == 2 and number == 1 else classes[number]
+
+
+def _sums(found: Counts, classes: Sequence[str]) -> dict[str, int]:
+    return {name: sum(of_site.get(name, 0) for of_site in found.values()) for name in classes}
+
+
+def _numbers(counts: Sequence[Mapping[str, int]], classes: Sequence[str]) -> list[str]:
+    columns = [[sum(of.values()) for of in counts], *([of.get(name, 0) for of in counts] for name in classes)]
+    return [_range(column) for column in columns]
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

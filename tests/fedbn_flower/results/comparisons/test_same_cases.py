@@ -1,0 +1,192 @@
+"""Methods of one seed, compared on the same held-out cases: the same marks and numbers in every table."""
+
+import csv
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clients.problems.metrics.scores import thresholds
+from fedbn_flower.cli import main
+from fedbn_flower.records.cases import predictions_of
+from fedbn_flower.records.summary import Summary
+from fedbn_flower.results import report
+from fedbn_flower.results.comparisons.same_cases import cases_of
+from fedbn_flower.results.report.runs_by_seed import Sweep, best_groups, metrics_table
+from fedbn_flower.results.run_reader import Run
+from fedbn_flower.statistics.paired import delong_test, holm, mcnemar
+from fedbn_flower.sweeps.grid_table import Comparison
+
+from ..html_page import page
+from .written import columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
+
+WRITE_REPORT = report.write_report  # without the other tests' stand-in
+METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
+
+
+@pytest.fixture
+def swept(tmp_path):
+    return write_sweep_of_cases(tmp_path / "sweep", METHODS)
+
+
+def p_values(methods):
+    """McNemar's of each pair by hand, then Holm's."""
+    right = [
+        np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()])
+        for cases in methods.values()
+    ]
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    found = holm([mcnemar(right[i], right[j]).mid_p for i, j in pairs])
+    return dict(zip(pairs, found, strict=True)), [r.mean() for r in right]
+
+
+def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+    grid = Comparison(tmp_path)
+    for strategy, cases in METHODS.items():
+        folder = f"{strategy}-run"
+        write_cases(tmp_path / folder, cases, strategy=strategy)
+        grid.add(configured(strategy=strategy), Summary.model_validate(summary_of_cases(cases)), name=folder)
+    assert grid.sentence.startswith("Which is best cannot be known from only 1 seed")  # some still run
+    grid.plot()
+    expected, means = p_values(METHODS)
+    best = int(np.argmax(means))
+    other = 1 - best
+    p = {other: expected[0, 1], 2: expected[best, 2]}
+    assert p[2] < 0.001 < 0.05 < p[other]
+    name = list(METHODS)[best]
+    words = (
+        f"Marked *: 2 of 3 rows cannot be told from the best value, {name} (McNemar's test (mid-p) on the "
+        "same 200 held-out cases, Holm, 5 %). One seed says nothing of how training varies."
+    )
+    assert grid.sentence == words
+    behind, far = (100 * (means[i] - means[best]) for i in (other, 2))
+    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    assert [*rows["fedavg"]][-5:-2] == [
+        "cannot be told from the best", "difference from the best", "p (Holm)",
+    ]  # fmt: skip
+    assert [row["cannot be told from the best"] for row in rows.values()] == ["yes", "yes", "no"]
+    of_other = rows[list(METHODS)[other]]
+    assert 100 * float(of_other["difference from the best"]) == pytest.approx(behind)
+    assert float(of_other["p (Holm)"]) == pytest.approx(p[other])
+    assert rows[name]["p (Holm)"] == ""
+    markdown = (tmp_path / "grid.md").read_text()
+    numbers = [f"{behind:+.1f}", f"{p[other]:.3f}"], [f"{far:+.1f}", "< 0.001"]
+    shown = page(tmp_path)
+    for i, (difference, p_value) in zip((other, 2), numbers, strict=True):
+        mark = "" if i == 2 else " *"
+        cell = f"{100 * means[i]:.1f}{mark}"
+        (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {list(METHODS)[i]} ")]
+        assert f"| {cell} |" in line
+        assert line.endswith(f"| {difference} | {p_value} |")
+        (row,) = [row for row in shown.rows if row[0] == list(METHODS)[i] and len(row) > 4]
+        assert cell in row
+        assert row[-2:] == [difference, p_value]
+        latex = p_value.replace("<", r"\textless{}")
+        assert rf"& {difference} & {latex} \\" in "".join(shown.text["pre"])
+    assert words in markdown
+    assert [text for text in shown.text["p"] if words in text]
+    to = tmp_path / "to"
+    assert main(["compare", str(tmp_path), "--to", str(to)]) == 0
+    out = capsys.readouterr().out
+    ending = words.partition(name)[2]  # there rows are named by their folder, too
+    assert f"value, {tmp_path.name} {name}{ending}" in " ".join(out.split())
+    assert f"value, {tmp_path.name} {name}{ending}" in (to / "compare.md").read_text()
+    assert f"| {numbers[0][0]} | {numbers[0][1]} |" in (to / "compare.md").read_text()
+    assert p_value in (to / "compare.html").read_text().replace("&lt;", "<")
+    assert numbers[0][1] in out
+
+
+def test_an_auroc_has_delongs_test(tmp_path):
+    """Of 1,000 thresholds, as the runs'; the table's scores are finer."""
+    sweep = write_sweep_of_cases(tmp_path / "s", METHODS, thresholds=1000)
+    for run in Sweep.read(sweep).runs:
+        cases = cases_of(run)
+        bins = np.searchsorted(thresholds(1000).numpy(), cases.score, "right")
+        value = delong_test(cases.target, bins, cases.target * 0).difference + 0.5
+        more = {"pooled": {"auroc": value, "accuracy": 0.5, "loss": 1.0}, "compared-by": "auroc"}
+        text = Summary.model_validate(
+            run.summary.as_json() | more | {"higher-is-better": ["auroc"]}
+        ).model_dump_json(by_alias=True, exclude_unset=True)
+        (run.folder / "summary.json").write_text(text)
+    told = best_groups(Sweep.read(sweep).groups, "auroc")
+    assert "(DeLong's test on the same 200 held-out cases, Holm, 5 %)" in told.sentence
+    assert told.column == "pooled"
+
+
+def test_cases_in_groups_have_the_bootstrap(tmp_path):
+    sweep = Sweep.read(write_sweep_of_cases(tmp_path / "s", METHODS, groups=np.arange(200) // 2))
+    told = best_groups(sweep.groups, "accuracy")
+    assert "(paired bootstrap over groups within sites on the same 200 held-out cases" in told.sentence
+    assert told.of(2) == "no"
+
+
+def test_where_clients_have_the_same_cases_an_example_is_a_group(tmp_path):
+    one = drawn({"a": 1.0}, cases=60, sites=("x",))["a"]["x"]
+    folder = write_cases(tmp_path / "run", {"lyon": one, "turin": one})
+    found = cases_of(Run.read(folder))
+    assert set(found.site) == {"all"}
+    assert found.id.is_unique
+    assert found.groupby("group").size().tolist() == [2] * 60
+    assert len(found) == len(predictions_of(folder)) == 120
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("none", "not all runs keep their predictions"),
+        ("other", "not all runs have the same held-out cases"),
+        ("value", "the predictions do not give the runs' accuracy"),
+        ("many", "the rows and cases are too many"),
+    ],
+)
+def test_it_says_why_single_runs_are_not_compared(swept, change, why, monkeypatch):
+    file = swept / "fedyogi-fedbn-plain-seed0" / "predictions.parquet"
+    if change == "none":
+        file.unlink()
+    elif change == "other":
+        table = pd.read_parquet(file)
+        table.assign(id=table.id + 1).to_parquet(file)
+    elif change == "value":
+        table = pd.read_parquet(file)
+        table.assign(score=1 - table.score).to_parquet(file)
+    else:
+        monkeypatch.setattr("fedbn_flower.results.comparisons.same_cases.MOST", 599)
+    told = best_groups(Sweep.read(swept).groups, "accuracy")
+    assert not told.known
+    assert told.sentence.startswith(
+        f"Which is best cannot be known from only 1 seed; at least 5 are needed. Nor from the cases: {why}. "
+    )
+
+
+def test_with_few_events_cases_say_nothing_either(tmp_path):
+    methods = drawn({"fedavg": 9.0, "fedyogi": 0.0}, cases=60)
+    told = best_groups(Sweep.read(write_sweep_of_cases(tmp_path / "s", methods)).groups, "accuracy")
+    beginning = r"Which is best cannot be known from only \d\d events held out; at least 30 are needed\. The"
+    assert re.match(beginning, told.sentence)
+    assert (
+        "difference from the best" not in metrics_table(Sweep.read(tmp_path / "s").groups, "accuracy").header
+    )
+
+
+def test_folds_are_not_compared_with_each_other(configured, tmp_path):
+    grid = Comparison(tmp_path, ["fold"])
+    for fold in (1, 2):
+        found = Summary.model_validate(summary_of_cases(METHODS["fedavg"]))
+        grid.folds.add = lambda *_: None
+        grid.add(configured(folds=2, fold=fold), found)
+    assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
+
+
+def test_runs_without_different_sites_are_not_compared_with_each_other(configured, tmp_path):
+    grid = Comparison(tmp_path, ["left-out"])
+    for site in (0, 1):
+        found = summary_of_cases(METHODS["fedavg"]) | {"new-clients": {"clients": {str(site): {}}}}
+        grid.add(configured(leave_one_site_out=True, left_out=site), Summary.model_validate(found))
+    words = "Runs that leave out different sites are not compared with each other, but over these sites."
+    assert grid.sentence == words
+
+
+def test_columns_of_cases_are_those_of_a_run():
+    assert (columns().scores, columns().targets) == (["score"], ["target"])
