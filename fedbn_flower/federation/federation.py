@@ -222,7 +222,7 @@ class Federation:
         why = why_apart(self.config, self.extensions.own, self.strategy)
         if isinstance(grid, Simulates):
             return False
-        if why and self.config.evaluate_with_training != "off" and self.config.clients_evaluate:
+        if why and self.config.evaluate_with_training != "off" and not self._evaluates_after_training:
             LOGGER.info("clients are asked twice a round, to train and to evaluate: %s", why)
         return not why
 

@@ -25,7 +25,7 @@ from ..records.events import Observer, RoundResult
 from .refusals import Refusals
 
 BEFORE_THE_ANSWERS = (
-    "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received",
+    "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",
 )  # fmt: skip
 """Hooks of an extension that are called for a round before the last one is evaluated."""
 OF_MESSAGES = (
@@ -53,9 +53,7 @@ APART = (
         "with protocol {protocol!r} clients train older models",
         lambda config, *_: config.asynchronous is not None,
     ),
-    Apart(
-        "with dp {dp!r} each round is accounted before the next one", lambda config, *_: config.dp != "none"
-    ),
+    Apart("with dp {dp!r} a round is accounted before the next", lambda config, *_: config.dp != "none"),
     Apart(
         "from round {unfreeze_at} on more of the model travels (unfreeze-at)",
         lambda config, *_: config.unfreeze_at > 0,

@@ -5,10 +5,12 @@ import json
 import logging
 
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.federation.one_exchange import APART
+from fedbn_flower.core.private import set_message_id
+from fedbn_flower.federation.one_exchange import APART, Together
 from fedbn_flower.runtime.grid import partition_of
 
 from ..supernodes import PowerCut, SuperNodes, run_app
@@ -238,7 +240,8 @@ STEPS_ASIDE = {
     "no client evaluates the model that it receives": {"eval_model": "local"},
     "with protocol 'fedbuff:1' clients train older models": {"protocol": "fedbuff:1", "concurrency": 1},
     "with dp 'client' a round is accounted before the next": {
-        "dp": "client", "dp_epsilon": 8.0, "dp_clip": "1.0", "weighting": "uniform", "client": "silobn"
+        "dp": "client", "dp_epsilon": 8.0, "dp_delta": 0.01, "dp_clip": "1.0", "weighting": "uniform",
+        "client": "silobn",
     },
     "from round 2 on more of the model travels (unfreeze-at)": {"freeze": "1", "unfreeze_at": 2},
     "strategy '{tmp}/rule.py:Mine' has messages of its own": {"strategy": "{tmp}/rule.py:Mine"},
@@ -275,3 +278,74 @@ def test_a_model_that_diverged_ends_the_run_though_it_was_trained_further(done, 
             done(name, **keys, evaluate_with_training=name)
         found.append((str(failed.value), outcome(tmp_path / name)["metrics"]))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("splits", ["test", "train"])
+def test_a_site_under_local_privacy_does_not_evaluate_because_it_trains(splits, done):
+    """A server that asks for more with a train message is told so, and the training counts."""
+    answers = []
+
+    class Asks(Nodes):
+        def work(self, messages, timeout):
+            for message in messages:
+                if message.metadata.message_type == "train":
+                    asked = {**message.content["config"], "eval-splits": splits}
+                    message.content = RecordDict({**message.content, "evaluation": ConfigRecord(asked)})
+            for answer in super().work(messages, timeout):
+                if answer.metadata.message_type == "train":
+                    answers.append(set(answer.content))
+                yield answer
+
+    keys = {"dp": "local", "dp_noise": 1.0, "dp_delta": 0.01, "dp_clip": "1.0", "weighting": "uniform"}
+    done("run", Asks, **keys, client="silobn", rounds=1, fraction_evaluate=0.0)
+    assert answers == [{"arrays", "metrics", "memory", "evaluation.failed"}] * 2
+
+
+def answer_of(*records):
+    """A train message, an evaluation that goes with it, and their answer with these records."""
+    content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"server-round": 2})})
+    training = Message(content, 7, "train")
+    evaluation = Message(RecordDict({"config": ConfigRecord({"server-round": 1})}), 7, "evaluate")
+    together = Together([evaluation])
+    assert together.joined([training]) == [training]
+    set_message_id(training, "one")
+    return together.parts(Message(RecordDict(dict(records)), reply_to=training))
+
+
+@pytest.mark.parametrize(
+    "failed", [MetricRecord(), ArrayRecord(), ConfigRecord({"reason": 3.0}), ConfigRecord()]
+)
+def test_a_site_may_say_anything_of_a_failure(failed):
+    """What is no reason in the right form is a record like any other, or no reason."""
+    evaluated, trained = answer_of(("evaluation.failed", failed), ("failed", failed))
+    for answer, phase in ((evaluated, "evaluate"), (trained, "train")):
+        assert (answer.metadata.src_node_id, answer.metadata.message_type) == (7, phase)
+        assert answer.has_error() == isinstance(failed, ConfigRecord)
+
+
+def test_the_records_of_an_answer_go_to_the_phase_that_they_name():
+    evaluated, trained = answer_of(
+        ("evaluation.metrics", MetricRecord({"loss": 1.0})), ("metrics", MetricRecord({"loss": 2.0}))
+    )
+    assert evaluated.content == RecordDict({"metrics": MetricRecord({"loss": 1.0})})
+    assert trained.content == RecordDict({"metrics": MetricRecord({"loss": 2.0})})
+
+
+def test_who_evaluates_only_is_asked_in_the_same_exchange():
+    """And who trains only is asked no more than that."""
+    content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"server-round": 2})})
+    training = [Message(content, node, "train") for node in (1, 2)]
+    asked = RecordDict({"config": ConfigRecord({"server-round": 1})})
+    evaluation = [Message(asked, node, "evaluate") for node in (2, 3)]
+    together = Together(evaluation)
+    sent = together.joined(training)
+    assert sent == [*training, evaluation[1]]
+    assert ["evaluation" in message.content for message in sent] == [False, True, False]
+    for number, message in enumerate(sent):
+        set_message_id(message, str(number))
+    found = [together.parts(Message(RecordDict(), reply_to=message)) for message in sent]
+    assert [(bool(evaluated), bool(trained)) for evaluated, trained in found] == [
+        (False, True), (True, True), (True, False)
+    ]  # fmt: skip
+    stranger = Message(RecordDict(), reply_to=Message(asked, 9, "train"))
+    assert together.parts(stranger) == (None, stranger)
