@@ -12,6 +12,7 @@ from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.federation.one_exchange import APART, Together
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
 
 from ..supernodes import PowerCut, SuperNodes, run_app
 
@@ -130,6 +131,14 @@ def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
     assert others == 1 + questions + (1 if "holdout_clients" in keys else 0)
 
 
+@pytest.mark.parametrize("client", ["fedbn", "ditto"])
+def test_a_memory_in_the_node_s_process_is_that_of_the_round_that_is_evaluated(client, configured, tmp_path):
+    for way in ("off", "auto"):
+        config = configured(**FOUR, client=client, evaluate_with_training=way, run_dir=str(tmp_path / way))
+        run_app(config, InlineGrid(config.num_clients, config.to_user_config()))
+    assert outcome(tmp_path / "auto") == outcome(tmp_path / "off")
+
+
 TARGET = {"target": "accuracy=0.01", "stop_at_target": True}
 STOPS = [
     ({"patience": 1, "val_fraction": 0.2, "client_lr": 1e-9}, "patience"),
@@ -155,7 +164,8 @@ def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, c
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
 @pytest.mark.parametrize("position", [0, 2])
 def test_a_run_that_was_cut_off_goes_on_to_the_same(every, cut, position, configured, done, tmp_path):
-    keys = FOUR | {"client": "fedbn", "strategy": "fedyogi", "num_clients": 3, "checkpoint_every": every}
+    keys = FOUR | {"client": "fedbn", "strategy": "fedyogi", "checkpoint_every": every}
+    keys |= {"fraction_train": 0.75, "fraction_evaluate": 0.5}
     _, whole, _ = done("whole", **keys, evaluate_with_training="off")
     first = configured(**keys, run_dir=str(tmp_path / "run"))
     with pytest.raises(PowerCut):
