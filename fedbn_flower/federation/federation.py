@@ -201,6 +201,8 @@ class Federation:
             arrays = self._shared_in(server_round, arrays)
             with suppress(Over):
                 arrays = self._round(server_round, arrays, course)
+            if course.failure:
+                raise course.failure
             if course.result and course.result.last:
                 arrays = course.result.arrays
                 break
@@ -304,7 +306,7 @@ class Federation:
         Raises
         ------
         Over
-            When it was the last one.
+            When it was the last one, or cannot be completed.
         """
         waiting, course.waiting = course.waiting, None
         if not waiting:
@@ -313,10 +315,13 @@ class Federation:
         now, strategy.rule_state = strategy.rule_state, waiting.state
         together, number = waiting.together, waiting.made.moment.number
         with strategy._phase_replies_.apart(MessageType.EVALUATE, number, list(together.messages)):
-            self._complete(waiting.made, course, began - waiting.seconds, together.answers)
+            try:
+                self._complete(waiting.made, course, began - waiting.seconds, together.answers)
+            except Exception as error:  # not one of the rule, which is reading answers
+                course.failure = error
         strategy.rule_state = now
         course.began += time.monotonic() - began
-        if course.result and course.result.last:
+        if course.failure or (course.result and course.result.last):
             raise Over
 
     def _moment(self, server_round: int, course: Course) -> Moment:

@@ -225,6 +225,8 @@ class Course:
     """The round before, if its evaluation goes with the current one's training."""
     result: RoundResult | None = None
     """The last round that is complete."""
+    failure: Exception | None = None
+    """Why the round before could not be completed."""
     refusals: Refusals = field(default_factory=Refusals)
     sampled: bool = False
     """Whether anybody was asked to train."""

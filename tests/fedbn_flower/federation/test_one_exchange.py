@@ -8,9 +8,10 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 
-from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.federation.one_exchange import APART, Together
+from fedbn_flower.results.round_tables import RoundTables
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 
@@ -359,3 +360,27 @@ def test_who_evaluates_only_is_asked_in_the_same_exchange():
     ]  # fmt: skip
     stranger = Message(RecordDict(), reply_to=Message(asked, 9, "train"))
     assert together.parts(stranger) == (None, stranger)
+
+
+RULE = """
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+class Mine(PseudoGradientStrategy):
+    def server_step(self, delta, state, round):
+        return delta
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(OSError(28, "full"), "^run-dir: cannot write to"), (KeyError("x"), "^'x'$")]
+)
+def test_what_fails_as_a_round_is_completed_is_not_laid_to_the_rule(error, told, done, tmp_path, monkeypatch):
+    """Though a rule of the user's is reading answers then, whose own mistakes are told as such."""
+    (tmp_path / "rule.py").write_text(RULE)
+
+    def fails(self, result):
+        raise error
+
+    monkeypatch.setattr(RoundTables, "add_round", fails)
+    with pytest.raises((UserError, KeyError), match=told):
+        done("run", client="fedbn", strategy=f"{tmp_path / 'rule.py'}:Mine", rounds=3)
