@@ -18,11 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from simulation_peers.sides import span
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.simulation_peers.sides import span  # noqa: E402
 from deploy.local_federation import LocalFederation  # noqa: E402
 
 WAYS = ("off", "auto")

@@ -221,10 +221,12 @@ class Federation:
 
     def _has_one_exchange(self, grid: Grid) -> bool:
         """Return whether clients evaluate a round's model with the next one's training; say why not."""
-        why = why_apart(self.config, self.extensions.own, self.strategy)
+        config = self.config
+        why = why_apart(config, self.extensions.own, self.strategy)
         if isinstance(grid, Simulates):
             return False
-        if why and self.config.evaluate_with_training != "off" and not self._evaluates_after_training:
+        evaluates = config.share_evaluating and not self._evaluates_after_training
+        if why and evaluates and config.evaluate_with_training != "off":
             LOGGER.info("clients are asked twice a round, to train and to evaluate: %s", why)
         return not why
 

@@ -262,6 +262,13 @@ STEPS_ASIDE = {
 }  # fmt: skip
 
 
+def test_where_nobody_evaluates_no_line_says_that_clients_are_asked_twice(done, caplog):
+    with caplog.at_level(logging.INFO, "flwr.fedbn"):
+        grid, _, _ = done("run", client="fedavg", rounds=2, fraction_evaluate=0.0)
+    assert grid.exchanges == [["train"]] * 2
+    assert "twice" not in caplog.text
+
+
 def test_each_reason_to_step_aside_is_tried():
     assert len(STEPS_ASIDE) == len(APART)
 
