@@ -161,6 +161,17 @@ def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, c
     assert kept == ({f"{last:06d}"} if client == "fedbn" else set())
 
 
+def test_a_site_that_does_not_hear_of_the_end_keeps_the_later_memory_too(done):
+    class Deaf(Nodes):
+        def work(self, messages, timeout):
+            heard = [one for one in messages if one.metadata.message_type != "query.complete"]
+            return super().work(heard, timeout)
+
+    _, folder, state = done("run", Deaf, **FOUR | TARGET | {"client": "fedbn", "round_timeout": 1})
+    assert json.loads((folder / "summary.json").read_text())["rounds"] == 1
+    assert {path.name[40:46] for path in state.rglob("*.safetensors")} == {"000001", "000002"}
+
+
 @pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
 @pytest.mark.parametrize("position", [0, 2])
