@@ -1,9 +1,11 @@
 """What the benchmarks measure: rounds that do what every other side does."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from benchmarks import exchanges
 from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
 from benchmarks.simulation_peers.job import Job, write_data
 from fedbn_flower.federation.federation import Federation
@@ -48,3 +50,26 @@ def test_where_clients_evaluate_every_round_does(job):
 
 def test_where_the_server_evaluates_every_round_does(job):
     assert run(replace(job, central=True)) == ([True, True, True, True], 3)
+
+
+def write_run(folder, waits, seconds):
+    """A run's folder: of each round the seconds waited for training and for evaluation."""
+    folder.mkdir()
+    rows = [f"{number},{train},{evaluate}" for number, (train, evaluate) in enumerate(waits, 1)]
+    (folder / "metrics.csv").write_text("\n".join(["round,train-seconds,evaluate-seconds", *rows]) + "\n")
+    summary = {"rounds": len(waits), "seconds-per-round": seconds}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return exchanges.measured(folder)
+
+
+def test_exchanges_are_counted_by_what_was_waited_for(tmp_path):
+    """Of two rounds: four exchanges, or three."""
+    off = write_run(tmp_path / "off", [(7.0, 6.0), (8.0, 7.0)], 14.5)
+    auto = write_run(tmp_path / "auto", [(7.5, 0.0), (8.0, 6.5)], 11.6)
+    assert (off, auto) == ((2.0, 14.0, 14.5), (1.5, 11.0, 11.6))
+    lines = exchanges.table({"off": [off], "auto": [auto]}).splitlines()
+    assert lines[3] == "| `auto` | 1.50 (1.50-1.50) | 11.00 (11.00-11.00) | 11.60 (11.60-11.60) |"
+    assert lines[-2:] == [
+        "- exchanges, `auto` / `off`: 0.75 (0.75-0.75)",
+        "- seconds, `auto` / `off`: 0.80 (0.80-0.80)",
+    ]

@@ -66,6 +66,7 @@ UNREAD = (
     Unread("workers round-timeout", "clients run in this process", runs_here),
     Unread("ray-address", "backend is 'inline'", lambda c, by: by.simulates and c.backend == "inline"),
     Unread("node-timeout", "simulated clients are there at once", lambda _, by: by.simulates),
+    Unread("evaluate-with-training", "simulated clients are asked at no cost", lambda _, by: by.simulates),
     Unread("memory-name keep-memories", "only SuperNodes keep memories", lambda _, by: by.simulates),
     Unread("backend workers ray-address verbose", "Flower runs the clients", lambda _, by: not by.simulates),
     Unread(
@@ -89,6 +90,11 @@ UNREAD = (
         lambda c, _: c.eval_model == "local" and c.fraction_evaluate > 0,
     ),
     Unread("dp-metrics", "fraction-evaluate is 0", lambda c, _: not c.clients_evaluate),
+    Unread(
+        "evaluate-with-training",
+        "no client evaluates the model that it receives",
+        lambda c, _: c.eval_model == "local" or not c.clients_evaluate,
+    ),
     Unread(
         "decide-by",
         "without patience, best, stop-at-target and a search it decides nothing",

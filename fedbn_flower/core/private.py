@@ -6,10 +6,11 @@ Both may change them in any version: ``pyproject.toml`` bounds the versions by w
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
-from flwr.app import Array, Message
+from flwr.app import Array, Message, RecordDict
 from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,  # what a reply is addressed to
@@ -29,6 +30,7 @@ __all__ = [
     "console_handlers",
     "daemons_in_groups_of_their_own",
     "identify_process",
+    "message_like",
     "ray_errors_in_the_log",
     "replace_data",
     "retry_invoker_of",
@@ -47,6 +49,16 @@ def identify_process(run_id: int) -> None:
 def set_message_id(message: Message, message_id: str) -> None:
     """Set a message's id, as Flower's own grids do: a reply names it."""
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def message_like(message: Message, content: RecordDict, message_type: str) -> Message:
+    """Return a message like another, with other content and of another type.
+
+    A new one would need the identity of the process, which those of Flower's simulation lack.
+    """
+    metadata = copy(message.metadata)
+    metadata.message_type = message_type
+    return Message(content, metadata=metadata)
 
 
 def replace_data(array: Array, data: object) -> None:

@@ -8,7 +8,7 @@ from flwr.app import MessageType
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..core.ground.wire import CLIENT_LR
-from ..records.events import RunInfo
+from ..records.events import RoundResult, RunInfo
 from .base import Extension, Moment
 
 
@@ -37,13 +37,15 @@ class Rates(Extension):
         self.rates: Mapping[str, float] = {}
 
     def prepare(self, moment: Moment) -> None:
-        self.rates = self.scheduled(moment.number)
         self.set_server_rate(moment.rule, moment.number)
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         if phase != MessageType.TRAIN and not self.run.config["fine-tune"]:
             return {}
-        return {CLIENT_LR: self.rates.get(CLIENT_LR, self.run.config[CLIENT_LR])}
+        return {CLIENT_LR: self.scheduled(moment.number).get(CLIENT_LR, self.run.config[CLIENT_LR])}
+
+    def after_round(self, result: RoundResult) -> None:
+        self.rates = self.scheduled(result.server_round)
 
     def header(self) -> Sequence[str]:
         return [*self.scheduled(1)]

@@ -11,6 +11,7 @@ from fedbn_flower.strategies.messages.npy import array_bytes
 
 from ..core.ground.wire import CASES, METRICS, SENT_BYTES
 from ..extensions.base import OnAnswer
+from .one_exchange import Together
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0
 """Seconds between two looks for replies; Flower's own are 3."""
@@ -37,6 +38,8 @@ class Exchange:
         Whether models are summed where they were trained. Replies then say how many bytes each model has.
     on_answer : callable
         Told of the replies of a phase as they arrive.
+    together : Together, optional
+        An evaluation that goes with the train messages.
 
     Attributes
     ----------
@@ -53,12 +56,18 @@ class Exchange:
     """
 
     def __init__(
-        self, grid: Grid, timeout: float, summed: bool = False, on_answer: OnAnswer = lambda *_: None
+        self,
+        grid: Grid,
+        timeout: float,
+        summed: bool = False,
+        on_answer: OnAnswer = lambda *_: None,
+        together: Together | None = None,
     ) -> None:
         self.grid = grid
         self.timeout = timeout
         self.summed = summed
         self.on_answer = on_answer
+        self.together = together
         self.read: Callable[[Message, Message], Message] = lambda reply, asked: reply
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
@@ -70,7 +79,9 @@ class Exchange:
 
         ``counted``: whether `on_answer` is told of them.
         """
-        sent = list(messages)
+        sent, together = list(messages), self.together if phase == MessageType.TRAIN else None
+        if together:
+            sent = together.joined(sent)
         self._count(sent)
         began = time.monotonic()
         replies = iter(self.grid.send_and_receive(sent, timeout=self.timeout))
@@ -87,10 +98,16 @@ class Exchange:
                 done += 1
                 if phase == MessageType.TRAIN and not asked:
                     asked = {message.metadata.message_id: message for message in sent}
-                reply = self.received(reply, asked.get(reply.metadata.reply_to_message_id))
+                answer: Message | None = reply
+                if together:
+                    evaluated, answer = together.parts(reply)
+                    together.answers += [self.received(evaluated, None)] if evaluated else []
+                if answer:
+                    answer = self.received(answer, asked.get(answer.metadata.reply_to_message_id))
                 if counted:
                     self.on_answer(phase, done, len(sent))
-                yield reply
+                if answer:
+                    yield answer
 
         return arriving()
 

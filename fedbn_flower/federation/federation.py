@@ -4,9 +4,10 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -48,12 +49,13 @@ from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
 from .evaluation import GlobalEvaluation
-from .exchange import Exchange
+from .exchange import Exchange, Simulates
 from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
+from .one_exchange import Course, Made, Over, Together, Waiting, why_apart
 from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
-from .refusals import ONE_LINE_ERRORS, Refusals, one_line_ends_the_run
+from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
 from .site_memories import SiteMemories
 from .strategy import errors_of_custom_rules, make_strategy, step_more
 from .tasks import client_settings
@@ -134,6 +136,8 @@ class Federation:
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
+        self.one_exchange = False
+        """Whether clients evaluate a round's model with the next one's training."""
 
     @cached_property
     def learnt(self) -> tuple[Note, ...]:
@@ -204,34 +208,40 @@ class Federation:
             if self.buffers:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
-        updates, sampled, trained = strategy.rule_state.updates, False, False
-        refusals = Refusals()
+        updates, course = strategy.rule_state.updates, Course(grid, tuple(observers))
+        self.one_exchange = self._has_one_exchange(grid)
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
-            result = self._decided(self._round(server_round, arrays, grid, observers))
-            self.memories.check()
-            arrays = result.arrays
-            sampled |= bool(result.train.metrics or result.train.failures)
-            trained |= bool(result.train.metrics)
-            for observer in observers:
-                observer.on_round(result)
-            self.last_round = server_round
-            refusals.note(result)
-            self.extensions.on_round(result)
-            if result.last:
+            with suppress(Over):
+                arrays = self._round(server_round, arrays, course)
+            if course.failure:
+                raise course.failure
+            if course.result and course.result.last:
+                arrays = course.result.arrays
                 break
-        if (self.privacy and sampled and not trained) or (
-            strategy.rule_state.updates == updates and (sampled or not updates)
+        if (self.privacy and course.sampled and not course.trained) or (
+            strategy.rule_state.updates == updates and (course.sampled or not updates)
         ):
-            raise refusals.never_updated(config, sampled)
-        for line in refusals.lines():
+            raise course.refusals.never_updated(config, course.sampled)
+        for line in course.refusals.lines():
             LOGGER.warning("%s", line)
         self.extensions.check_end()
-        if sampled and config.share_evaluating and not (result.evaluate.metrics or result.global_metrics):
+        if config.share_evaluating and course.found_nobody:
             LOGGER.warning(
-                "round %d, the last: nobody was evaluated, so the summary has no metrics", server_round
+                "round %d, the last: nobody was evaluated, so the summary has no metrics", self.last_round
             )
         return arrays
+
+    def _has_one_exchange(self, grid: Grid) -> bool:
+        """Return whether clients evaluate a round's model with the next one's training; say why not."""
+        config = self.config
+        why = why_apart(config, self.extensions.own, self.strategy)
+        if isinstance(grid, Simulates):
+            return False
+        evaluates = config.share_evaluating and not self._evaluates_after_training
+        if why and evaluates and config.evaluate_with_training != "off":
+            LOGGER.info("clients are asked twice a round, to train and to evaluate: %s", why)
+        return not why
 
     def _decided(self, result: RoundResult) -> RoundResult:
         """Return a round with what the extensions make of it."""
@@ -266,30 +276,79 @@ class Federation:
         """Return the medians over clients, if they decide."""
         return medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
 
-    def _round(
-        self, server_round: int, arrays: ArrayRecord, grid: Grid, observers: Iterable[Observer]
-    ) -> RoundResult:
-        """Prepare, train, step, evaluate, and record."""
-        began = time.monotonic()
-        moment = self._moment(server_round, grid, observers)
+    def _round(self, server_round: int, arrays: ArrayRecord, course: Course) -> ArrayRecord:
+        """Prepare, train, step; evaluate and record, or leave that to the next round; return the model.
+
+        Raises
+        ------
+        Over
+            When the round before was the last one after all.
+        """
+        course.began = time.monotonic()
+        moment = self._moment(server_round, course)
         sent, told = self._prepared(moment, arrays)
-        answers = self._trained(moment, arrays, sent, told)
+        answers = self._trained(moment, arrays, sent, told, course)
         updated, metrics, train = self._stepped(moment, answers)
+        self.memories.check()
         model = self.extensions.published(updated or arrays, arrays, sent, moment)
         sent = self.extensions.send(model, moment) if moment.splits else model
-        evaluate, means = self._evaluated(moment, sent, train, metrics)
-        others = self._evaluated_by_others(moment, sent) if moment.tests else {}
-        return self._recorded(moment, began, arrays, model, train, evaluate, means, others)
+        made = Made(moment, arrays, model, sent, train, metrics)
+        if self.one_exchange and moment.splits and not moment.last:
+            together = Together(self._to_evaluate(made))
+            state = replace(self.strategy.rule_state, draws=dict(self.strategy.rule_state.draws))
+            course.waiting = Waiting(made, together, state, time.monotonic() - course.began)
+        else:
+            self._complete(made, course, course.began)
+        return model
 
-    def _moment(self, server_round: int, grid: Grid, observers: Iterable[Observer]) -> Moment:
+    def _complete(
+        self, made: Made, course: Course, began: float, answers: Iterable[Message] | None = None
+    ) -> None:
+        """Evaluate and record a round, from the answers to its evaluation if they are there."""
+        moment = made.moment
+        evaluate, means = self._evaluated(made, answers)
+        others = self._evaluated_by_others(moment, made.sent) if moment.tests else {}
+        result = self._decided(self._recorded(made, began, evaluate, means, others))
+        for observer in course.observers:
+            observer.on_round(result)
+        self.last_round = result.server_round
+        course.note(result)
+        self.extensions.on_round(result)
+
+    def _complete_waiting(self, course: Course) -> None:
+        """Complete the round before if it waits for that, with what was known after it.
+
+        Raises
+        ------
+        Over
+            When it was the last one, or cannot be completed.
+        """
+        waiting, course.waiting = course.waiting, None
+        if not waiting:
+            return
+        strategy, began = self.strategy, time.monotonic()
+        now, strategy.rule_state = strategy.rule_state, waiting.state
+        together, number = waiting.together, waiting.made.moment.number
+        with strategy._phase_replies_.apart(MessageType.EVALUATE, number, list(together.messages)):
+            try:
+                self._complete(waiting.made, course, began - waiting.seconds, together.answers)
+            except Exception as error:  # not one of the rule, which is reading answers
+                course.failure = error
+        strategy.rule_state = now
+        course.began += time.monotonic() - began
+        if course.failure or (course.result and course.result.last):
+            raise Over
+
+    def _moment(self, server_round: int, course: Course) -> Moment:
         """Return what a round is about."""
         config, inputs = self.config, self.inputs
         last = self.extensions.before_round(server_round) or server_round == config.rounds
         due = last or server_round % config.evaluate_every == 0
         tests = due and (last or config.tests_each_round)
+        together = course.waiting.together if course.waiting else None
 
         def on_answer(phase: str, done: int, total: int) -> None:
-            for observer in observers:
+            for observer in course.observers:
                 observer.on_answer(server_round, phase, done, total)
 
         return Moment(
@@ -301,7 +360,7 @@ class Federation:
             tuple(inputs.stepped_names),
             inputs.rounded_names,
             self.strategy,
-            Exchange(grid, config.round_timeout, takes_sums(self.strategy), on_answer),
+            Exchange(course.grid, config.round_timeout, takes_sums(self.strategy), on_answer, together),
             on_answer,
             self.totals,
         )
@@ -319,7 +378,7 @@ class Federation:
         return {
             RUN: self.run_name,
             **self.totals.normalization,
-            CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number),
+            CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number - self.one_exchange),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
             **self.extensions.settings(phase, moment),
             EVAL_SPLITS: ",".join([splits, *HALVES]) if splits and self.config.cross_fits else splits,
@@ -327,9 +386,9 @@ class Federation:
         }
 
     def _trained(
-        self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord
+        self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord, course: Course
     ) -> Iterable[Message]:
-        """Return the answers to the round's train messages."""
+        """Return the answers to the round's train messages; with them the round before is complete."""
         strategy, grid = self.strategy, moment.exchange.grid
 
         def configure() -> Iterable[Message]:
@@ -342,13 +401,14 @@ class Federation:
             partition = strategy.node_directory.partition
             self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
             answers = moment.exchange.answers(MessageType.TRAIN, messages)
-        return self.memories.noted(grid, moment.number, MessageType.TRAIN, answers)
+        complete_waiting = partial(self._complete_waiting, course)
+        return self.memories.noted(grid, moment.number, MessageType.TRAIN, answers, complete_waiting)
 
     def _stepped(
         self, moment: Moment, answers: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None, PhaseReport]:
         """Return what the rule makes of the answers: its model and mean metrics, and who answered what."""
-        with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+        with errors_of_custom_rules(self.config, (*ONE_LINE_ERRORS, Over)):
             updated, metrics = self.strategy.aggregate_train(moment.number, answers)
         return updated, metrics, self.strategy.phase_report
 
@@ -360,22 +420,32 @@ class Federation:
         """Return how many classes are counted by themselves in a round; 0 for none."""
         return self.dataset.spec.outputs if moment.tests and self.dataset.has_classes else 0
 
+    def _to_evaluate(self, made: Made) -> list[Message]:
+        """Return the messages that have clients evaluate the next model."""
+        told = ConfigRecord(self._told(MessageType.EVALUATE, made.moment.splits, made.moment))
+        number, grid = made.moment.number, made.moment.exchange.grid
+        with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+            return list(self.strategy.configure_evaluate(number, made.sent, told, grid))
+
     def _evaluated(
-        self, moment: Moment, sent: ArrayRecord, train: PhaseReport, train_metrics: MetricRecord | None
+        self, made: Made, answers: Iterable[Message] | None
     ) -> tuple[PhaseReport, dict[str, float]]:
-        """Return what clients found of the next model, and the round's means over clients."""
-        strategy, grid, number = self.strategy, moment.exchange.grid, moment.number
+        """Return what clients found of the next model, and the round's means over clients.
+
+        ``answers`` are those to `_to_evaluate`; without any, clients are asked now.
+        """
+        strategy, moment = self.strategy, made.moment
+        number, exchange = moment.number, moment.exchange
         after_training = bool(moment.splits) and self._evaluates_after_training
-        report, metrics = train if after_training else PhaseReport(), None
+        report, metrics = made.train if after_training else PhaseReport(), None
         if moment.splits and not after_training:
-            told = ConfigRecord(self._told(MessageType.EVALUATE, moment.splits, moment))
+            if answers is None:
+                answers = exchange.answers(MessageType.EVALUATE, self._to_evaluate(made))
+            noted = self.memories.noted(exchange.grid, number, MessageType.EVALUATE, answers)
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-                messages = strategy.configure_evaluate(number, sent, told, grid)
-                answers = moment.exchange.answers(MessageType.EVALUATE, messages)
-                noted = self.memories.noted(grid, number, MessageType.EVALUATE, answers)
                 metrics = strategy.aggregate_evaluate(number, noted)
             report = strategy.phase_report
-        means = round_means(train_metrics, metrics, report, after_training, self.problem)
+        means = round_means(made.metrics, metrics, report, after_training, self.problem)
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}
 
@@ -389,16 +459,14 @@ class Federation:
 
     def _recorded(
         self,
-        moment: Moment,
+        made: Made,
         began: float,
-        before: ArrayRecord,
-        model: ArrayRecord,
-        train: PhaseReport,
         evaluate: PhaseReport,
         means: Mapping[str, float],
         others: Mapping[str, PhaseReport],
     ) -> RoundResult:
         """Return a round as observers see it, once the server has evaluated its model."""
+        moment, model, train = made.moment, made.model, made.train
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
         pooled = pooled_metrics(evaluate, means, problem)
@@ -413,7 +481,7 @@ class Federation:
             means,
             of_global,
             problem.metrics_of_all_classes,
-            before=before,
+            before=made.before,
             splits=moment.splits,
             spread=spread(evaluate.metrics.values(), problem),
             pooled=pooled,

@@ -1,7 +1,7 @@
 """Memories that sites keep, as the server knows of them: which are missing, and who hears of a run's end."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,18 +57,25 @@ class SiteMemories:
         return state if self.kept or self.lost else {}
 
     def noted(
-        self, grid: Grid, server_round: int, phase: str, replies: Iterable[Message]
-    ) -> Iterable[Message]:
-        """Return a phase's replies; as they are read, a line names each site whose memory is not there."""
-        if isinstance(grid, KnowsPartitions):
-            return replies
+        self,
+        grid: Grid,
+        server_round: int,
+        phase: str,
+        replies: Iterable[Message],
+        first: Callable[[], None] = lambda: None,
+    ) -> Iterator[Message]:
+        """Yield a phase's replies. Once all are there, call ``first``, then name sites without their memory.
 
-        def read(reply: Message) -> Message:
-            if reply.has_content():
-                self._note(server_round, phase, reply)
-            return reply
-
-        return map(read, replies)
+        So what ``first`` saves is not yet of this phase.
+        """
+        answers: list[tuple[int, tuple[int, int, bool]]] = []
+        for reply in replies:
+            if reply.has_content() and (answer := _answer(reply.content)):
+                answers.append((reply.metadata.src_node_id, answer))
+            yield reply
+        first()
+        for node, answer in () if isinstance(grid, KnowsPartitions) else answers:
+            self._note(server_round, phase, node, answer)
 
     def check(self) -> None:
         """End a resumed run after the first round in which sites with a memory answered, if all lost it.
@@ -86,11 +93,8 @@ class SiteMemories:
                     "what stays at home would begin anew; start a new run: init gives it this one's model"
                 )
 
-    def _note(self, server_round: int, phase: str, reply: Message) -> None:
-        if (answer := _answer(reply.content)) is None:
-            return
+    def _note(self, server_round: int, phase: str, node: int, answer: tuple[int, int, bool]) -> None:
         found, kept, on_disk = answer
-        node = reply.metadata.src_node_id
         site = str(self.nodes.partition(node))
         expected = self.kept.get(site, 0)
         if expected and self.resumes and phase == MessageType.TRAIN:

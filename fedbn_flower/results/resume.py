@@ -34,7 +34,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 MAY_CHANGE = frozenset(
     {
         "rounds", "backend", "workers", "verbose", "checkpoint-every", "cache-dir", "round-timeout",
-        "node-timeout", "track", "init", "keep-memories",
+        "node-timeout", "track", "init", "keep-memories", "evaluate-with-training",
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""

@@ -52,6 +52,7 @@ from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
 from ..results.checkpoints.site_folder import name_of
 from .evaluation_cache import Evaluations
+from .one_answer import answer_both
 from .queries import answer_queries
 from .site_cases import allows_cases, settled
 from .site_recalibration import recalibrated
@@ -210,14 +211,16 @@ def _trained(
     update = Update(update.arrays, update.num_examples, found, update.records)
     outgoing = sent_by_client(Outgoing(update), at)
     update, model = outgoing.update, outgoing.model(client.shared_names)
-    if taken := update.records.keys() & {
+    reserved = {
         wire.ARRAYS,
         wire.CASES,
         wire.COMPRESSED,
+        wire.FAILED,
         wire.MEMORY,
         wire.METRICS,
         wire.STATES,
-    }:
+    }
+    if taken := {name for name in update.records if name in reserved or name.startswith(wire.EVALUATED)}:
         raise ValueError(f"a further record cannot be called {min(taken)!r}")
     reported = _reported({wire.NUM_EXAMPLES: update.num_examples, **update.metrics})
     metrics, content = reported[wire.METRICS], RecordDict(reported)
@@ -250,9 +253,14 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 
 
 @app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the received model, once it is evaluated if the message asks for both."""
+    return answer_both(message, context, evaluate, _train)
+
+
 @usual_surroundings()
 @refusals_in_one_line
-def train(message: Message, context: Context) -> Message:
+def _train(message: Message, context: Context) -> Message:
     """Train on the received model; the client's memory changes only if all went well."""
     config = _config_at(message, context)
     client = _client(message, context, config)

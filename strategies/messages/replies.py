@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TypeVar
@@ -61,6 +62,16 @@ class Replies:
         """Begin a phase (``train``, ``evaluate``) with these messages. A subclass may send others instead."""
         self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
+
+    @contextmanager
+    def apart(self, phase: str, server_round: int, sent: list[Message]) -> Iterator[None]:
+        """Have another phase begin and end while the current one waits for its answers."""
+        current = self.report, self._phase, self._sent, self._title
+        self.expect(phase, server_round, sent)
+        try:
+            yield
+        finally:
+            self.report, self._phase, self._sent, self._title = current
 
     def count(self, phase: str) -> int:
         """Return the number of messages of a phase if it is the current one, else 0."""

@@ -257,6 +257,11 @@ class Evaluation(KeyGroup):
     evaluate_every: int = setting(
         1, ge=1, description="rounds between evaluations; the last round is always evaluated"
     )
+    evaluate_with_training: Literal["auto", "off"] = setting(
+        "auto",
+        description="auto: Flower's nodes evaluate a round's model with the next round's training, before "
+        "it, in one answer, where that gives the same metrics; off: they are asked twice a round",
+    )
     metrics: Annotated[str, METRICS] = setting(
         "none",
         description="further metrics, exact over all clients: f1,auroc,sensitivity-at:0.95; the first is "

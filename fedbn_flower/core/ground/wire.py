@@ -4,6 +4,8 @@
 |---|---|---|---|
 | `ARRAYS` | ArrayRecord | train, evaluate; train's answer | the shared entries of the model, full weights |
 | `CONFIG` | ConfigRecord | train, evaluate | settings of the round |
+| `EVALUATION` | ConfigRecord | train | the `CONFIG` of an evaluation of the same model, before |
+| `FAILED` | ConfigRecord | the answer to both | why the training failed, or the evaluation |
 | `METRICS` | MetricRecord | the answers | the client's metrics |
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
@@ -31,6 +33,10 @@ QUERY_SIZES = f"{MessageType.QUERY}.sizes"
 ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
+EVALUATION = "evaluation"
+EVALUATED = f"{EVALUATION}."  # how the names of its records begin in an answer to both
+FAILED = "failed"
+REASON = "reason"  # in FAILED
 COMPRESSED = "compressed"
 CONTROL = "control"
 PROTOTYPES = "prototypes"

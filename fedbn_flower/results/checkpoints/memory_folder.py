@@ -190,15 +190,18 @@ class MemoryFolder:
     def note_complete(self, client: str, run: str, last_round: int) -> int:
         """Note that a run is complete after a round; return how many files were removed.
 
-        Its newest file stays. Of complete runs before the last `COMPLETE_RUNS` none does.
+        Its newest file up to that round stays: a later training did not count any more. Of complete runs
+        before the last `COMPLETE_RUNS` none does.
         """
         generations = self._generations.get(client, [])
-        if any(g.run == run for g in generations):
+        of_run = [g for g in generations if g.run == run]
+        done = [g for g in of_run if g.server_round <= last_round]
+        if done:
             write_atomically(self._mark(client, run), str(last_round))
         complete = self._complete(client)
         dropped = complete[COMPLETE_RUNS:]
-        spares = [g for g in generations if g.run == run][1:]
-        obsolete = [*spares, *(g for g in generations if g.run in dropped)]
+        others = [g for g in of_run if g not in done[:1]]
+        obsolete = [*others, *(g for g in generations if g.run in dropped)]
         self._remove(client, obsolete)
         for name in dropped:
             self._mark(client, name).unlink(missing_ok=True)

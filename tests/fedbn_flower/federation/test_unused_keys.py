@@ -54,6 +54,15 @@ CASES = {
     "fraction-evaluate of 0": ({"fraction_evaluate": 0.5, **EXAMPLE, "dp_metrics": 0}, NOBODY),
     "fraction-evaluate 0": ({"fraction_evaluate": 0.5, "eval_model": "local"}, NOBODY),
     "dp-metrics": ({**EXAMPLE, "fraction_evaluate": 0.0}, {"fraction_evaluate": 1.0}),
+    "evaluate-with-training": ({"evaluate_with_training": "off"}, {"caller": FLOWER}),
+    "evaluate-with-training of nobody": (
+        {"evaluate_with_training": "off", "caller": FLOWER, "fraction_evaluate": 0.0},
+        {"fraction_evaluate": 0.5},
+    ),
+    "evaluate-with-training of local ones": (
+        {"evaluate_with_training": "off", "caller": FLOWER, "eval_model": "local"},
+        {"eval_model": "aggregated"},
+    ),
     "decide-by": ({"decide_by": "median"}, {"caller": SEARCH}),
     "decide-by and patience": ({"decide_by": "mean", "val_fraction": 0.2}, {"patience": 2}),
     "decide-by and a target": ({"decide_by": "mean", "target": "accuracy=1"}, {"stop_at_target": True}),

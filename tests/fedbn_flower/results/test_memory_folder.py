@@ -298,3 +298,15 @@ def test_a_servers_words_do_not_become_a_path(run):
 def test_a_memory_name_is_a_name(configured, name):
     with pytest.raises(UserError, match="memory-name: .* is not allowed"):
         configured(memory_name=name)
+
+
+def test_what_was_trained_after_the_last_round_goes_when_the_run_is_complete(tmp_path):
+    """Also the only file of a client that trained in no round that counts: then nothing is marked."""
+    folder = MemoryFolder(tmp_path)
+    for client, rounds in (("client-0", (1, 2, 3)), ("client-1", (3,))):
+        for number in rounds:
+            folder.pack(client, RUN, number, memory(number)).write()
+    assert MemoryFolder(tmp_path).note_complete("client-0", RUN, 2) == 2
+    assert MemoryFolder(tmp_path).note_complete("client-1", RUN, 2) == 1
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"client-0-{RUN}-000002.safetensors", f"client-0-{RUN}.complete"]

@@ -5,51 +5,17 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from safetensors.numpy import load_file
 
 from fedbn_flower import client_app
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime.client_adapter import answer_all
-from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+from fedbn_flower.runtime.grid import node_context, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.runtime.server_app import main as server_main
 
-
-class PowerCut(BaseException):
-    """Ends everything at once."""
-
-
-class SuperNodes(LocalGrid):
-    """Every message finds a SuperNode that has just been started: all it has is its ``state-dir``.
-
-    The power goes before the client at ``position`` answers the train message of ``cut``.
-    """
-
-    def __init__(self, config, state_dir, cut=None, position=1):
-        super().__init__(config.num_clients, config.to_user_config())
-        self.state_dir, self.cut, self.position = state_dir, cut, position
-
-    def work(self, messages, timeout):
-        for i, message in enumerate(messages):
-            facts = message.content.config_records.get("config", {})
-            training = message.metadata.message_type == "train"
-            if training and facts["server-round"] == self.cut and i == self.position:
-                raise PowerCut
-            context = node_context(partition_of(message), self.num_clients, self.run_config)
-            if self.state_dir:
-                context.node_config["state-dir"] = str(self.state_dir)
-            yield from answer_all([message], [context])
-
-    client_memory = None
-
-
-def run_app(config, grid):
-    keys = config.to_user_config() | {"backend": "auto"}  # which only simulations read
-    server_main(grid, Context(1, 0, {}, RecordDict(), keys))
-
+from ..supernodes import PowerCut, SuperNodes, run_app
 
 MEMORIES = [
     {"client": "fedbn"},
@@ -75,7 +41,7 @@ def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
     arrays = Federation(whole).run(InlineGrid(4, whole.to_user_config()), [])
     first = configured(**chosen, rounds=6, run_dir=str(tmp_path / "run"))
     with pytest.raises(PowerCut):
-        run_app(first, SuperNodes(first, tmp_path / "state", cut=5))
+        run_app(first, SuperNodes(first, tmp_path / "state", cut=6))
     again = configured(**chosen, rounds=6, resume=str(tmp_path / "run"))
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
         run_app(again, SuperNodes(again, tmp_path / "state"))
@@ -87,7 +53,7 @@ def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "rounds"), [(1, 4), (2, 5)])
+@pytest.mark.parametrize(("every", "rounds"), [(1, 4), (2, 6)])
 def test_so_it_does_if_the_last_checkpoint_was_still_on_its_way(
     every, rounds, configured, tmp_path, monkeypatch
 ):
@@ -99,7 +65,7 @@ def test_so_it_does_if_the_last_checkpoint_was_still_on_its_way(
     save = CheckpointFolder.save
 
     def lost(self, checkpoint, memories, writer):
-        if checkpoint.server_round < rounds - 1:
+        if checkpoint.server_round < rounds - 2:
             save(self, checkpoint, memories, writer)
 
     monkeypatch.setattr(CheckpointFolder, "save", lost)
@@ -188,7 +154,7 @@ def test_a_memory_that_is_missing_is_told_by_site(configured, tmp_path, caplog):
     """Partition 1 loses its disk between rounds 2 and 3; in round 4 it has the memory of round 3."""
     chosen, state = {"client": "fedbn", "rounds": 4}, tmp_path / "state"
     first = configured(**chosen, run_dir=str(tmp_path / "run"))
-    cut_off(first, state, before=3)
+    cut_off(first, state, before=4)
     for path in state.rglob("client-1-*"):
         path.unlink()
     again = configured(**chosen, resume=str(tmp_path / "run"))
@@ -201,9 +167,9 @@ def test_a_memory_that_is_missing_is_told_by_site(configured, tmp_path, caplog):
 
 
 def test_an_older_memory_is_told_too(configured, tmp_path, caplog):
-    chosen, state = {"client": "fedbn", "rounds": 3}, tmp_path / "state"
+    chosen, state = {"client": "fedbn", "rounds": 4}, tmp_path / "state"
     first = configured(**chosen, run_dir=str(tmp_path / "run"))
-    cut_off(first, state, before=3)
+    cut_off(first, state, before=4)
     (newest,) = state.rglob("client-0-*-000002.safetensors")
     newest.write_bytes(b"")
     again = configured(**chosen, resume=str(tmp_path / "run"))
@@ -284,7 +250,8 @@ def test_sites_of_an_earlier_version_are_asked_nothing_new(configured, tmp_path,
         def work(self, messages, timeout):
             asked.update(message.metadata.message_type for message in messages)
             for answer in super().work(messages, timeout):
-                answer.content.pop("memory", None)
+                for name in ("memory", "evaluation.memory"):
+                    answer.content.pop(name, None)
                 yield answer
 
     asked = set()
@@ -310,8 +277,8 @@ def test_a_site_that_lies_about_its_memory_is_asked_nothing(record, configured, 
     class Liar(SuperNodes):
         def work(self, messages, timeout):
             for answer in super().work(messages, timeout):
-                if "memory" in answer.content:
-                    answer.content["memory"] = ConfigRecord(record)
+                for name in {"memory", "evaluation.memory"} & answer.content.keys():
+                    answer.content[name] = ConfigRecord(record)
                 yield answer
 
     config = configured(client="fedbn", rounds=2, run_dir=str(tmp_path / "run"))

@@ -45,11 +45,15 @@ class Notes(Observer):
 
 ANSWERS = [("train", 1), ("train", 2), ("evaluate", 1), ("evaluate", 2)]
 TWO_ROUNDS = [("start", 1), *ANSWERS, ("round", 1), *ANSWERS, ("round", 2), ("end", 2)]
+IN_THREE_EXCHANGES = [
+    ("start", 1), *ANSWERS[:2], *ANSWERS[:2], ("round", 1), *ANSWERS[2:], ("round", 2), ("end", 2)
+]  # fmt: skip
+"""The second round's training is answered together with the evaluation of the first round's model."""
 
 
-def check(notes, folder):
+def check(notes, folder, calls=TWO_ROUNDS):
     """Of a run of two rounds that went well."""
-    assert notes.notes == TWO_ROUNDS
+    assert notes.notes == calls
     assert notes.ended_by is None
     assert notes.summary == json.loads((folder / "summary.json").read_text())
     assert notes.info.folder == folder
@@ -72,7 +76,7 @@ def test_the_calls_under_the_server_app(tmp_path, cache_dir, monkeypatch):
     here = {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "run")}
     config = {"dataset": "digits", "rounds": 2, **here}
     server_app.main(InlineGrid(2, config), Context(0, 0, {}, RecordDict(), config))
-    check(notes, tmp_path / "run")
+    check(notes, tmp_path / "run", IN_THREE_EXCHANGES)
 
 
 def test_what_is_known_of_a_run(configured, tmp_path):
