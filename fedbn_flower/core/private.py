@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from flwr.app import Array, Message, RecordDict
+from flwr.app.message import make_message  # Message itself takes no metadata
 from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,  # what a reply is addressed to
@@ -58,7 +59,7 @@ def message_like(message: Message, content: RecordDict, message_type: str) -> Me
     """
     metadata = copy(message.metadata)
     metadata.message_type = message_type
-    return Message(content, metadata=metadata)
+    return make_message(metadata, content)
 
 
 def replace_data(array: Array, data: object) -> None:
