@@ -257,6 +257,9 @@ def _results(run: Run) -> Table:
     whole = run.summary.pooled or run.summary.mean or run.summary.global_ or {}
     beside = found.beside_pooled.intervals if found else {}
     rows.append(["all sites", shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))])
+    if halves := run.summary.cross_fitted:
+        value = (halves.pooled or halves.mean or {}).get(metric)
+        rows.append(["all sites, cross-fitted", shown(metric, value), ""])
     return Table(["site", metric, "95 % interval"], rows)
 
 
