@@ -49,9 +49,8 @@ class CrossFitting:
 
     def look_at(self, result: RoundResult) -> None:
         """Take a round where it is the best so far on a half."""
-        by = result.decide_by if result.decide_by in ("mean", "median") else "pooled"
         for half in HALVES:
-            value = result.deciding(f"{half}-{self.run.compared_by}", by)
+            value = result.deciding(f"{half}-{self.run.compared_by}")
             if value is not None and not math.isnan(value) and self._is_better(half, value):
                 self.best[half], self.rounds[half] = value, result.server_round
                 self._keep(half, result.evaluate)

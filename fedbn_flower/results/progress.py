@@ -209,6 +209,10 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
         add("mean over examples", "", summary.mean, clients)
         add("mean over clients", "", summary.client_mean, clients)
         add("worst client", "", summary.worst_client)
+    for word, other in (("recalibrated", summary.recalibrated), ("cross-fitted", summary.cross_fitted)):
+        if other:
+            add(f"pooled, {word}", "", other.pooled)
+            add(f"mean over examples, {word}", "", other.mean)
     if new := summary.new_clients:
         add("new clients, mean over examples", "", new.mean, new.clients)
     if received := summary.new_clients_as_received:

@@ -72,7 +72,7 @@ def decides(inputs: RunInputs) -> str:
     """Return whose metric decides, for `deciding`: what ``decide-by`` says, with its default made plain.
 
     The server's does by default where it evaluates the model that clients do: then no client decides. Where
-    clients evaluate what they have trained or tuned, theirs does.
+    clients evaluate what they have trained or tuned, or halves of their examples, theirs does.
 
     Raises
     ------
@@ -83,11 +83,13 @@ def decides(inputs: RunInputs) -> str:
     if by == "server" and not inputs.server_evaluates:
         where = "local BatchNorm" if inputs.local_names else "its data at the SuperNodes"
         raise not_allowed("decide-by", by, f"another one with {where}: the server cannot evaluate")
+    if by == "server" and config.cross_fits:
+        raise not_allowed("decide-by", by, f"another one with best {config.best!r}: halves of clients decide")
     if by not in ("auto", "server") and not config.clients_evaluate:
         raise not_allowed("decide-by", by, "'server' with fraction-evaluate 0: no client evaluates")
     if by != "auto":
         return by
-    of_one_model = config.eval_model == "aggregated" and not config.fine_tune
+    of_one_model = config.eval_model == "aggregated" and not (config.fine_tune or config.cross_fits)
     of_server = inputs.server_evaluates and of_one_model
     return "server" if of_server or not config.clients_evaluate else "pooled"
 

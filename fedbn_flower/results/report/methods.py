@@ -285,6 +285,9 @@ def _results(run: Run) -> Table:
     beside = found.beside_pooled.intervals if found else {}
     text, ends = shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))
     rows.append([ALL_SITES, text, ends, *counts.get(ALL_SITES, none)])
+    if halves := run.summary.cross_fitted:
+        value = (halves.pooled or halves.mean or {}).get(metric)
+        rows.append([f"{ALL_SITES}, cross-fitted", shown(metric, value), "", *counts.get(ALL_SITES, none)])
     return Table(["site", metric, "95 % interval", *header], rows)
 
 

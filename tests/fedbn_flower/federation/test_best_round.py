@@ -16,7 +16,10 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task, task_of
 from fedbn_flower.records.events import Observer
+from fedbn_flower.results.progress import summary_table
+from fedbn_flower.results.report.methods import methods, model_card
 from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from strategies import PhaseReport
 from tests.fedbn_flower.records.helpers import info, result
@@ -219,7 +222,7 @@ def test_it_goes_with_numbers_and_masks(run, problem):
         assert found["cross-fitted"]["mean"]["loss"] == pytest.approx(found["mean"]["loss"], rel=1e-5)
 
 
-def test_what_was_chosen_by_what_is_said(run):
+def test_what_was_chosen_by_what_is_said(run, captured):
     output = run(**LOCALLY, client="fedbn", rounds=4, best="cross-fitted", metrics="auroc", seed=3)
     shown, found = page(output.folder), output.summary["cross-fitted"]
     kept = output.summary["best-round"]
@@ -230,6 +233,11 @@ def test_what_was_chosen_by_what_is_said(run):
     first, second = found["rounds"]["half-1"], found["rounds"]["half-2"]
     words = f"The first half chose round {first}, in which the second is reported, and the second chose"
     assert any(f"{words} round {second}," in text for text in shown.text["p"])
+    read = Run.read(output.folder)
+    told = summary_table(captured[-1].config, read.summary)
+    assert "pooled, cross-fitted" in list(told.columns[0].cells)
+    assert f"| all sites, cross-fitted | {found['pooled']['auroc']:.4g} |" in model_card(read)
+    assert "The round was chosen on the held-out cases, so its own metrics are too good." in methods(read)
     rows = {row[0]: row for row in shown.rows if len(row) == 7}
     assert rows["all clients' examples pooled"][2] == f"{found['pooled']['loss']:.4g}"
 
@@ -277,6 +285,21 @@ def test_mistakes_are_one_line(configured, keys, said):
     with pytest.raises(UserError) as error:
         configured(**{"best": "cross-fitted", **keys})
     assert str(error.value).lower() == said.lower()
+
+
+def test_the_server_does_not_decide_for_halves(configured):
+    wanted = "decide-by: 'server' is not allowed; expected another one with best 'cross-fitted': halves of"
+    with pytest.raises(UserError, match=wanted):
+        Federation(configured(best="cross-fitted", decide_by="server", client="fedavg"))
+    assert Federation(configured(client="fedavg")).decide_by == "server"
+    assert Federation(configured(client="fedavg", best="cross-fitted")).decide_by == "pooled"
+
+
+def test_the_mean_over_clients_may_decide(run):
+    output = run(**LOCALLY, client="fedbn", rounds=4, best="cross-fitted", decide_by="mean", seed=3)
+    for half, chosen in output.summary["cross-fitted"]["rounds"].items():
+        assert chosen == 1 + output.history[f"client-mean-{half}-accuracy"].argmax()
+    assert output.summary["best-round"] == 1 + output.history["client-mean-accuracy"].argmax()
 
 
 def test_with_dp_it_is_refused(run):
