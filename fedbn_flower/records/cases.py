@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS
+from fedbn_flower.clients.problems.evaluation import ROWS
+from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 PREDICTIONS_FILE = "predictions.parquet"
 SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
 Cases = Mapping[str, NDArray]
-"""The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases."""
+"""The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases; see also
+`evaluation.SHOWN`."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class CaseColumns:
         What each row of the split belongs to with others, such as a patient.
     fold : int
         The number of the run's fold, from 1 on; 0 without folds.
+    of_masks : tuple, optional
+        The columns of scores and of targets of cases that are masks; see `Problem.case_columns`.
     """
 
     outputs: Sequence[str]
@@ -45,10 +49,13 @@ class CaseColumns:
     seed: int
     groups: NDArray | None = None
     fold: int = 0
+    of_masks: tuple[list[str], list[str]] | None = None
 
     @property
     def scores(self) -> list[str]:
         """The columns of scores: one if there are two classes, or one number."""
+        if self.of_masks:
+            return self.of_masks[0]
         if len(self.outputs) == (2 if self.one_of else 1):
             return [SCORE]
         return [f"{SCORE}-{name}" for name in self.outputs]
@@ -56,6 +63,8 @@ class CaseColumns:
     @property
     def targets(self) -> list[str]:
         """The columns of targets: one, or one for each label or number."""
+        if self.of_masks:
+            return self.of_masks[1]
         if self.one_of or len(self.outputs) == 1:
             return [TARGET]
         return [f"{TARGET}-{name}" for name in self.outputs]

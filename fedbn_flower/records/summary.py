@@ -149,6 +149,9 @@ class Summary(RoundFigures, RunFigures):
     intervals: Mapping[str, Any] | None = None
     """The 95 % intervals of the metrics of held-out cases: pooled, of the mean over clients, and of each."""
 
+    by_case: Mapping[str, Any] | None = None
+    """Of masks, the means of the metrics of single cases: pooled, over clients, and of each."""
+
     @classmethod
     def read(cls, folder: Path, key: str) -> Self | None:
         """Read the file in a run's folder; None if there is none.

@@ -29,6 +29,7 @@ from .intervals import in_words
 from .methods import title_of
 from .predictions import predictions
 from .repeat_command import command_of, uses_session_objects
+from .segmentation import segmentation_by_case
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             warning("Failures", *_failures(run)),
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
             section("Results", *results, *in_words(run), gallery(figures)),
+            section("Segmentation by case", *segmentation_by_case(run)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
