@@ -62,11 +62,11 @@ def _row(name: str, cases: DataFrame) -> list[str]:
     own = choose_threshold(cases, "youden")
     usual, chosen = counts_at(cases, USUAL), counts_at(cases, own)
     positives = usual.tp + usual.fn
-    found = [name, str(len(cases)), str(positives), _number(auroc(cases))]
-    found += [str(usual.fn), _number(usual.sensitivity), _number(usual.specificity)]
+    found = [name, f"{len(cases):,}", f"{positives:,}", _number(auroc(cases))]
+    found += [f"{usual.fn:,}", _number(usual.sensitivity), _number(usual.specificity)]
     if math.isnan(own):  # without both classes there is none
         return [*found, "", "", "", ""]
-    return [*found, f"{own:.3g}", str(chosen.fn), _number(chosen.sensitivity), _number(chosen.specificity)]
+    return [*found, f"{own:.3f}", f"{chosen.fn:,}", _number(chosen.sensitivity), _number(chosen.specificity)]
 
 
 def _number(value: float) -> str:
