@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import ClassVar, Self
 
@@ -37,6 +37,12 @@ class Problem:
     """How many values of held-out examples are evaluated at a time; 0 for any number."""
     windows: tuple[int, ...] = ()
     """The sizes of the windows by which images are evaluated; none for whole ones."""
+    case_metrics: ClassVar[tuple[str, ...]] = ()
+    """The metrics of each held-out case that `of_each_case` gives; none where a case has one prediction."""
+    spacing: tuple[float, ...] = ()
+    """Millimetres between the values of an example along each axis; none where that is not known."""
+    tolerance: float = 1.0
+    """Up to which distance two surfaces are the same: in millimetres with a `spacing`, else in pixels."""
     chosen: Mapping[str, Metric] = {}
     """The further metrics of this run, by name; see `with_metrics`."""
     further: tuple[str, ...] = ()
@@ -106,6 +112,27 @@ class Problem:
         higher = (column for column, metric in columns.items() if metric.higher_is_better)
         problem.higher_is_better = self.higher_is_better.union(higher)
         problem.ranges = {**self.ranges, **{column: metric.range for column, metric in columns.items()}}
+        return problem
+
+    def of_each_case(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:
+        """Return what is kept of each example of a batch, (b, ...), by name, where there are `case_metrics`.
+
+        Scores float64 and targets int64, (b, k) each, are columns of a table.
+        """
+        raise NotImplementedError
+
+    def case_columns(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the columns of the scores and of the targets that `of_each_case` gives.
+
+        ``names`` are those of all classes.
+        """
+        raise NotImplementedError
+
+    def with_distances(self, spacing: tuple[float, ...], tolerance: float | None) -> Self:
+        """Return this problem with a `spacing`, and a `tolerance`: None for that of one value."""
+        problem = copy(self)
+        problem.spacing = spacing
+        problem.tolerance = max(spacing, default=1.0) if tolerance is None else tolerance
         return problem
 
     def with_windows(self, sizes: tuple[int, ...]) -> Self:

@@ -19,11 +19,14 @@ from ..modules.surroundings import usual_surroundings
 from ..returned import WrongResult
 from .base import Problem, shape_of
 from .metrics import Metric
+from .segmentation import SCORES, SLICES, TARGETS
+from .surfaces import shown_cases
 
 EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
-ROWS, SCORES, TARGETS = "rows", "scores", "targets"
-"""What is kept of each held-out case, (n, ...) each: its row, what was predicted, and its target."""
+ROWS, SHOWN = "rows", "shown"
+"""What is kept of each held-out case, (n, ...) each: its row, what was predicted, and its target. Of masks
+also the numbers of the cases of which a slice is shown, and that slice of what was predicted."""
 
 Sums = Mapping[str, NDArray]
 """What is added up over batches, by name: the one mechanism of all metrics of examples.
@@ -33,8 +36,8 @@ Sums = Mapping[str, NDArray]
 - Counts by class, int64 (classes,), if they were asked for: see `Problem.by_class`.
 - The states of the run's further metrics: see `metrics.Metric`.
 """
-Predictions = tuple[NDArray, NDArray]
-"""The scores and the targets of a batch; see `Problem.predicted`."""
+Predictions = dict[str, NDArray]
+"""The scores and the targets of a batch, see `Problem.predicted`; or `Problem.of_each_case`."""
 NOTHING_KEPT: Mapping[str, list[Predictions]] = MappingProxyType({})
 
 
@@ -49,8 +52,8 @@ def evaluate_splits(
     """Evaluate a model on comma-separated splits; see `metrics_of_splits`.
 
     If ``cases_of`` is one of the splits, ``held-out-cases`` has of each of its examples the row, the scores
-    and the target, as `Problem.predicted` gives them. If it is several, with commas, so it has of the last
-    one, and of the others under names that begin with ``SPLIT-``.
+    and the target, as `Problem.predicted` or `Problem.of_each_case` gives them. If it is several, with
+    commas, so it has of the last one, and of the others under names that begin with ``SPLIT-``.
     """
     kept: dict[str, list[Predictions]] = {split: [] for split in cases_of.split(",")}
     batches = evaluate_share(model, examples, splits, problem, classes, kept=kept)
@@ -59,8 +62,11 @@ def evaluate_splits(
     for split, parts in kept.items():
         prefix = "" if split == list(kept)[-1] else f"{split}-"
         if parts:
-            scores, targets = map(np.concatenate, zip(*parts, strict=True))
-            found = {ROWS: examples[split].rows, SCORES: scores, TARGETS: targets}
+            found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            if SLICES in found:
+                shown = shown_cases(found[SCORES][:, 0])
+                found |= {SHOWN: shown, SLICES: found[SLICES][shown]}
+            found |= {ROWS: examples[split].rows}
             cases |= {prefix + name: array for name, array in found.items()}
     return {**metrics, CASES: cases} if cases else metrics
 
@@ -142,10 +148,10 @@ def evaluate_batches(
             if classes:
                 counts = problem.by_class(output, targets, classes)
                 sums |= {name: count.cpu().numpy() for name, count in counts.items()}
-            if by_state or kept is not None:
+            if kept is not None:
+                kept.append(_of_each(problem, output, targets))
+            if by_state:
                 predicted = _predicted(problem, output, targets)
-                if kept is not None:
-                    kept.append(_of_each(problem, predicted, len(targets)))
                 sums |= {name: _state(metric, *predicted) for name, metric in by_state.items()}
             found.append(sums)
     return found
@@ -236,11 +242,14 @@ def _predicted(
     return found  # type: ignore[return-value]
 
 
-def _of_each(problem: Problem, predicted: tuple[torch.Tensor, torch.Tensor], count: int) -> Predictions:
-    scores, targets = predicted
-    if scores.ndim != 2 or not len(scores) == len(targets) == count:
+def _of_each(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> Predictions:
+    if problem.case_metrics:
+        return problem.of_each_case(output, targets)
+    count, predicted = len(targets), _predicted(problem, output, targets)
+    scores, truth = predicted
+    if scores.ndim != 2 or not len(scores) == len(truth) == count:
         raise WrongResult(problem, "predicted", predicted, f"scores and targets of each of {count} examples")
-    return scores.cpu().numpy(), targets.cpu().numpy()
+    return {SCORES: scores.cpu().numpy(), TARGETS: truth.cpu().numpy()}
 
 
 def _state(metric: Metric, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:

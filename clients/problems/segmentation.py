@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..modules.lazy_torch import functional, nn, torch
 from .base import Problem, shape_of, wrong_shape
 from .metrics import Metric, Predicted
 from .metrics.base import CLASSES
 from .metrics.confusion import Dice, IoU
+from .surfaces import (
+    CASE_DICE,
+    HD95,
+    SURFACE_DICE,
+    agreement_by_class,
+    fullest_slices,
+    mean_of_defined,
+    thinned,
+)
 
+SCORES, TARGETS, SLICES = "scores", "targets", "slices"
+REFERENCE, PREDICTED = "reference-pixels", "predicted-pixels"
 VOID = 255
 """The target of a pixel that counts for nothing, as at the borders of objects in PASCAL VOC."""
 PIXELS = 2**20
@@ -24,7 +38,7 @@ class Segmentation(Problem):
 
     Class 0 is the background. ``dice`` and ``iou`` are the mean over the other classes that occur in the
     masks or the predictions; ``dice-1``, ``dice-2``, ... are of one class each, if there are at most 20. All
-    are of the confusion matrix of all pixels, not means over images.
+    are of the confusion matrix of all pixels, not means over images. `case_metrics` are of single images.
     """
 
     learns = "masks"
@@ -35,6 +49,7 @@ class Segmentation(Problem):
     higher_is_better = frozenset({"accuracy"})
     ranges: Mapping[str, tuple[float, float]] = {"accuracy": (0.0, 1.0)}
     values_at_once = PIXELS
+    case_metrics = (CASE_DICE, SURFACE_DICE, HD95)
 
     def usual_metrics(self, predicted: Predicted) -> dict[str, Metric]:
         foreground = [str(number) for number in range(1, predicted.size)]
@@ -64,3 +79,46 @@ class Segmentation(Problem):
     def misfit(self, model: nn.Module, inputs: torch.Tensor, output: object, outputs: int) -> str:
         expected = (2, outputs, *inputs.shape[2:])
         return "" if shape_of(output) == expected else wrong_shape(expected, output)
+
+    def of_each_case(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:
+        """Return `case_columns` of each image, and a slice of what was predicted.
+
+        Void pixels count as background in both masks.
+        """
+        said, truth = (t.to(torch.uint8).cpu().numpy() for t in (output.argmax(1), targets))
+        counted = truth != VOID
+        said, truth = np.where(counted, said, 0), np.where(counted, truth, 0)
+        classes = output.shape[1]
+        pairs = zip(said, truth, strict=True)
+        found = [agreement_by_class(*pair, classes, self.spacing, self.tolerance) for pair in pairs]
+        by_class = _columns_by_class(classes)
+        rows = [
+            (
+                np.vstack([mean_of_defined(values), *(values if by_class else ())]).ravel(),
+                np.vstack([sizes.sum(0), *(sizes if by_class else ())]).ravel(),
+            )
+            for values, sizes in found
+        ]
+        scores, sizes = (np.array(part) for part in zip(*rows, strict=True))
+        places = slice_numbers(truth)
+        return {
+            SCORES: scores,
+            TARGETS: sizes,
+            SLICES: thinned(said if places is None else said[np.arange(len(said)), places]),
+        }
+
+    def case_columns(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        suffixes = ["", *(f"-{name}" for name in names[1:] if _columns_by_class(len(names)))]
+        return tuple(  # type: ignore[return-value]
+            [f"{kind}{suffix}" for suffix in suffixes for kind in kinds]
+            for kinds in (self.case_metrics, (REFERENCE, PREDICTED))
+        )
+
+
+def _columns_by_class(classes: int) -> bool:
+    return 1 < classes - 1 <= MAX_COLUMNS
+
+
+def slice_numbers(masks: NDArray[np.uint8]) -> NDArray[np.int64] | None:
+    """Return which slice of each volume is shown, (n,), by its mask; None of pictures."""
+    return None if masks.ndim < 4 else fullest_slices((masks > 0) & (masks != VOID))

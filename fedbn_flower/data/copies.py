@@ -140,7 +140,7 @@ def _in_both(train: NDArray, test: NDArray) -> tuple[NDArray[np.bool_], int]:
     """Return which of ``test`` are in ``train``, too, and how many of ``train`` are there more than once."""
     train = np.sort(train)
     is_again = train[1:] == train[:-1]
-    again = np.count_nonzero(np.append(is_again, False) | np.append(False, is_again))
+    again = int(np.count_nonzero(np.append(is_again, False) | np.append(False, is_again)))
     places = np.minimum(np.searchsorted(train, test), len(train) - 1)
     return train[places] == test, again
 

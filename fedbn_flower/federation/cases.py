@@ -8,16 +8,22 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.problems.evaluation import ROWS as CASE_ROWS
+from fedbn_flower.clients.problems.evaluation import SHOWN
 from fedbn_flower.clients.problems.metrics.base import CLASSES
+from fedbn_flower.clients.problems.segmentation import SCORES, SLICES, slice_numbers
+from fedbn_flower.clients.problems.surfaces import thinned
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.nodes import NodeDirectory
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.errors import not_allowed
-from ..core.ground.columns import VALIDATION
+from ..core.ground.columns import TEST, VALIDATION
+from ..data.dataset import Split
 from ..extensions.predictions import MOST_SCORES
 from ..records.cases import CaseColumns, Cases, predictions_file
 from ..records.events import RoundResult
+from ..records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, in_8_bits, overlays_file
 from .inputs import RunInputs
 
 
@@ -35,10 +41,12 @@ def keeps_cases(inputs: RunInputs) -> bool:
         return False
     stated = bool(config.subgroups) or config.predictions == "on"
     reason = ""
-    if dataset.spec.predicts not in ("classes", "numbers"):
+    if dataset.spec.predicts not in ("classes", "numbers") and not dataset.problem.case_metrics:
         reason = f"data of {dataset.spec.predicts} have many predictions a case"
     elif not dataset.problem.predicts:
         reason = f"problem {config.problem!r} does not say what it predicts"
+    elif config.subgroups and dataset.problem.case_metrics:
+        reason = "a case is a mask"
     elif config.subgroups and len(case_columns(inputs, "").targets) > 1:
         reason = "a case has several labels or numbers"
     if config.subgroups and reason:
@@ -52,16 +60,18 @@ def _scores(inputs: RunInputs) -> int:
     """Return how many scores the clients' held-out cases have; 0 where only sites know."""
     dataset = inputs.dataset
     times = 1 if inputs.evaluates_locally else inputs.config.num_training
-    return len(dataset.test) * times * dataset.spec.outputs
+    of_masks = dataset.problem.case_metrics and len(case_columns(inputs, TEST).scores)
+    return len(dataset.test) * times * (of_masks or dataset.spec.outputs)
 
 
 def case_columns(inputs: RunInputs, split: str) -> CaseColumns:
     """Return the columns of the table of a split's cases."""
     dataset = inputs.dataset
     rows = dataset.train if split == VALIDATION else dataset.test
-    one_of = dataset.problem.predicts == CLASSES
-    config = inputs.config
-    return CaseColumns(dataset.output_names, one_of, config.seed, rows.units, config.fold, rows.subgroups)
+    problem, names, config = dataset.problem, dataset.output_names, inputs.config
+    of_masks = problem.case_columns(names) if problem.case_metrics else None
+    one_of = problem.predicts == CLASSES
+    return CaseColumns(names, one_of, config.seed, rows.units, config.fold, rows.subgroups, of_masks)
 
 
 def cases_used(
@@ -85,3 +95,30 @@ def file_of_cases(result: RoundResult, inputs: RunInputs) -> bytes:
         names[partition] if names else str(partition): found for partition, found in result.cases.items()
     }
     return predictions_file(sites, case_columns(inputs, result.splits.split(",")[-1]))
+
+
+def file_of_overlays(result: RoundResult, inputs: RunInputs) -> bytes:
+    """Return the content of ``overlays.safetensors`` after a round; empty unless clients sent slices."""
+    dataset = inputs.dataset
+    split = dataset.train if result.splits.split(",")[-1] == VALIDATION else dataset.test
+    return overlays_file(
+        {partition: _overlays(found, split) for partition, found in result.cases.items() if SHOWN in found}
+    )
+
+
+def _overlays(found: Cases, split: Split) -> dict[str, NDArray]:
+    """Return the slices of a client's cases, as `records.overlays.Overlays`."""
+    shown = found[SHOWN]
+    rows = found[CASE_ROWS][shown]
+    images, masks = np.asarray(split.columns["x"][rows]), np.asarray(split.columns["y"][rows])
+    places = slice_numbers(masks)
+    if places is not None:
+        numbers = np.arange(len(rows))
+        images, masks = images[numbers, :, places], masks[numbers, places]
+    return {
+        IMAGE: in_8_bits(thinned(images)),
+        REFERENCE: thinned(masks).astype(np.uint8),
+        PREDICTION: found[SLICES],
+        ROWS: rows,
+        DICE: found[SCORES][shown, 0],
+    }

@@ -28,6 +28,7 @@ from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_datase
 from ..data.dataset import GROUP_KEY, Kind
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
+from ..data.images.scans.sampling import Sampling
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
@@ -77,6 +78,9 @@ class RunInputs:
         """
         config, dataset = self.config, self._dataset_as_it_is
         problem = self._problem(dataset).with_windows(patch_sizes(config.patch_size, dataset.spec))
+        tolerance = None if config.surface_tolerance == "auto" else float(config.surface_tolerance)
+        axes = len(dataset.spec.shape) - 1
+        problem = problem.with_distances(Sampling(spacing=config.spacing).millimetres(axes), tolerance)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
         by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
         notes = (*dataset.notes, *dataset.kind.notes(bool(config.normalize)))

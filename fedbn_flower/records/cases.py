@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS
+from fedbn_flower.clients.problems.evaluation import ROWS
+from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
 from ..core.ground.columns import RECALIBRATED
 
@@ -24,7 +25,7 @@ SUBGROUP = "subgroup-"
 """How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
 """The arrays ``rows`` (n,), ``scores`` (n, k) and ``targets`` (n,) or (n, k) of a client's cases; where it
-recalibrates, ``recalibrated`` (n, k), too."""
+recalibrates, ``recalibrated`` (n, k), too; see also `evaluation.SHOWN`."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class CaseColumns:
         What each row of the split belongs to with others, such as a patient.
     fold : int
         The number of the run's fold, from 1 on; 0 without folds.
+    of_masks : tuple, optional
+        The columns of scores and of targets of cases that are masks; see `Problem.case_columns`.
     """
 
     outputs: Sequence[str]
@@ -52,11 +55,12 @@ class CaseColumns:
     fold: int = 0
     subgroups: Mapping[str, NDArray] = field(default_factory=dict)
     """The subgroup of each row of the split, by attribute; empty where it is not known."""
+    of_masks: tuple[list[str], list[str]] | None = None
 
     @property
     def scores(self) -> list[str]:
         """The columns of scores: one if there are two classes, or one number."""
-        return self.of_scores(SCORE)
+        return self.of_masks[0] if self.of_masks else self.of_scores(SCORE)
 
     def of_scores(self, name: str) -> list[str]:
         """The columns of something that there is of each score: NAME, or ``NAME-CLASS`` for each class."""
@@ -67,6 +71,8 @@ class CaseColumns:
     @property
     def targets(self) -> list[str]:
         """The columns of targets: one, or one for each label or number."""
+        if self.of_masks:
+            return self.of_masks[1]
         if self.one_of or len(self.outputs) == 1:
             return [TARGET]
         return [f"{TARGET}-{name}" for name in self.outputs]

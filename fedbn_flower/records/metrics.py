@@ -186,8 +186,10 @@ def percent(name: str) -> int:
     return 100 if name in PERCENT else 1
 
 
-def shown(name: str, value: float | None) -> str:
-    """Return a metric as text, some in `PERCENT`; empty for None."""
+def shown(name: str, value: float | None, digits: int | None = None) -> str:
+    """Return a metric as text, some in `PERCENT`, perhaps with so many decimals; empty for None."""
     if value is None:
         return ""
-    return f"{100 * value:.1f} %" if name in PERCENT else f"{value:.4g}"
+    if name in PERCENT:
+        return f"{100 * value:.1f} %"
+    return f"{value:.4g}" if digits is None else f"{value:.{digits}f}"

@@ -176,6 +176,9 @@ class Summary(RoundFigures, RunFigures):
     subgroups: Mapping[str, Any] | None = None
     """The metrics of subgroups of the held-out cases, the worst of them, and the largest differences."""
 
+    by_case: Mapping[str, Any] | None = None
+    """Of masks, the means of the metrics of single cases: pooled, over clients, and of each."""
+
     @classmethod
     def read(cls, folder: Path, key: str) -> Self | None:
         """Read the file in a run's folder; None if there is none.

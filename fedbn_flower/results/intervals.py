@@ -15,10 +15,12 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
 from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
 from fedbn_flower.clients.problems.metrics.scores import thresholds
+from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
-from ..records.cases import ID, SCORE, SITE, TARGET, predictions_of, with_recalibrated
+from ..records.cases import SCORE, SITE, TARGET, predictions_of, with_recalibrated
+from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfStates
 from ..statistics.cases import Cases
 from ..statistics.intervals import Interval, intervals
@@ -26,8 +28,8 @@ from ..statistics.intervals import Interval, intervals
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-INTERVALS, NOTE = "intervals", "note"
-"""The key in ``summary.json``, and in it that of a sentence that says which are missing, and why."""
+INTERVALS, NOTE, BY_CASE = "intervals", "note", "by-case"
+"""Keys in ``summary.json``; ``note``, in ``intervals``, is a sentence: which are missing, and why."""
 MOST = 200_000
 """How many cases times metrics have intervals, some seconds' work: cases count once for their client and once
 pooled, a client as so many more of them as `FOR_A_CLIENT`, and a metric as `cost` says."""
@@ -62,17 +64,52 @@ OWN: dict[str, dict[str, CaseMetric]] = {
 
 
 def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
-    """Add the intervals to a run's ``summary.json``, if the run has a table of its held-out cases."""
+    """Add the intervals to a run's ``summary.json``, if the run has a table of its held-out cases.
+
+    Of masks, the metrics of single cases are added too.
+    """
     path = folder / "summary.json"
-    cases = predictions_of(folder, TARGET) if path.exists() else None
+    column = problem.case_metrics[0] if problem.case_metrics else TARGET
+    cases = predictions_of(folder, column) if path.exists() else None
     if cases is None:
         return
     summary = json.loads(path.read_text())
-    summary[INTERVALS] = intervals_of(cases, summary, problem, seed)
+    if problem.case_metrics:
+        summary[BY_CASE], summary[INTERVALS] = by_case(cases, problem, seed)
+    else:
+        summary[INTERVALS] = intervals_of(cases, summary, problem, seed)
     again = with_recalibrated(cases)
     if again is not None and (of_these := summary.get(RECALIBRATED)):
         of_these[INTERVALS] = intervals_of(again, of_these, problem, seed)
     write_atomically(path, json_text(summary, indent=2) + "\n")
+
+
+def by_case(table: DataFrame, problem: Problem, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the means of the metrics of single masks, and their 95 % intervals.
+
+    See `means_of_cases`, and for the intervals `intervals_of`. The means also have the ``unit`` and the
+    ``tolerance`` of distances.
+    """
+    bounds = {column: LENGTH if column.startswith(HD95) else SHARE for column in case_columns(table, problem)}
+    found = means_of_cases(table, bounds, seed)
+    groups = {key: found[key] for key in ("pooled", "mean", "clients")}
+    ends: dict[str, Any] = _as_json(groups)
+    if has_shared_cases(table):
+        ends |= {"pooled": {}, "mean": {}, NOTE: SHARED}
+    unit = "mm" if problem.spacing else "pixels"
+    return {"unit": unit, "tolerance": problem.tolerance, **found, **_values(groups)}, ends
+
+
+def case_columns(table: DataFrame, problem: Problem) -> list[str]:
+    """Return the columns of the metrics of single cases, those of classes too."""
+    kinds = problem.case_metrics
+    return [c for c in table.columns if any(c == kind or c.startswith(f"{kind}-") for kind in kinds)]
+
+
+def _values(found: Any) -> Any:
+    if isinstance(found, Interval):
+        return found.value
+    return {key: _values(value) for key, value in found.items()}
 
 
 def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem, seed: int) -> dict[str, Any]:
@@ -125,7 +162,7 @@ def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> 
     if not classes and SCORE not in table.columns:
         return None
     table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
-    cases, shared = Cases.of(table), bool(table[ID].duplicated().any())
+    cases, shared = Cases.of(table), has_shared_cases(table)
     chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
     return Measured(table, chosen, shared, too_long)
 

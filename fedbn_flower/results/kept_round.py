@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from ..core.files import Row, csv_text, json_text
-from ..federation.cases import file_of_cases
+from ..federation.cases import file_of_cases, file_of_overlays
 from ..federation.federation import Federation
 from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.events import RoundResult
 from ..records.metric_states import STATES_FILE, states_file
+from ..records.overlays import OVERLAYS_FILE
 from ..records.summary import SUMMARY_FILE, RoundFigures, Summary
 from .classes import HEADER, class_rows
 from .summary import round_figures
@@ -37,8 +38,10 @@ class KeptRound:
         The content of ``states.safetensors``.
     predictions : bytes
         The content of ``predictions.parquet``.
+    overlays : bytes
+        The content of ``overlays.safetensors``.
 
-    The last three are empty if their files are to stay as they are.
+    The last four are empty if their files are to stay as they are.
     """
 
     entries: Mapping[str, NDArray]
@@ -46,6 +49,7 @@ class KeptRound:
     classes: Sequence[Row] = ()
     states: bytes = b""
     predictions: bytes = b""
+    overlays: bytes = b""
 
     @classmethod
     def of_checkpoint(cls, best: Checkpoint, federation: Federation) -> "KeptRound":
@@ -61,6 +65,7 @@ class KeptRound:
             **({"classes.csv": csv_text(HEADER, self.classes)} if self.classes else {}),
             **({STATES_FILE: self.states} if self.states else {}),
             **({PREDICTIONS_FILE: self.predictions} if self.predictions else {}),
+            **({OVERLAYS_FILE: self.overlays} if self.overlays else {}),
             SUMMARY_FILE: json_text(summary.as_json(), indent=2) + "\n",
         }
 
@@ -109,4 +114,5 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
         class_rows(result, dataset),
         states_file(result, dataset.problem),
         file_of_cases(result, inputs),
+        file_of_overlays(result, inputs),
     )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +26,7 @@ LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"
 """What the run learns, as `Note`, and what it was warned of, as they were shown before the first round;
 and the keys that nothing reads."""
 NOT_KEYS = (
-    *("shape", "data", "client-names", "class-names", "versions", "weights", "code"),
+    *("shape", "data", "date", "client-names", "class-names", "versions", "weights", "code"),
     *(LEARNT, WARNINGS, UNUSED),
 )
 """Entries of ``config.json`` that are not keys of a run."""
@@ -40,6 +41,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         "resume": "",
         "shape": federation.inputs.model_spec.as_dataset(),
         "data": dataset.digest,
+        "date": datetime.now(UTC).date().isoformat(),
         "client-names": federation.inputs.client_names,
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
         **({"weights": weights.as_record()} if weights else {}),
@@ -49,6 +51,13 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         UNUSED: federation.unused,
         "versions": {"fedbn-flower": __version__, "python": platform.python_version(), **_versions()},
     }
+
+
+def of_resumed(manifest: dict[str, object], folder: Path) -> dict[str, object]:
+    """Return the manifest of a run that goes on: its date, if it has one, is that of its beginning."""
+    earlier = read_manifest(folder, "resume")
+    dated = {"date": earlier["date"]} if "date" in earlier else {}
+    return {**{key: value for key, value in manifest.items() if key != "date"}, **dated}
 
 
 def code_digests(config: RunConfig) -> dict[str, str]:

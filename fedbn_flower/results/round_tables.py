@@ -1,6 +1,6 @@
 """The tables to which a run adds rows after every round, and their columns."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from flwr.app import MessageType
@@ -33,7 +33,9 @@ class RoundTables:
         problem, refused = federation.problem, folder / "failures.csv"
         header = [*round_header(problem), *federation.extensions.header]
         self.metrics = CsvLog(folder / "metrics.csv", header, last_round)
-        header = [*columns.CLIENT_COLUMNS, "num-examples", *problem.metrics]
+        self.names = federation.inputs.client_names
+        named = [columns.SITE] if self.names else []
+        header = [*columns.CLIENT_COLUMNS, *named, "num-examples", *problem.metrics]
         self.clients = CsvLog(folder / "clients.csv", header, last_round)
         self.refused = CsvLog(
             refused, [*columns.CLIENT_COLUMNS, "reason"], last_round if refused.exists() else 0
@@ -41,7 +43,9 @@ class RoundTables:
 
     def add_round(self, result: RoundResult) -> None:
         """Add the rows of a round."""
-        row, answers = row_of_round(result, self.metrics.columns), rows_of_answers(result)
+        named = columns.SITE in self.clients.columns  # not in a table that an earlier version has begun
+        names = self.names if named else ()
+        row, answers = row_of_round(result, self.metrics.columns), rows_of_answers(result, names)
         self.metrics.append([row])
         self.clients.append(answers)
         self.refused.append(
@@ -84,13 +88,17 @@ def row_of_round(result: RoundResult, known: Collection[str]) -> Row:
     }
 
 
-def rows_of_answers(result: RoundResult) -> list[Row]:
-    """Return the rows of ``clients.csv``: of each answer that was used, what fits a cell."""
+def rows_of_answers(result: RoundResult, names: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of ``clients.csv``: of each answer that was used, what fits a cell.
+
+    ``names`` are those of the clients, by partition; none where they have none.
+    """
     return [
         {
             "round": result.server_round,
             "phase": phase,
             "partition": partition,
+            **({columns.SITE: names[partition]} if names else {}),
             **{name: value for name, value in metrics.items() if not isinstance(value, list)},
             **(result.facts_of_clients.get(partition, {}) if phase == "train" else {}),
         }

@@ -21,7 +21,7 @@ from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
-from .manifest import build_manifest
+from .manifest import CONFIG, build_manifest, of_resumed
 from .plotting.plots import plot_curves, plot_partitions
 from .round_tables import RoundTables
 from .run_reader import Run
@@ -93,7 +93,10 @@ class RunFolder(Observer):
     def _begin_files(self, last_round: int) -> None:
         """Write what is known before a round; keep the rows up to the last round."""
         path, federation = self.path, self.federation
-        write_atomically(path / "config.json", json_text(build_manifest(federation), indent=2) + "\n")
+        manifest = build_manifest(federation)
+        if last_round:
+            manifest = of_resumed(manifest, path)
+        write_atomically(path / CONFIG, json_text(manifest, indent=2) + "\n")
         self.tables = RoundTables(path, federation, last_round)
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.inputs)

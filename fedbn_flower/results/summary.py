@@ -236,14 +236,17 @@ def name_of_left_out(summary: Summary) -> str:
 
 
 def shown_mean(
-    name: str, metrics: Mapping[str, Any], clients: Mapping[str, Mapping[str, Any]] = NOBODY
+    name: str,
+    metrics: Mapping[str, Any],
+    clients: Mapping[str, Mapping[str, Any]] = NOBODY,
+    digits: int | None = None,
 ) -> str:
     """Return a metric as text; a mean over ``clients`` says how many lack it: ``55.0 % (1 of 2 has none)``.
 
     Their mean is that of the others: a metric may be undefined on a client's examples. Where no client has
     one, the mean is derived from other means.
     """
-    text = shown(name, metrics.get(name))
+    text = shown(name, metrics.get(name), digits)
     none = sum(of_client.get(name) is None for of_client in clients.values())
     if metrics.get(name) is None or not 0 < none < len(clients):
         return text

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedbn_flower.clients import Problem
-from fedbn_flower.clients.problems.evaluation import ROWS, SCORES, TARGETS, metrics_of_scores
+from fedbn_flower.clients.problems.evaluation import ROWS, metrics_of_scores
+from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
 from ..core.ground.columns import RECALIBRATED
 from ..core.ground.wire import CASES, RECALIBRATE, STATES

@@ -56,25 +56,46 @@ class Cases:
         ValueError
             When a column is missing, there is no case, or a target is no class.
         """
-        import pandas as pd
-
         classes = [name.removeprefix(OF_CLASS) for name in frame.columns if str(name).startswith(OF_CLASS)]
         needed = {SITE, TARGET, *(() if classes else (SCORE,))}
         if missing := sorted(needed - set(frame.columns)):
             raise ValueError(f"the table of cases lacks {', '.join(missing)}")
         if not len(frame):
             raise ValueError("the table of cases is empty")
-        numbers, sites = pd.factorize(frame[SITE].astype(str))
-        order = np.argsort(numbers, kind="stable")
-        frame, ends = frame.iloc[order], np.cumsum(np.bincount(numbers, minlength=len(sites))).tolist()
+        frame, sites, ends = _by_site(frame)
         names = [OF_CLASS + name for name in classes] if classes else SCORE
         targets = _class_numbers(frame[TARGET], classes) if classes else frame[TARGET].to_numpy()
         return cls(
             targets.astype(np.int64) if targets.dtype == bool else targets,
             frame[names].to_numpy(np.float64),
             _groups_within_sites(frame, ends),
-            tuple(map(str, sites)),
+            sites,
             tuple(ends),
+        )
+
+    @classmethod
+    def of_values(cls, frame: "DataFrame", column: str) -> "Cases":
+        """Return the cases that have a number in a column, such as a Dice coefficient, as their scores.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Columns ``site`` and the one named; ``group`` is as in `of`. Rows where it is NaN are left out.
+        column : str
+            Its name.
+
+        Raises
+        ------
+        ValueError
+            When no case has a number.
+        """
+        frame = frame[frame[column].notna()]
+        if not len(frame):
+            raise ValueError(f"no case has a {column}")
+        frame, sites, ends = _by_site(frame)
+        values = frame[column].to_numpy(np.float64)
+        return cls(
+            np.zeros(len(values), np.int64), values, _groups_within_sites(frame, ends), sites, tuple(ends)
         )
 
     def __len__(self) -> int:
@@ -121,6 +142,15 @@ def same_cases(frames: "Sequence[DataFrame]") -> list[Cases]:
         if not all(np.array_equal(arrays[0], other) for other in arrays):
             raise ValueError(f"the methods have different {what} for the same cases")
     return found
+
+
+def _by_site(frame: "DataFrame") -> "tuple[DataFrame, tuple[str, ...], list[int]]":
+    """Return the rows of each site side by side, the sites' names, and where the rows of each end."""
+    import pandas as pd
+
+    numbers, sites = pd.factorize(frame[SITE].astype(str))
+    ends = np.cumsum(np.bincount(numbers, minlength=len(sites))).tolist()
+    return frame.iloc[np.argsort(numbers, kind="stable")], tuple(map(str, sites)), ends
 
 
 def _class_numbers(targets: "Series", classes: list[str]) -> NDArray:

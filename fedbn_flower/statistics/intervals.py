@@ -158,7 +158,17 @@ def intervals(
     ValueError
         See `Cases.of`.
     """
-    cases = Cases.of(frame)
+    return intervals_of_cases(Cases.of(frame), metrics, seed, draws, level)
+
+
+def intervals_of_cases(
+    cases: Cases,
+    metrics: Mapping[str, CaseMetric],
+    seed: int = 0,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+) -> dict[str, dict[str, Interval] | dict[str, dict[str, Interval]]]:
+    """Return the intervals of cases that are no table any more; see `intervals`."""
     drawn: dict[str, list[NDArray[np.float64]]] = {name: [] for name in metrics}
     for weights in drawn_weights(cases, seed, draws):
         for name, metric in metrics.items():

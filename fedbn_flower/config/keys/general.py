@@ -28,6 +28,7 @@ Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=
 Spacing = Annotated[
     Annotated[float, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SPACINGS})$")], SPACING_FORMS
 ]
+Tolerance = Annotated[Annotated[float, setting(ge=0)] | Literal["auto"], "a number >= 0, or auto"]
 Window = Annotated[str, setting(pattern=f"^({WINDOW})$"), WINDOW_FORMS]
 Name = Annotated[
     str,
@@ -272,6 +273,11 @@ class Evaluation(KeyGroup):
     )
     thresholds: int = setting(
         1000, ge=10, le=100_000, description="number of score thresholds for auroc and average-precision"
+    )
+    surface_tolerance: Tolerance = setting(
+        "auto",
+        description="distance up to which surface-dice takes two surfaces for the same: millimetres with "
+        "spacing, else pixels; auto: the largest side of a voxel",
     )
     leave_one_site_out: bool = setting(
         False,

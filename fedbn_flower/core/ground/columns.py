@@ -25,6 +25,8 @@ PRIVACY = ("epsilon", "noise-std", "clip-norm")
 update, and the bound on a client's update."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
+SITE = "site"
+"""The client's name: the next column, where the data have names."""
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
 CLIENT_MEDIAN = "client-median-"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"

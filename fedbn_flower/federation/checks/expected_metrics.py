@@ -103,6 +103,7 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
                 *columns.RATES,
                 *columns.PRIVACY,
                 *columns.CLIENT_COLUMNS,
+                columns.SITE,
                 *columns.STALENESS_OF_ROUND,
             }
             | {columns.SIMULATED_SECONDS, columns.STALENESS, wire.SENT_BYTES}

@@ -65,6 +65,7 @@ UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     ("predictions subgroups", "no client that trains evaluates"): _no_client_that_trains_evaluates,
     ("eval-data", "no client evaluates"): _server_alone_evaluates_locally,
     ("thresholds", "no metric goes by thresholds"): _no_thresholds,
+    ("surface-tolerance", "no masks are learnt"): lambda i: not i.dataset.problem.case_metrics,
     ("frozen-bn", "no BatchNorm layer is frozen"): _no_frozen_statistics,
     ("dp-scale", "the data are no table"): lambda i: i.dataset.has_examples and not i.prepares_publicly,
     (

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.segmentation import VOID
+from fedbn_flower.clients.problems.surfaces import fullest_slices as fullest
 
 from ...data.statistics import Feature
 from ..terminal import shorten_middle
@@ -74,13 +75,9 @@ def fullest_slices(
     """
     found, of_masks = [], []
     for number, some in enumerate(volumes):
-        depth = some.shape[2]
-        middle = -np.abs(np.arange(depth) - depth // 2)
-        counts = np.zeros((len(some), depth))
-        if masks:
-            inside = (masks[number] > 0) & (masks[number] != VOID)
-            counts = inside.sum(axis=(2, 3))
-        places = (counts * 2 * depth + middle).argmax(1)
+        shape = len(some), *some.shape[2:]
+        nothing = np.zeros(shape, bool)
+        places = fullest((masks[number] > 0) & (masks[number] != VOID) if masks else nothing)
         found.append(some[np.arange(len(some)), :, places])
         of_masks += [masks[number][np.arange(len(some)), places]] if masks else []
     return found, of_masks or None

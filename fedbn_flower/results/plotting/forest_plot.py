@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...records.metric_words import spelt
 from ...records.metrics import percent
 from ..terminal import shorten_middle
 from .line_styles import COLOURS
@@ -24,7 +25,7 @@ def forest_plot(rows: Sequence[tuple[str, float, float, float]], metric: str) ->
         axes.plot([factor * value], [place], "s", color=COLOURS[0], markersize=4)
     axes.set_yticks(range(len(rows)), [plain(name) for name in _labels(rows)], fontsize="small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(plain(f"{metric}, %" if factor == 100 else metric))
+    axes.set_xlabel(plain(f"{spelt(metric)}, %" if factor == 100 else spelt(metric)))
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

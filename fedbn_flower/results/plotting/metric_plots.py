@@ -1,7 +1,7 @@
 """The figures of the further metrics, each drawn from a state: of all clients, or of one."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from fedbn_flower.clients.problems.metrics.scores import Curve, curve
 
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, line_style
-from .plots import new_figure, plain
+from .plots import FLAT, legend_below, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,40 +43,52 @@ def confusion_matrix(total: NDArray, names: Sequence[str]) -> "InlineFigure":
         xlabel="predicted" if total.ndim == 2 else "", ylabel="true class" if total.ndim == 2 else "label"
     )
     if len(cells) <= MAX_CELLS:
-        axes.set_xticks(range(len(columns)), _short(columns), rotation=30 if total.ndim == 2 else 0)
+        ticks = _short(columns)
+        axes.set_xticks(range(len(columns)), ticks, rotation=30 if sum(map(len, ticks)) > FLAT else 0)
         axes.set_yticks(range(len(cells)), _short(names))
         for (row, column), count in np.ndenumerate(cells):
             ink = "white" if shares[row, column] < 0.5 else "#000001"  # black follows the page's colours
-            axes.text(column, row, str(count), ha="center", va="center", color=ink, fontsize="x-small")
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color=ink, fontsize="small")
     return figure
 
 
 def roc_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
     """Draw the ROC curve of each class's histograms, (k, 2, T + 1)."""
-    figure, axes = _unit_axes("1 - specificity", "sensitivity")
+    figure, axes = unit_axes("1 - specificity", "sensitivity")
     _draw_curves(axes, total, names, lambda c: (c.false_positive_rate, c.sensitivity))
     axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    legend_below(figure)
     return figure
 
 
 def precision_recall_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
-    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1)."""
-    figure, axes = _unit_axes("recall (sensitivity)", "precision")
-    _draw_curves(axes, total, names, lambda c: (c.sensitivity[1:], c.precision[1:]))
+    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1), as steps.
+
+    Dots are the share of positives, the precision of a model that knows nothing.
+    """
+    figure, axes = unit_axes("recall (sensitivity)", "precision")
+    _draw_curves(axes, total, names, lambda c: (c.sensitivity[1:], c.precision[1:]), drawstyle="steps-pre")
+    for line, histogram in zip([*axes.lines], _with_both(total), strict=True):
+        positives = histogram[1].sum() / histogram.sum()
+        axes.axhline(positives, linestyle=":", color=line.get_color(), linewidth=1)
+    legend_below(figure)
     return figure
 
 
 def reliability_diagram(total: NDArray, names: Sequence[str]) -> "InlineFigure":
-    """Draw the share of hits by the mean probability of each bin, (3, bins), and how many examples it has."""
-    figure, axes = _unit_axes("mean predicted probability", "share of hits")
+    """Draw the share of hits by the mean probability of each bin, (3, bins), and how many examples it has.
+
+    A bin of a single example has no point: its share is 0 or 1, whatever the model.
+    """
+    figure, axes = unit_axes("mean predicted probability", "share of hits")
     axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
-    filled = total[COUNT] > 0
+    filled = total[COUNT] > 1
     count, hits, confidence = (total[row][filled] for row in (COUNT, HITS, CONFIDENCE))
     axes.plot(confidence / count, hits / count, "o-", color=COLOURS[0], markersize=4, linewidth=1.4)
     edges = np.linspace(0, 1, total.shape[1] + 1)
     share = total[COUNT] / max(total[COUNT].sum(), 1)
     axes.stairs(share, edges, fill=True, alpha=0.25, color=COLOURS[1], label="share of examples")
-    axes.legend(frameon=False, fontsize="small")
+    legend_below(figure)
     return figure
 
 
@@ -89,7 +101,8 @@ FIGURES: dict[str, tuple[str, Draw]] = {
 """By caption the state that a figure is drawn from, and the function that draws it."""
 
 
-def _unit_axes(xlabel: str, ylabel: str) -> "tuple[InlineFigure, Axes]":
+def unit_axes(xlabel: str, ylabel: str) -> "tuple[InlineFigure, Axes]":
+    """Return a figure and its axes, both from 0 to 1."""
     figure = new_figure(4.2, 3.6)
     axes = figure.subplots()
     axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -103,6 +116,7 @@ def _draw_curves(
     total: NDArray,
     names: Sequence[str],
     points: Callable[[Curve], tuple[NDArray[np.float64], NDArray[np.float64]]],
+    **how: Any,
 ) -> None:
     """Draw a line for each of the first `MAX_LINES` classes that have both kinds of examples."""
     names = names[1:] if len(total) == 1 else names  # of two classes, class 1
@@ -113,10 +127,13 @@ def _draw_curves(
         with np.errstate(divide="ignore", invalid="ignore"):
             xs, ys = points(curve(histogram))
         changed = changed[len(changed) - len(xs) :]
-        style = line_style(number) | {"marker": ""}
+        style = line_style(number) | {"marker": "", **how}
         axes.plot(xs[changed], ys[changed], label=name, **style)
-    if axes.lines:
-        axes.legend(frameon=False, fontsize="x-small")
+
+
+def _with_both(total: NDArray) -> list[NDArray]:
+    """Return the histograms of the first `MAX_LINES` classes that have both kinds of examples."""
+    return [histogram for histogram in total[:MAX_LINES] if histogram.sum(1).all()]
 
 
 def _short(names: Sequence[str]) -> list[str]:

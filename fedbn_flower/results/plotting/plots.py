@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ...core.files import csv_lines, no_formula, write_atomically
 from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...federation.inputs import RunInputs
+from ...records.metric_words import spelt
 from ..run_reader import Run
 from ..terminal import shorten_middle
 from .line_styles import line_style
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DARKEST = 0.3  # start of the colour map that is used
 NAME_LENGTH = 24  # characters of a class's name
 TICK_LENGTH = 14  # characters of a client's name below an axis
+FLAT = 40  # characters of all names together, above which they are turned
 MAX_NAMED = 8  # clients that are shown by name
 MAX_COLUMNS = 4  # figures of metrics side by side
 MAX_CLIENTS_DRAWN = 2000  # of a heat map; more are drawn as means of neighbours
@@ -84,9 +86,12 @@ def class_counts(
         )  # fmt: skip
         bottom += counts[:, label]
     axes.set_ylabel("training examples")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xticks(range(clients))
     if client_names and clients <= MAX_NAMED:
-        axes.set_xticklabels(map(plain, shorten_middle(client_names, TICK_LENGTH)), rotation=15, ha="right")
+        ticks = list(map(plain, shorten_middle(client_names, TICK_LENGTH)))
+        turned = sum(map(len, ticks)) > FLAT
+        axes.set_xticklabels(ticks, rotation=15 if turned else 0, ha="right" if turned else "center")
     axes.tick_params(axis="x", labelsize="small" if clients > 15 or client_names else "medium")
     if classes > 1:
         figure.legend(title="class", loc="outside right upper", reverse=True, frameon=False, fontsize="small")
@@ -125,6 +130,7 @@ def curves(run: Run) -> "InlineFigure":
             axes.set_visible(False)
         for axes, name in zip(panels, names, strict=False):
             draw_curves(axes, run.metrics, name)
+        legend_below(figure)
         figure.suptitle(plain(run.title), fontsize="medium")
     return figure
 
@@ -149,13 +155,22 @@ def draw_curves(
         if points:
             axes.plot(*zip(*points, strict=True), label=label, **line_style(number, len(points)))
     set_round_axes(axes, name)
-    if axes.lines:
-        axes.legend(frameon=False, fontsize="small")
+
+
+def legend_below(figure: "InlineFigure", columns: int = 2) -> None:
+    """Add a legend of all axes below them, where it covers no line; two labels stand below each other."""
+    found = [axes.get_legend_handles_labels() for axes in figure.axes]
+    lines = {label: line for pair in found for line, label in zip(*pair, strict=True)}
+    if lines:
+        figure.legend(
+            list(lines.values()), list(lines), loc="outside lower center",
+            ncols=columns if len(lines) > 2 else 1, frameon=False, fontsize="small",
+        )  # fmt: skip
 
 
 def set_round_axes(axes: "Axes", ylabel: str) -> None:
     """Format axes whose x axis is the round."""
-    axes.set(xlabel="round", ylabel=ylabel)
+    axes.set(xlabel="round", ylabel=plain(spelt(ylabel)))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     integer_ticks(axes)
@@ -169,11 +184,11 @@ def set_cost_axis(axes: "Axes", cost: str) -> None:
     axes.set_xlabel(cost)
 
 
-def integer_ticks(axes: "Axes") -> None:
-    """Set ticks of the x axis at whole numbers only."""
+def integer_ticks(axes: "Axes", most: int | Literal["auto"] = "auto") -> None:
+    """Set ticks of the x axis at whole numbers only, and at most so many."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 def plain(text: str) -> str:

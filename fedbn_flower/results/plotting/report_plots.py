@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.ground.columns import RATES
+from ...records.metric_words import spelt
 from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, line_style
-from .plots import class_counts, draw_curves, integer_ticks, new_figure, plain, set_cost_axis, set_round_axes
+from .plots import (
+    class_counts,
+    draw_curves,
+    integer_ticks,
+    legend_below,
+    new_figure,
+    plain,
+    set_cost_axis,
+    set_round_axes,
+)
 
 if TYPE_CHECKING:
     from .svg_figure import InlineFigure
 
 MAX_MULTIPLES = 12  # clients, above which there is a heat map
 COLUMNS = 3
+TICKS = 3  # below small axes
 TITLE_LENGTH = 20  # characters of a client's name above its axes
 EXTRA_WIDTH = 2.2  # points by which a covered line is wider than the line on top of it
 MAX_LABEL = 40  # characters of a legend's label, above which the legend has one column
@@ -33,6 +44,7 @@ def metric_curve(run: Run, name: str, cost: str = "") -> "InlineFigure":
     draw_curves(axes, run.metrics, name, run.costs(cost) if cost else None)
     if cost:
         set_cost_axis(axes, cost)
+    legend_below(figure)
     return figure
 
 
@@ -111,9 +123,10 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
         axes.set_title(plain(name), fontsize="small")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        integer_ticks(axes)
+        integer_ticks(axes, TICKS)
+        axes.tick_params(axis="x", labelsize="small")
     figure.supxlabel("round", fontsize="small")
-    figure.supylabel(run.main_metric, fontsize="small")
+    figure.supylabel(plain(spelt(run.main_metric)), fontsize="small")
     return figure
 
 
@@ -129,7 +142,7 @@ def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     axes = figure.subplots()
     edges = (0.5, len(rounds) + 0.5, len(points) - 0.5, -0.5)
     image = axes.imshow(table, aspect="auto", interpolation="none", cmap="cividis", extent=edges)
-    figure.colorbar(image, label=run.main_metric)
+    figure.colorbar(image, label=plain(spelt(run.main_metric)))
     axes.set(xlabel="round", ylabel="client")
     integer_ticks(axes)
     if rounds != list(range(1, len(rounds) + 1)):
@@ -229,7 +242,7 @@ def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> 
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
     axes.plot(values, [float(trial["value"]) for trial in complete], "o", color=COLOURS[0])
-    axes.set(xlabel=key, ylabel=plain(metric))
+    axes.set(xlabel=key, ylabel=plain(spelt(metric)))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

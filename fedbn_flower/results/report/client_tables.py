@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...records.metric_words import decimals, heading, spelt
 from ...records.metrics import shown
 from ...records.summary import JAIN, NewClients, OfClient
 from ..run_reader import Run
@@ -28,8 +29,8 @@ MEANS = (MODELS["mean"], MODELS["client-mean"])
 
 
 def metrics_table(run: Run) -> Table:
-    """Return the summary's metrics: global model, the clients' means, and each client if they are few."""
-    models: dict[str, OfClient] = {MODELS[key]: metrics for key, metrics in run.summary.by_group.items()}
+    """Return the summary's metrics: each client's if they are few, the global model's, the clients' means."""
+    models: dict[str, OfClient] = {}
     clients = run.summary.clients
     beside: dict[str, Beside] = {}
     found = Intervals.of(run)
@@ -39,6 +40,7 @@ def metrics_table(run: Run) -> Table:
         names = {f"client {_name(run, partition)}": partition for partition in clients}
         models |= {row: clients[partition] for row, partition in names.items()}
         beside |= {row: found.beside(_name(run, p)) for row, p in names.items()} if found else {}
+    models |= {MODELS[key]: metrics for key, metrics in run.summary.by_group.items()}
     return _table(run, "model", models, clients, beside, found.header if found else ())
 
 
@@ -55,19 +57,25 @@ def metrics_by_class(run: Run) -> Iterator[str]:
         return
     of_all, keys = found[whole], list(next(iter(run.by_class.values())))
     names = keys if run.config.get("metrics-by-class") else [_class_name(run, key) for key in keys]
+    digits = {
+        m: decimals(m, (of_all.get(c) for c in columns.values())) for m, columns in run.by_class.items()
+    }
     rows = [
-        [name, *(shown(m, of_all.get(c[key])) for m, c in run.by_class.items())]
+        [name, *(shown(m, of_all.get(c[key]), digits[m]) for m, c in run.by_class.items())]
         for name, key in zip(names, keys, strict=True)
     ]
-    yield Table(["class", *run.by_class], rows).html()
+    yield Table(["class", *map(spelt, run.by_class)], rows).html()
     yield paragraph(f"Of {MODELS[whole]}.", "note")
     clients = run.summary.clients
     for metric, columns in run.by_class.items() if len(clients) <= MAX_LISTED else ():
         rows = [
-            [_name(run, partition), *(shown(metric, values.get(column)) for column in columns.values())]
+            [
+                _name(run, partition),
+                *(shown(metric, values.get(column), digits[metric]) for column in columns.values()),
+            ]
             for partition, values in clients.items()
         ]
-        yield folded(f"{metric} of each client by class", Table(["client", *names], rows).html())
+        yield folded(f"{heading(metric)} of each client by class", Table(["client", *names], rows).html())
 
 
 def _table(
@@ -86,26 +94,29 @@ def _table(
     left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
     names = [name for name in names if name not in left_out]
+    digits = {name: decimals(name, (metrics.get(name) for metrics in models.values())) for name in names}
     counted = any("num-examples" in metrics for metrics in models.values())
     rows = [
         [
             model,
-            *([str(metrics.get("num-examples", ""))] if counted else []),
+            *([f"{metrics['num-examples']:,}" if "num-examples" in metrics else ""] if counted else []),
             *(beside[model].counts if model in beside else [""] * len(counts)),
             *(
                 with_interval(
                     name,
                     shown_index(metrics.get(name))
                     if model == MODELS[JAIN]
-                    else shown_mean(name, metrics, clients if model in MEANS else NOBODY),
+                    else shown_mean(name, metrics, clients if model in MEANS else NOBODY, digits[name]),
                     beside[model].intervals.get(name) if model in beside else None,
+                    digits[name],
                 )
                 for name in names
             ),
         ]
         for model, metrics in models.items()
     ]
-    return Table([first, *(["training examples"] if counted else []), *counts, *names], rows)
+    header = [first, *(["training examples"] if counted else []), *counts, *map(spelt, names)]
+    return Table(header, rows)
 
 
 def _name(run: Run, partition: str) -> str:
@@ -127,7 +138,7 @@ def worst_clients(run: Run) -> Iterator[str]:
     order = sorted(clients, key=lambda i: clients[i][metric], reverse=not higher_is_better)[:WORST]
     yield _table(run, "client", {_name(run, i): clients[i] for i in order}).html()
     worst = "lowest" if higher_is_better else "highest"
-    yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {metric}.", "note")
+    yield paragraph(f"The {WORST} of {len(clients)} clients with the {worst} {spelt(metric)}.", "note")
 
 
 def new_clients(run: Run) -> Iterator[str]:
@@ -136,10 +147,10 @@ def new_clients(run: Run) -> Iterator[str]:
     if not new:
         return
     found = {"pooled": new.pooled, "mean": new.mean, "client-mean": new.client_mean}
-    models: dict[str, OfClient] = {MODELS[key]: metrics for key, metrics in found.items() if metrics}
-    clients = new.clients
+    clients, models = new.clients, dict[str, OfClient]()
     if len(clients) <= MAX_LISTED:
         models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
+    models |= {MODELS[key]: metrics for key, metrics in found.items() if metrics}
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
     yield _table(run, "model", models, clients).html()
     if received := run.summary.new_clients_as_received:

@@ -62,8 +62,8 @@ def _missed(site: tuple[object, DataFrame]) -> int:
 def at_usual(name: str, cases: DataFrame) -> list[str]:
     """Return a row of `AT_USUAL`."""
     usual = counts_at(cases, USUAL)
-    found = [name, str(len(cases)), str(usual.tp + usual.fn), _number(auroc(cases))]
-    return [*found, str(usual.fn), _number(usual.sensitivity), _number(usual.specificity)]
+    found = [name, f"{len(cases):,}", f"{usual.tp + usual.fn:,}", _number(auroc(cases))]
+    return [*found, f"{usual.fn:,}", _number(usual.sensitivity), _number(usual.specificity)]
 
 
 def _row(name: str, cases: DataFrame) -> list[str]:
@@ -71,7 +71,7 @@ def _row(name: str, cases: DataFrame) -> list[str]:
     found, chosen = at_usual(name, cases), counts_at(cases, own)
     if math.isnan(own):  # without both classes there is none
         return [*found, "", "", "", ""]
-    return [*found, f"{own:.3g}", str(chosen.fn), _number(chosen.sensitivity), _number(chosen.specificity)]
+    return [*found, f"{own:.3f}", f"{chosen.fn:,}", _number(chosen.sensitivity), _number(chosen.specificity)]
 
 
 def _number(value: float) -> str:

@@ -1,5 +1,6 @@
 """Build a self-contained HTML page: text, tables, SVG figures and style sheet; no script, no network."""
 
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
@@ -10,21 +11,38 @@ if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
 
+PART = r"""[^/\s'",;:|<>()]+"""
+FOLDERS = re.compile(
+    rf"""(?<![\w/.~<)\]}}])~?/(?=[\w.~-])(?:{PART}/)+(?={PART})|(?:^|(?<=['"=:]))/(?=[\w.~-])"""
+)
+"""The folders of an absolute path, before its last part; not those of an address, or of ``and/or``."""
+
+
+def without_folders(text: str) -> str:
+    """Return text in which of every absolute path only the last part is left: a page may be sent around."""
+    return FOLDERS.sub("", text)
+
+
+def shown_text(text: str) -> str:
+    """Return text as HTML, `without_folders`."""
+    return escape(without_folders(text))
+
+
 def page(title: str, lead: str, sections: Iterable[str]) -> str:
     """Return the page; ``title`` is text, the other arguments are HTML."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{escape(title)}</h1>\n{lead}</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<title>{shown_text(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{shown_text(title)}</h1>\n{lead}</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
 
 def section(heading: str, *content: str) -> str:
     """Return a section, or nothing if it has no content."""
     body = "".join(content)
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}</section>\n" if body else ""
+    return f"<section>\n<h2>{shown_text(heading)}</h2>\n{body}</section>\n" if body else ""
 
 
 def warning(heading: str, *content: str) -> str:
@@ -34,28 +52,28 @@ def warning(heading: str, *content: str) -> str:
 
 def paragraph(text: str, kind: str = "") -> str:
     """Return a paragraph of text; ``kind`` is its CSS class."""
-    return f'<p class="{kind}">{escape(text)}</p>\n' if kind else f"<p>{escape(text)}</p>\n"
+    return f'<p class="{kind}">{shown_text(text)}</p>\n' if kind else f"<p>{shown_text(text)}</p>\n"
 
 
 def verbatim(text: str) -> str:
     """Return preformatted text, to be copied."""
-    return f"<pre>{escape(text)}</pre>\n"
+    return f"<pre>{shown_text(text)}</pre>\n"
 
 
 def command(words: Iterable[str]) -> str:
     """Return a command that wraps only between words."""
-    return f"<pre>{' '.join(f'<span>{escape(word)}</span>' for word in words)}</pre>\n"
+    return f"<pre>{' '.join(f'<span>{shown_text(word)}</span>' for word in words)}</pre>\n"
 
 
 def folded(summary: str, content: str) -> str:
     """Return content that is hidden until the summary is clicked."""
-    return f"<details><summary>{escape(summary)}</summary>\n{content}</details>\n"
+    return f"<details><summary>{shown_text(summary)}</summary>\n{content}</details>\n"
 
 
 def key_values(values: Mapping[str, str]) -> str:
     """Return a list of names and values; empty values are left out."""
     items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n"
+        f"<div><dt>{shown_text(name)}</dt><dd>{shown_text(value)}</dd></div>\n"
         for name, value in values.items()
         if value
     )
@@ -65,8 +83,8 @@ def key_values(values: Mapping[str, str]) -> str:
 def gallery(figures: Mapping[str, "InlineFigure | None"], wide: bool = False) -> str:
     """Return figures by caption, side by side if there is room and they are not wide."""
     drawn = "".join(
-        f'<figure role="img" aria-label="{escape(caption)}">\n'
-        f"<figcaption>{escape(caption)}</figcaption>\n{figure.as_svg(_name(caption))}</figure>\n"
+        f'<figure role="img" aria-label="{shown_text(caption)}">\n'
+        f"<figcaption>{shown_text(caption)}</figcaption>\n{figure.as_svg(_name(caption))}</figure>\n"
         for caption, figure in figures.items()
         if figure
     )

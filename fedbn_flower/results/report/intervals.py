@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...records.cases import SITE, TARGET, predictions_of
-from ...records.metrics import percent
+from ...records.metric_words import heading
+from ...records.metrics import shown
 from ..intervals import NOTE
 from ..plotting.forest_plot import forest_plot
 from ..run_reader import Run
@@ -74,13 +75,15 @@ class Intervals:
 
     def beside(self, site: str) -> Beside:
         """Return what stands beside a site's metrics."""
-        counts = [str(count) for count in self.cases.get(site, ())]
+        counts = [f"{count:,}" for count in self.cases.get(site, ())]
         return Beside(self.clients.get(site, {}), counts or [""] * len(self.header))
 
     @property
     def beside_pooled(self) -> Beside:
         """What stands beside the metrics of all cases."""
-        whole = [str(sum(column)) for column in zip(*self.cases.values(), strict=True)] if self.pooled else []
+        whole = (
+            [f"{sum(column):,}" for column in zip(*self.cases.values(), strict=True)] if self.pooled else []
+        )
         return Beside(self.pooled, whole or [""] * len(self.header))
 
     @property
@@ -100,16 +103,17 @@ def _counts(run: Run) -> dict[str, tuple[int, ...]]:
     return {str(s): (int(n), int(e)) for (s, n), e in zip(cases.items(), targets.sum(), strict=True)}
 
 
-def with_interval(name: str, text: str, interval: list[float | None] | None) -> str:
-    """Return a value's text with its interval: ``91.0 % (87.2 to 94.0)``; alone if there is none."""
+def with_interval(
+    name: str, text: str, interval: list[float | None] | None, digits: int | None = None
+) -> str:
+    """Return a value's text with its interval: ``91.0 % (87.2 to 94.0)``; alone if there is none.
+
+    ``digits`` is the number of decimals; by default there are four digits.
+    """
     if not text or not interval or None in interval:
         return text
-    low, high = (_number(name, end) for end in interval if end is not None)
+    low, high = (shown(name, end, digits).removesuffix(" %") for end in interval if end is not None)
     return f"{text} ({low} to {high})"
-
-
-def _number(name: str, value: float) -> str:
-    return f"{100 * value:.1f}" if percent(name) == 100 else f"{value:.4g}"
 
 
 def in_words(run: Run) -> Iterator[str]:
@@ -118,7 +122,7 @@ def in_words(run: Run) -> Iterator[str]:
     if found is None:
         return
     if figure := _figure(run, found):
-        yield gallery({f"{run.main_metric.capitalize()} by site": figure})
+        yield gallery({f"{heading(run.main_metric)} by site": figure})
     every = [found.pooled, found.mean, *found.clients.values()]
     if any(every):
         yield paragraph(WORDS, "note")

@@ -18,6 +18,8 @@ from ..run_reader import Run
 from ..subgroups import NOTE
 from .best_round import how_chosen
 from .citations import citations, source
+from .claim import claim, is_of_images
+from .html import without_folders
 from .intervals import Intervals
 from .repeat_command import command_of
 from .subgroups import in_words
@@ -63,11 +65,15 @@ def methods(run: Run) -> str:
     authors.
     """
     body = "\n\n".join(f"**{title}.** {text}" for title, text in paragraphs(run).items())
-    return f"# Methods\n\n{body}\n\n## To cite\n\n```bibtex\n{citations([run.config])}\n```\n"
+    text = f"# Methods\n\n{body}\n\n## To cite\n\n```bibtex\n{citations([run.config])}\n```\n"
+    return without_folders(text)
 
 
 def model_card(run: Run) -> str:
-    """Return a model card (Mitchell et al. 2019), in Markdown, and which items of TRIPOD+AI are missing."""
+    """Return a model card (Mitchell et al. 2019), in Markdown, and which items are missing.
+
+    They are those of TRIPOD+AI, and for images those of CLAIM.
+    """
     written = paragraphs(run)
     items = [[item, f"{at}, above" if at in written else "missing"] for item, at in CHECKLIST.items()]
     parts_of_card = {
@@ -82,8 +88,13 @@ def model_card(run: Run) -> str:
         "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
         + Table(["item", "where"], items, words=2).markdown().rstrip(),
     }
+    if is_of_images(run):
+        parts_of_card["CLAIM"] = (
+            "The items of Tejani et al. 2024, for medical images, and where this card says something of them."
+            f"\n\n{claim(run, written).markdown().rstrip()}"
+        )
     sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
-    return f"# Model card: {title_of(run)}\n\n{sections}\n"
+    return without_folders(f"# Model card: {title_of(run)}\n\n{sections}\n")
 
 
 def title_of(run: Run) -> str:

@@ -12,15 +12,23 @@ from ...records.metric_states import GLOBAL, POOLED, states_of
 from ..plotting.metric_plots import FIGURES
 from ..run_reader import Run
 from .html import folded, gallery, paragraph
+from .site_curves import curves_by_site
 from .tables import Table
 
 HISTOGRAM = SensitivityAt.state
+WORDS = (
+    "Curves are of single held-out cases. In brackets: 95 % intervals (DeLong). Precision is drawn as steps, "
+    "since nothing lies between two thresholds; dots are the prevalence, the share of positives."
+)
 WHOSE = {POOLED: "all clients' examples pooled", GLOBAL: "global model"}
 
 
 def predictions(run: Run) -> Iterator[str]:
-    """Yield the figures of a run's states, each client's folded, and the operating points."""
-    states = states_of(run.folder)
+    """Yield the curves of sites, the figures of a run's states, and the operating points."""
+    by_site, states = curves_by_site(run), states_of(run.folder)
+    if by_site:
+        yield gallery(by_site)
+        yield paragraph(WORDS, "note")
     whole = next((who for who in WHOSE if who in states), None)
     if whole is None:
         return
@@ -28,14 +36,14 @@ def predictions(run: Run) -> Iterator[str]:
     drawn = {
         caption: draw(states[whole][state], names)
         for caption, (state, draw) in FIGURES.items()
-        if state in states[whole]
+        if state in states[whole] and caption not in by_site
     }
-    if not drawn:
-        return
-    scores = states[whole].get(HISTOGRAM)
-    fixed = "" if scores is None else f" Curves and areas are of {scores.shape[-1] - 1} fixed thresholds."
-    yield paragraph(f"Of {WHOSE[whole]}.{fixed}", "note")
-    yield gallery(drawn)
+    if drawn:
+        scores = states[whole].get(HISTOGRAM)
+        what = "Areas in tables" if by_site else "Curves and areas"
+        fixed = "" if scores is None else f" {what} are of {scores.shape[-1] - 1:,} fixed thresholds."
+        yield paragraph(f"Of {WHOSE[whole]}.{fixed}", "note")
+        yield gallery(drawn)
     clients = {who: found for who, found in states.items() if who not in WHOSE}
     for caption in drawn if clients else ():
         state, draw = FIGURES[caption]
@@ -64,8 +72,8 @@ def _operating_points(
             continue
         here = curve(found[HISTOGRAM][0])
         values = [
-            f"{here.tp[point] / here.tp[-1]:.4g}" if here.tp[-1] else "",
-            f"{1 - here.fp[point] / here.fp[-1]:.4g}" if here.fp[-1] else "",
+            f"{here.tp[point] / here.tp[-1]:.4f}" if here.tp[-1] else "",
+            f"{1 - here.fp[point] / here.fp[-1]:.4f}" if here.fp[-1] else "",
         ]
         rows.append([_model(run, who), *values])
     yield Table(["model", "sensitivity", "specificity"], rows).html()

@@ -6,9 +6,11 @@ from math import exp
 from typing import TYPE_CHECKING, Any
 
 from ...config.help import as_text
+from ...config.metric_names import NONE
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
+from ...records.metric_words import decimals, heading, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import LEARNT, UNUSED, WARNINGS
@@ -32,6 +34,7 @@ from .methods import title_of
 from .predictions import predictions
 from .recalibration import recalibration
 from .repeat_command import command_of, uses_session_objects
+from .segmentation import segmentation_by_case
 from .subgroups import subgroups
 from .tables import Table
 
@@ -88,19 +91,19 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
     """Return the page; a private run may be compared with the same one ``without_noise``."""
     table, held_out = metrics_table(run), held_out_table([run])
     figures: dict[str, InlineFigure | None] = {
-        f"{name.capitalize()} by round": metric_curve(run, name) for name in metric_names(run)
+        f"{heading(name)} by round": metric_curve(run, name) for name in metric_names(run)
     }
     figures |= {
-        f"{run.main_metric.capitalize()} by {cost}": metric_curve(run, run.main_metric, cost)
+        f"{heading(run.main_metric)} by {cost}": metric_curve(run, run.main_metric, cost)
         for cost in run.shown_costs
     }
     figures |= {
-        f"{run.main_metric.capitalize()} of each client": client_curves(run),
+        f"{heading(run.main_metric)} of each client": client_curves(run),
         "Training examples by client": partition_counts(run),
         "Learning rate by round": learning_rates(run),
         "Seconds per round": seconds_split(run),
     }
-    lead = [paragraph(sentence(run)), key_values(_key_metrics(run))]
+    lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
         title_of(run),
@@ -112,6 +115,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("Results", *results, *in_words(run), gallery(figures)),
             section("Best round", *best_round(run)),
             section(f"{CASES.capitalize()} by site", held_out.html() if held_out else ""),
+            section("Segmentation by case", *segmentation_by_case(run)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
@@ -143,7 +147,8 @@ def sentence(run: Run) -> str:
     else:
         took = f"{_counted(done, 'round')} took {summary.seconds:.1f} s"
         rest = f"; {requested} were requested" if done != requested else ""
-        sentences.append(f"The {took}{rest}.")
+        when = f" on {date}" if (date := config.get("date")) else ""
+        sentences.append(f"The {took}{when}{rest}.")
     if reason := summary.stopped:
         sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
     if chosen := how_chosen(run):
@@ -158,9 +163,12 @@ def _counted(number: object, noun: str) -> str:
 def _key_metrics(run: Run) -> dict[str, str]:
     """Return the most important values by name."""
     summary, metric = run.summary, run.main_metric
+    by_group = summary.by_group
+    digits = decimals(metric, (figures.get(metric) for figures in by_group.values()))
     values = {
-        f"{metric}, {MODELS[key]}": shown(metric, summary.by_group.get(key, {}).get(metric))
+        f"{spelt(metric)}, {MODELS[key]}": shown(metric, by_group[key][metric], digits)
         for key in ("global", "pooled", "mean", "client-mean", "worst-client")
+        if by_group.get(key, {}).get(metric) is not None
     }
     values |= _to_target(run)
     if summary.seconds_per_round is not None:
@@ -191,6 +199,22 @@ def _to_target(run: Run) -> dict[str, str]:
     return values
 
 
+def what_travelled(run: Run) -> Iterator[str]:
+    """Yield what the bytes are that were sent and received."""
+    summary = run.summary
+    sent, received = summary.bytes_sent, summary.bytes_received
+    if sent is None or received is None or not summary.rounds:
+        return
+    further = run.config.get("metrics") != NONE
+    counts = ", and the counts from which further metrics follow" if further else ""
+    yield paragraph(
+        f"Sent and received are all arrays of the run as they travelled: {size(sent / summary.rounds)} a "
+        "round to the clients, the model for those that train and for those that evaluate; and "
+        f"{size(received / summary.rounds)} a round from them, what they trained{counts}.",
+        "note",
+    )
+
+
 def size(number: float) -> str:
     """Return a number of bytes as text, in decimal units."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -207,7 +231,7 @@ def _classes(run: Run) -> Iterator[str]:
         return
     first = next(iter(columns.values()))
     rows = [
-        [str(name), str(examples), *(shown("accuracy", column.accuracy[i]) for column in columns.values())]
+        [str(name), f"{examples:,}", *(shown("accuracy", column.accuracy[i]) for column in columns.values())]
         for i, (name, examples) in enumerate(zip(first.names, first.examples, strict=True))
     ]
     header = ["class", "held-out examples", *(f"accuracy, {name}" for name in columns)]
@@ -281,7 +305,7 @@ def _price(run: Run, without_noise: Run) -> str:
         before, after = (one.summary.by_group.get(key, {}).get(metric) for one in (without_noise, run))
         if before is not None and after is not None:
             values = f"without noise {shown(metric, before)}, with it {shown(metric, after)}"
-            sentences.append(f"{metric.capitalize()}, {MODELS[key]}: {values}.")
+            sentences.append(f"{heading(metric)}, {MODELS[key]}: {values}.")
     return " ".join(sentences)
 
 
@@ -311,6 +335,7 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
     yield paragraph(", ".join(f"{name} {version}" for name, version in versions.items()), "note")
     shown_elsewhere = ("versions", LEARNT, UNUSED, WARNINGS)
     rows = [[key, as_text(value)] for key, value in run.config.items() if key not in shown_elsewhere]
+    yield paragraph("Of paths the last part is shown; config.json has them.", "note")
     yield folded("All settings", Table(["key", "value"], rows, words=2).html())
 
 

@@ -72,6 +72,7 @@ dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabu
 .warning h2 { margin: .75rem 0 .5rem; color: var(--warning); }
 .warning .scroll { background: none; }
 td { overflow-wrap: break-word; max-width: 24rem; }
+table:has(td.number) td:first-child { min-width: 8.5rem; }
 .best td { background: var(--best); font-weight: 600; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem 1.5rem .35rem 0; text-align: left; vertical-align: top; }
@@ -113,7 +114,7 @@ td { border-bottom: 1px solid var(--rule); }
 .figures {
   margin-top: 1.75rem;
   display: grid;
-  grid-template-columns: repeat(auto-fit, minmax(min(23rem, 100%), 1fr));
+  grid-template-columns: repeat(auto-fill, minmax(min(23rem, 100%), 1fr));
   gap: 1.75rem 2rem;
   align-items: start;
 }

@@ -1,7 +1,6 @@
 """The page of a sweep, and its figure."""
 
 from collections.abc import Collection, Iterator, Sequence
-from html import escape
 from math import inf, isinf, sqrt
 from shlex import quote as quoted
 from statistics import mean, variance
@@ -18,7 +17,7 @@ from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from .gain import gain_section
-from .html import command, gallery, page, paragraph, section, warning
+from .html import command, gallery, page, paragraph, section, shown_text, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
 from .runs_by_seed import (
     Group,
@@ -159,9 +158,9 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
     rows, columns = (list(dict.fromkeys(g.names[key] for g in groups)) for key in keys)
     noise, of = noise_of(groups, list(found.values()), metric)
     low, high = colour_scale(values.values(), 2 * noise, metric)
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    head = "".join(f"<th>{shown_text(column)}</th>" for column in columns)
     body = "".join(
-        f"<tr><th>{escape(row)}</th>"
+        f"<tr><th>{shown_text(row)}</th>"
         + "".join(_cell(values.get((row, column)), low, high, metric) for column in columns)
         + "</tr>\n"
         for row in rows

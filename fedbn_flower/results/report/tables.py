@@ -10,6 +10,7 @@ from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
 
 from ...data.notes import Note
+from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
@@ -45,7 +46,7 @@ class Table:
 
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
-        head = "".join(f"<th{self._number(i)}>{escape(name)}</th>" for i, name in enumerate(self.header))
+        head = "".join(f"<th{self._number(i)}>{shown_text(name)}</th>" for i, name in enumerate(self.header))
         links = self.links or [""] * len(self.rows)
         body = "".join(
             ('<tr class="best">' if number in best else "<tr>")
@@ -60,7 +61,7 @@ class Table:
         return "" if column < self.words else ' class="number"'
 
     def _cell(self, column: int, text: str, link: str) -> str:
-        shown = escape(text)
+        shown = shown_text(text)
         if link and column == 0:
             shown = f'<a href="{escape(link)}">{shown}</a>'
         return f"<td{self._number(column)}>{shown}</td>"

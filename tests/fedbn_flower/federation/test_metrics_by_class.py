@@ -123,10 +123,10 @@ def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, tabl
     page = run_page(Run.read(result.folder))
     pooled = result.summary["pooled"]
     for name in FINDINGS:
-        cells = (f'<td class="number">{pooled[f"{metric}-{name}"]:.4g}</td>' for metric in ("auroc", "f1"))
+        cells = (f'<td class="number">{pooled[f"{metric}-{name}"]:.3f}</td>' for metric in ("auroc", "f1"))
         assert f"<tr><td>{name}</td>{''.join(cells)}</tr>" in page
-    assert "f1 of each client by class" in page
-    assert "auroc-Edema" not in page.partition("All settings")[0].partition("Classes")[0]
+    assert "F1 of each client by class" in page
+    assert "AUROC, Edema" not in page.partition("All settings")[0].partition("Classes")[0]
     in_terminal = [
         column.header
         for column in summary_table(run_config({}), Summary.model_validate(result.summary)).columns

@@ -33,6 +33,10 @@ CASES = {
     "thresholds": ({"thresholds": 50, "metrics": "f1"}, {"metrics": "f1,auroc"}),
     "thresholds without metrics": ({"thresholds": 50}, {"metrics": "sensitivity-at:0.9"}),
     "thresholds of torchmetrics": ({"thresholds": 50, "metrics": "cohen-kappa"}, {"metrics": "auroc"}),
+    "surface-tolerance": (
+        {"surface_tolerance": 2.0, **AT_SITES, "client": "fedavg"},
+        {"dataset": "shape:1x8x8:2:masks", "model": "unet"},
+    ),
     "workers": ({"workers": 2, "backend": "inline"}, {"backend": "ray"}),
     "workers of Flower": ({"workers": 2, "caller": FLOWER}, {"caller": SIMULATION}),
     "ray-address": ({"ray_address": "127.0.0.1:1", "backend": "inline"}, {"backend": "auto"}),

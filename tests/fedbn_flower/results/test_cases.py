@@ -16,9 +16,10 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from clients.problems.metrics import Predicted
 from clients.problems.metrics.scores import Auroc
 from fedbn_flower import Result, UserError
-from fedbn_flower.federation.cases import cases_used
+from fedbn_flower.federation.cases import cases_used, keeps_cases
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.records.cases import CaseColumns, predictions_file
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import partition_of
@@ -209,7 +210,7 @@ def test_clients_that_were_not_asked_have_no_rows(run):
 PRIVATE = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all", "client": "fedbn"}
 
 
-def test_what_cannot_be_kept_is_one_line(run):
+def test_what_cannot_be_kept_is_one_line(run, configured):
     with pytest.raises(UserError) as error:
         run(**BINARY, **PRIVATE, strategy="fedavg", predictions="on")
     assert str(error.value) == (
@@ -218,11 +219,9 @@ def test_what_cannot_be_kept_is_one_line(run):
     )
     folder = run(**BINARY, **PRIVATE, strategy="fedavg").folder
     assert not (folder / "predictions.parquet").exists()
-    masks = np.zeros((8, 8, 8), np.uint8)
-    masks[:, :4] = 1
-    data = (RNG.random((8, 1, 8, 8)).astype(np.float32), masks)
+    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "fedavg"}
     with pytest.raises(UserError, match="^predictions: 'on' is not allowed; expected 'auto' or 'off': data"):
-        run(data=(*data, *data), model="unet", num_clients=2, partition="iid", predictions="on")
+        keeps_cases(inputs_of(configured(**text, predictions="on")))
 
 
 def test_asked_for_where_nobody_evaluates_it_is_unused(run):

@@ -66,7 +66,7 @@ def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_pa
     assert rows["client lyon"][2:4] == [str(len(lyon)), str(lyon.target.sum())]
     assert " to " in rows["mean over clients"][5]
     assert "Accuracy by site" in shown.text["figcaption"]
-    assert sum("95 % intervals" in text for text in shown.text["p"]) == 1
+    assert sum(text.startswith("In brackets: 95 % intervals") for text in shown.text["p"]) == 1
     text = (result.folder / "report.html").read_text()
     assert f"lyon (n {len(lyon)}, events {lyon.target.sum()})" in text
     assert f"all pooled (n {n}, events {ill})" in text

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from fedbn_flower import simulate
 from fedbn_flower.cli import main
+from fedbn_flower.results.report.claim import ITEMS, claim, is_of_images
 from fedbn_flower.results.report.methods import CHECKLIST, methods, model_card, paragraphs
 from fedbn_flower.results.run_reader import Run
 from tests.test_house import ROOT
@@ -77,12 +79,44 @@ def test_the_card_has_the_figures_of_each_site_and_names_what_is_missing(usual):
         low, high = usual.summary.intervals["clients"][client["name"]]["accuracy"]
         found = [f"{100 * value:.1f} %" for value in (client["accuracy"], low, high)]
         assert "| {} | {} | {} to {} |".format(client["name"], *found) in card
-    items = dict(re.findall(r"^\| (\d+ .*?) \| (.*?) \|$", card, re.MULTILINE))
+    tripod, of_images = card.partition("## TRIPOD+AI")[2].split("## CLAIM")
+    items = dict(re.findall(r"^\| (\d+ .*?) \| (.*?) \|$", tripod, re.MULTILINE))
     assert items.keys() == CHECKLIST.keys()
+    assert re.findall(r"^\| (\d+ .*?) \|", of_images, re.MULTILINE) == list(ITEMS)
     assert items["17 Ethical approval"] == "missing"
     assert items["23 Model performance"] == "Evaluation, above"
     assert "nothing is known of new ones" in card
     assert "fedbn-sim --strategy fedadam" in card
+
+
+def test_of_images_the_items_of_claim_are_filled_in_or_named_as_missing(usual):
+    """There are 44, in their order; what a run knows of them depends on it."""
+    assert [int(item.split()[0]) for item in ITEMS] == [*range(1, 45)]
+    assert set(filter(None, ITEMS.values())) <= {"Data", "Model", "Training", "Evaluation", "Software"}
+    run = usual
+    items = dict(claim(run, paragraphs(run)).rows)
+    found = {item.split()[0]: text for item, text in items.items()}
+    assert found["8"] == found["11"] == found["20"] == found["33"] == found["39"] == "missing"
+    assert found["24"] == "at random, seed 7"
+    assert found["25"] == "Training, above"
+    assert found["26"] == f"the last round, {run.summary.rounds}"
+    assert found["29"] == found["37"] == "Metrics, above: 95 % intervals"
+    known = replace(run, config={**run.config, "group-column": "patient", "init": "/home/me/w.pt"})
+    found = {item.split()[0]: text for item, text in claim(known, {}).rows}
+    assert found["20"] == "groups of `patient` are on one side of every split"
+    assert found["24"] == "from the weights of `/home/me/w.pt`"
+    assert found["25"] == "missing"
+    assert "`w.pt`" in model_card(known)
+    assert "/home/me" not in model_card(known)
+
+
+@pytest.mark.parametrize(
+    ("shape", "images"), [("1x8x8:10", True), ("1x16x24x24:2:masks", True), ("6:2", False), ("", False)]
+)
+def test_claim_is_for_images_and_volumes(usual, shape, images):
+    run = replace(usual, config={**usual.config, "shape": shape and f"shape:{shape}"})
+    assert is_of_images(run) == images
+    assert ("## CLAIM" in model_card(run)) == images
 
 
 def test_the_command_writes_both(usual, capsys):

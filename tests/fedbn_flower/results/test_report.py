@@ -25,8 +25,8 @@ def test_the_page_of_a_run_of_an_early_version(tmp_path):
     assert "The 3 rounds took 1.5 s." in found.text["p"][0]
     for row in (
         ["model", "training examples", "loss", "accuracy"],
-        ["mean over examples", "", "1", "75.0 %"],
-        ["client 1", "11", "1", "80.0 %"],
+        ["mean over examples", "", "1.000", "75.0 %"],
+        ["client 1", "11", "1.000", "80.0 %"],
     ):
         assert row in found.rows
     assert found.text["h2"] == ["Results", "Reproduce this run", "For a paper"]
@@ -61,12 +61,12 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
     )
     found = page(folder)
     for row in (
-        ["worst client", "2", "40.0 %"],
-        ["standard deviation of clients", "0.5", "5.0 %"],
-        ["0", "10", "1", "40.0 %"],
+        ["worst client", "2.000", "40.0 %"],
+        ["standard deviation of clients", "0.500", "5.0 %"],
+        ["0", "10", "1.000", "40.0 %"],
         ["cat", "3", "25.0 %"],
         ["a<b", "4", ""],
-        ["client 7", "5", "2", "40.0 %"],
+        ["client 7", "5", "2.000", "40.0 %"],
         ["3", "too <big>", "2"],
     ):
         assert row in found.rows
@@ -131,7 +131,7 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     found = page(folder)
     scale, output = found.text["span"][:2], found.text["span"][2:5]
     assert scale == ["40.0", "90.0"]  # of the coloured table
-    assert output == ["fedbn-sim", "--experiment", f"'{folder}/experiment.json'"]
+    assert output == ["fedbn-sim", "--experiment", f"'{folder.name}/experiment.json'"]
     assert found.text["h1"] == ["Sweep of strategy, client on digits"]
     assert found.text["h2"][:2] == ["Failed runs", "Results"]
     assert '<tr class="best">' not in (folder / "report.html").read_text()
@@ -229,7 +229,7 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
     found = page(folder)
     assert found.text["h1"] == ["Search of server-lr on digits"]
     assert ["1", "pruned", "1", "", "1", "0.5"] in found.rows
-    assert ["client 1", "11", "1", "80.0 %"] in found.rows
+    assert ["client 1", "11", "1.000", "80.0 %"] in found.rows
     assert found.text["p"][0] == "3 trials, 1 of them with a value."
     assert ["server-lr", "0.001..1"] in found.rows
     assert found.text["figcaption"] == ["Accuracy by server-lr"]

@@ -87,6 +87,11 @@ class Sampling:
         """Whether nothing is said that only a file of a scanner has."""
         return not _numbers(self.spacing) and self.window == AUTO
 
+    def millimetres(self, axes: int) -> tuple[float, ...]:
+        """Return the spacing along each of so many axes; none if the files' are kept."""
+        wanted = _numbers(self.spacing)
+        return wanted * axes if len(wanted) == 1 else wanted[-axes:]
+
     def unused(self, why: str) -> UserError:
         """Return the error for data of which a key cannot be used."""
         if _numbers(self.spacing):
@@ -136,12 +141,11 @@ class Sampling:
         UserError
             When a spacing is asked for, and the file ``name`` does not say its own.
         """
-        if not (wanted := _numbers(self.spacing)):
+        if not _numbers(self.spacing):
             return self.sizes(len(grid.shape)) or grid.shape
         if grid.spacing is None:
             raise not_allowed("spacing", self.spacing, f"0: {name} does not say its spacing")
-        wanted = wanted * len(grid.shape) if len(wanted) == 1 else wanted[-len(grid.shape) :]
-        lengths = zip(grid.shape, grid.spacing, wanted, strict=True)
+        lengths = zip(grid.shape, grid.spacing, self.millimetres(len(grid.shape)), strict=True)
         return tuple(max(1, round(size * here / there)) for size, here, there in lengths)
 
     def final_shape(self, grid: Grid, name: str) -> tuple[int, ...]:

@@ -1,0 +1,192 @@
+"""What a reviewer looks for: names as in papers, equal decimals, curves of sites, free lines."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from fedbn_flower.records.metric_words import decimals, heading, spelt
+from fedbn_flower.results.plotting import metric_plots
+from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
+from fedbn_flower.results.plotting.report_plots import client_curves
+from fedbn_flower.results.report.site_curves import curves_by_site
+from fedbn_flower.statistics.intervals import delong
+
+from .html_page import page
+from .test_cases import BINARY, LOCALLY
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "first"),
+    [
+        ("auroc", "AUROC", "AUROC"),
+        ("auroc-Effusion", "AUROC, Effusion", "AUROC, Effusion"),
+        ("iou", "IoU", "IoU"),
+        ("ece", "ECE", "ECE"),
+        ("f1", "F1", "F1"),
+        ("f1:macro", "F1 (macro)", "F1 (macro)"),
+        ("dice-1", "Dice, 1", "Dice, 1"),
+        ("loss", "loss", "Loss"),
+        ("average-precision", "average precision", "Average precision"),
+        ("sensitivity-at:0.95", "sensitivity at specificity 0.95", "Sensitivity at specificity 0.95"),
+        (
+            "sensitivity-at:0.9-tube",
+            "sensitivity at specificity 0.9, tube",
+            "Sensitivity at specificity 0.9, tube",
+        ),
+        ("sensitivity-tube", "sensitivity, tube", "Sensitivity, tube"),
+        ("dicey", "dicey", "Dicey"),
+        ("my_metrics.Brier", "my_metrics.Brier", "My_metrics.Brier"),
+        ("", "", ""),
+    ],
+)
+def test_metrics_are_spelt_as_in_papers(name, words, first):
+    assert (spelt(name), heading(name)) == (words, first)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("auroc", [0.5, 1.0], 3),
+        ("auroc", [0.9], 3),
+        ("loss", [0.04, None, 0.03], 4),
+        ("loss", [0.0], 3),
+        ("loss", [], 3),
+        ("rmse", [12.3, 4.0], 2),
+        ("rmse", [123456.0, 1.0], 0),
+        ("loss", [1e-12], 6),
+        ("loss", [float("nan"), float("inf"), 2.0], 3),
+        ("accuracy", [0.0001], 1),
+    ],
+)
+def test_all_values_of_a_column_have_the_same_decimals(name, values, expected):
+    assert decimals(name, values) == expected
+
+
+def test_sites_stand_before_what_is_of_all_and_counts_have_separators(run):
+    x, y = np.random.default_rng(0).normal(size=(2600, 4)).astype(np.float32), np.arange(2600) % 2
+    result = run(
+        data=(x[:2400], y[:2400], x[2400:], y[2400:]), num_clients=2, partition="iid", **LOCALLY, rounds=1,
+        metrics="auroc", client="fedbn",
+    )  # fmt: skip
+    shown = page(result.folder)
+    rows = [row for row in shown.rows if len(row) > 4]
+    start = next(i for i, row in enumerate(rows) if row[0] == "model")
+    assert rows[start][-1] == "AUROC"
+    names = [row[0] for row in rows[start + 1 :]]
+    assert names[:3] == ["client 0", "client 1", "all clients' examples pooled"]
+    assert rows[start + 1][1] == "1,200"
+    losses = [row[rows[start].index("loss")].split()[0] for row in rows[start + 1 : start + 5]]
+    assert {len(loss.partition(".")[2]) for loss in losses} == {3}
+
+
+def cases(seed=0):
+    rng = np.random.default_rng(seed)
+    target = rng.integers(0, 2, 90)
+    score = 1 / (1 + np.exp(-rng.normal(target)))
+    return pd.DataFrame(
+        {"site": np.repeat(["Lyon", "Turin", "$ite"], 30), "id": range(90), "target": target, "score": score}
+    )
+
+
+class Kept:
+    """A run with these cases."""
+
+    def __init__(self, table):
+        self.binary_cases = table
+
+
+def test_all_sites_have_their_curves_on_the_same_axes():
+    """With areas by scikit-learn, DeLong's intervals, and steps of precision above the prevalence."""
+    table = cases()
+    found = curves_by_site(Kept(table))
+    (roc,), (precision,) = found["ROC curve"].axes, found["Precision and recall"].axes
+    texts = [text.get_text() for text in roc.figure.legends[0].get_texts()]
+    assert [text.partition(":")[0] for text in texts] == ["Lyon", "Turin", r"\$ite", "all pooled"]
+    for text, (_, of) in zip(texts, [*table.groupby("site", sort=False), ("", table)], strict=True):
+        ends = delong(of["target"], of["score"])
+        area = roc_auc_score(of["target"], of["score"])
+        assert text.endswith(f": AUROC {area:.3f} ({ends.low:.3f} to {ends.high:.3f})")
+    lines = [line for line in precision.lines if line.get_linestyle() != ":"]
+    for line, (_, of) in zip(lines, table.groupby("site", sort=False), strict=False):
+        assert line.get_drawstyle() == "steps-post"
+        x, y = line.get_data()  # recall falls: a step keeps the precision of the point to its right
+        area = float(np.sum(-np.diff(x) * y[:-1]))
+        assert area == pytest.approx(average_precision_score(of["target"], of["score"]))
+    levels = [line.get_ydata()[0] for line in precision.lines if line.get_linestyle() == ":"]
+    assert levels == pytest.approx(
+        [*table.groupby("site", sort=False)["target"].mean(), table["target"].mean()]
+    )
+
+
+def test_sites_of_one_class_have_no_curve_and_shared_cases_are_not_pooled():
+    table = cases()
+    table.loc[table["site"] == "Turin", "target"] = 0
+    texts = [t.get_text() for t in curves_by_site(Kept(table))["ROC curve"].legends[0].get_texts()]
+    assert [text.partition(":")[0] for text in texts] == ["Lyon", r"\$ite", "all pooled"]
+    shared = cases().assign(id=[*range(30)] * 3)
+    texts = [t.get_text() for t in curves_by_site(Kept(shared))["ROC curve"].legends[0].get_texts()]
+    assert len(texts) == 3
+    assert curves_by_site(Kept(None)) == curves_by_site(Kept(cases().assign(target=0))) == {}
+    many = cases().assign(site=[str(i % 11) for i in range(90)])
+    assert curves_by_site(Kept(many)) == {}
+
+
+def test_they_stand_in_the_report_in_the_place_of_those_by_thresholds(run):
+    result = run(**BINARY, **LOCALLY, metrics="auroc,ece", client="fedbn")
+    captions = page(result.folder).text["figcaption"]
+    assert captions.count("ROC curve") == 1
+    assert "Reliability diagram" in captions
+    assert "ROC curve, client 0" not in captions
+
+
+def histogram(negative, positive, bins=11):
+    return np.array([[np.bincount(negative, minlength=bins), np.bincount(positive, minlength=bins)]])
+
+
+def test_precision_by_thresholds_is_drawn_as_steps_with_the_prevalence():
+    total = histogram([0, 0, 3, 5, 9, 2], [9, 8])
+    axes = metric_plots.precision_recall_curve(total, ["no", "yes"]).axes[0]
+    steps, level = axes.lines
+    assert steps.get_drawstyle() == "steps-pre"
+    assert level.get_ydata()[0] == 2 / 8
+    x, y = steps.get_data()
+    scores, truth = [0, 0, 3, 5, 9, 2, 9, 8], [0] * 6 + [1] * 2
+    area = float(np.nansum(np.diff(x) * y[1:])) + x[0] * y[0]
+    assert area == pytest.approx(average_precision_score(truth, scores))
+
+
+def test_a_bin_of_one_example_has_no_point():
+    total = np.array([[5.0, 1, 2], [1, 1, 1], [0.5, 0.4, 1.6]])
+    points = metric_plots.reliability_diagram(total, ["a", "b"]).axes[0].lines[1].get_data()
+    assert np.asarray(points).T.tolist() == [[0.1, 0.2], [0.8, 0.5]]
+
+
+def test_a_legend_covers_no_line():
+    rows = [{"round": str(r), "iou": "0.5", "global-iou": "0.4", "pooled-iou": "0.3"} for r in range(1, 4)]
+    figure = new_figure(4.6, 3.1)
+    axes = figure.subplots()
+    draw_curves(axes, rows, "iou")
+    legend_below(figure)
+    figure.as_png()
+    legend, inside = figure.legends[0].get_window_extent(), axes.get_window_extent()
+    label = axes.xaxis.label.get_window_extent()
+    assert legend.y1 < label.y0 < inside.y0
+    assert axes.get_ylabel() == "IoU"
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10, 137, 1000])
+def test_ticks_below_small_axes_do_not_collide(rounds):
+    points = {client: dict.fromkeys(range(1, rounds + 1), 0.5) for client in range(3)}
+    run = SimpleNamespace(client_points=lambda: points, client_names={}, main_metric="iou")
+    figure = client_curves(run)
+    figure.as_png()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        labels = [t for t in axes.get_xticklabels() if low <= t.get_position()[0] <= high and t.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert figure.get_supylabel() == "IoU"
