@@ -24,9 +24,9 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
-from ..results.report.gain import gain_table
 from ..results.report.methods import methods, model_card
 from ..results.report.runs_by_seed import common_metric, legend, metrics_table, ranking_of
+from ..results.report.sections.gain import gain_table
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run

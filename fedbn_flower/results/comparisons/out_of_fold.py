@@ -10,7 +10,7 @@ import numpy as np
 from ...core.ground.columns import POOLED
 from ...records.metrics import shown
 from ...statistics.paired import FEWEST_EVENTS, cannot_be_told_from_best, told_from_best, too_few
-from ..report.intervals import with_interval
+from ..report.sections.intervals import with_interval
 from ..report.tables import Table
 from ..run_reader import Run
 from .best_cells import MARK, Verdict, in_words

@@ -13,10 +13,10 @@ from ..comparisons.gain import Gain
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
-from .gain import gain_section
 from .html import page, paragraph, section
 from .run_page import MEANS, closing_sections, size
 from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
+from .sections.gain import gain_section
 from .sweep_page import curves, rank_sections, with_note
 from .tables import Table
 

@@ -16,13 +16,13 @@ from ...records.metrics import shown
 from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE
-from .best_round import how_chosen
 from .citations import citations, source
 from .claim import claim, is_of_images
 from .html import without_folders
-from .intervals import Intervals
 from .repeat_command import command_of
-from .subgroups import in_words
+from .sections.best_round import how_chosen
+from .sections.intervals import Intervals
+from .sections.subgroups import in_words
 from .tables import Table
 
 MOST_NAMES = 12

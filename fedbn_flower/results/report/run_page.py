@@ -24,18 +24,18 @@ from ..plotting.report_plots import (
     seconds_split,
 )
 from ..run_reader import Run
-from .best_round import best_round, how_chosen
 from .citations import citations
-from .client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
-from .decisions import decisions
 from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
-from .intervals import in_words
 from .methods import title_of
-from .predictions import predictions
-from .recalibration import recalibration
 from .repeat_command import command_of, uses_session_objects
-from .segmentation import segmentation_by_case
-from .subgroups import subgroups
+from .sections.best_round import best_round, how_chosen
+from .sections.client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
+from .sections.decisions import decisions
+from .sections.intervals import in_words
+from .sections.predictions import predictions
+from .sections.recalibration import recalibration
+from .sections.segmentation import segmentation_by_case
+from .sections.subgroups import subgroups
 from .tables import Table
 
 if TYPE_CHECKING:

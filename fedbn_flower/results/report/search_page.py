@@ -8,9 +8,9 @@ from typing import Any
 
 from ..plotting.report_plots import trial_values
 from ..run_reader import Run, rows_of
-from .client_tables import metrics_table
 from .html import gallery, page, paragraph, section
 from .run_page import closing_sections, how_to_reproduce, sentence
+from .sections.client_tables import metrics_table
 from .tables import Table
 
 FIXED_COLUMNS = ("trial", "state", "rounds", "seconds", "value", "folder")

@@ -16,7 +16,6 @@ from ..manifest import EXPERIMENT
 from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
-from .gain import gain_section
 from .html import command, gallery, page, paragraph, section, shown_text, warning
 from .run_page import MEANS, closing_sections, how_to_reproduce
 from .runs_by_seed import (
@@ -30,6 +29,7 @@ from .runs_by_seed import (
     metrics_table,
     ranking_of,
 )
+from .sections.gain import gain_section
 from .tables import Table
 
 if TYPE_CHECKING:

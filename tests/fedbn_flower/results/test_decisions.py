@@ -23,8 +23,8 @@ from fedbn_flower.results.decisions import (
     thresholds_by_site,
 )
 from fedbn_flower.results.plotting.decision_plots import calibration_curve, decision_curves
-from fedbn_flower.results.report.decisions import decisions
 from fedbn_flower.results.report.run_page import run_page
+from fedbn_flower.results.report.sections.decisions import decisions
 from fedbn_flower.results.run_reader import Run
 
 

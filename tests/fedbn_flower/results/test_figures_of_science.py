@@ -12,7 +12,7 @@ from fedbn_flower.records.metric_words import decimals, heading, spelt
 from fedbn_flower.results.plotting import metric_plots
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
-from fedbn_flower.results.report.site_curves import curves_by_site
+from fedbn_flower.results.report.sections.site_curves import curves_by_site
 from fedbn_flower.statistics.intervals import delong
 
 from .html_page import page

@@ -12,7 +12,7 @@ from fedbn_flower.clients.problems.classification import Classification
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results import intervals as module
 from fedbn_flower.results.intervals import intervals_of
-from fedbn_flower.results.report.intervals import with_interval
+from fedbn_flower.results.report.sections.intervals import with_interval
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.statistics.intervals import delong
 

@@ -15,9 +15,9 @@ from fedbn_flower.records.metrics import held_out_means, round_means
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
-from fedbn_flower.results.report.client_tables import _table, metrics_table
 from fedbn_flower.results.report.runs_by_seed import Group
 from fedbn_flower.results.report.runs_by_seed import metrics_table as of_groups
+from fedbn_flower.results.report.sections.client_tables import _table, metrics_table
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import shown_mean
 from fedbn_flower.runtime.server_app import RoundLog

@@ -10,7 +10,7 @@ from clients.problems.metrics.scores import SensitivityAt, curve, thresholds
 from fedbn_flower import simulate
 from fedbn_flower.records.metric_states import states_of
 from fedbn_flower.results.plotting import metric_plots
-from fedbn_flower.results.report.predictions import predictions
+from fedbn_flower.results.report.sections.predictions import predictions
 from fedbn_flower.results.run_reader import Run
 
 CAPTIONS = ["Confusion matrix", "ROC curve", "Precision and recall", "Reliability diagram"]

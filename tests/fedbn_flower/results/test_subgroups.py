@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from fedbn_flower import UserError
 from fedbn_flower.records.cases import CaseColumns, predictions_file
 from fedbn_flower.results.report.methods import model_card, paragraphs
-from fedbn_flower.results.report.subgroups import in_words
+from fedbn_flower.results.report.sections.subgroups import in_words
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.statistics.intervals import wilson
 from fedbn_flower.statistics.subgroups import difference

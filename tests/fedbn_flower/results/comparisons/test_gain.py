@@ -11,8 +11,8 @@ from fedbn_flower.cli import main
 from fedbn_flower.results.comparisons import gain as module
 from fedbn_flower.results.comparisons.gain import gains_of
 from fedbn_flower.results.report.compare_page import read_groups
-from fedbn_flower.results.report.gain import gain_table
 from fedbn_flower.results.report.runs_by_seed import Group
+from fedbn_flower.results.report.sections.gain import gain_table
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.statistics.case_metrics import METRICS
 from fedbn_flower.statistics.paired import paired_bootstrap

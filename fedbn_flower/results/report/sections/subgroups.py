@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...records.metrics import percent, shown
-from ..run_reader import Run
-from ..subgroups import NOTE, UNKNOWN
-from .html import folded, paragraph
+from ....records.metrics import percent, shown
+from ...run_reader import Run
+from ...subgroups import NOTE, UNKNOWN
+from ..html import folded, paragraph
+from ..tables import Table
 from .intervals import with_interval
-from .tables import Table
 
 COUNTS = {"cases": "held-out cases", "events": "events"}
 WORDS = (

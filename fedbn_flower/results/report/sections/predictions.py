@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import SensitivityAt, curve
 
-from ...config.metric_names import NONE, metric_names
-from ...records.metric_states import GLOBAL, POOLED, states_of
-from ..plotting.metric_plots import FIGURES
-from ..run_reader import Run
-from .html import folded, gallery, paragraph
+from ....config.metric_names import NONE, metric_names
+from ....records.metric_states import GLOBAL, POOLED, states_of
+from ...plotting.metric_plots import FIGURES
+from ...run_reader import Run
+from ..html import folded, gallery, paragraph
+from ..tables import Table
 from .site_curves import curves_by_site
-from .tables import Table
 
 HISTOGRAM = SensitivityAt.state
 WORDS = (

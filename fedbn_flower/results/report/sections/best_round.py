@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ..run_reader import Run
+from ...run_reader import Run
+from ..html import paragraph
 from .client_tables import twice
-from .html import paragraph
 
 WORD = "cross-fitted"
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...records.metric_words import decimals, heading, spelt
-from ...records.metrics import shown
-from ...records.summary import JAIN, NewClients, OfClient
-from ..run_reader import Run
-from ..summary import NOBODY, NON_METRICS, shown_index, shown_mean
-from .html import folded, paragraph
+from ....records.metric_words import decimals, heading, spelt
+from ....records.metrics import shown
+from ....records.summary import JAIN, NewClients, OfClient
+from ...run_reader import Run
+from ...summary import NOBODY, NON_METRICS, shown_index, shown_mean
+from ..html import folded, paragraph
+from ..tables import Table
 from .intervals import NOTHING_BESIDE, Beside, Intervals, with_interval
-from .tables import Table
 
 MAX_LISTED = 12  # clients, above which they have no row each
 WORST = 5  # clients in the table of the worst

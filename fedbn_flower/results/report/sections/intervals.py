@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...records.cases import SITE, TARGET, predictions_of
-from ...records.metric_words import heading
-from ...records.metrics import shown
-from ..intervals import NOTE
-from ..plotting.forest_plot import forest_plot
-from ..run_reader import Run
-from .html import gallery, paragraph
+from ....records.cases import SITE, TARGET, predictions_of
+from ....records.metric_words import heading
+from ....records.metrics import shown
+from ...intervals import NOTE
+from ...plotting.forest_plot import forest_plot
+from ...run_reader import Run
+from ..html import gallery, paragraph
 
 if TYPE_CHECKING:
-    from ..plotting.svg_figure import InlineFigure
+    from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES = 40
 COUNTS = ("held-out cases", "events")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...records.cases import SCORE, SITE, TARGET
-from ...statistics.cases import Cases
-from ...statistics.intervals import delong
-from ..plotting.site_curves import precision_recall_curves, roc_curves
-from ..run_reader import Run
+from ....records.cases import SCORE, SITE, TARGET
+from ....statistics.cases import Cases
+from ....statistics.intervals import delong
+from ...plotting.site_curves import precision_recall_curves, roc_curves
+from ...run_reader import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..plotting.svg_figure import InlineFigure
+    from ...plotting.svg_figure import InlineFigure
 
 ROC, PRECISION = "ROC curve", "Precision and recall"
 """The figures that these stand for where single cases are known, of `metric_plots.FIGURES`."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...records.metrics import percent
-from ..comparisons.gain import Gain, OfClient
-from ..plotting.gain_plot import gain_plot
-from .html import gallery, paragraph
-from .tables import Table
+from ....records.metrics import percent
+from ...comparisons.gain import Gain, OfClient
+from ...plotting.gain_plot import gain_plot
+from ..html import gallery, paragraph
+from ..tables import Table
 
 MOST_DRAWN = 9  # markers
 HEADER = ("clients", "worse off than alone", "at 95 %", "mean gain", "least gain")

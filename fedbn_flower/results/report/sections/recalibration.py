@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...core.ground.columns import RECALIBRATED
-from ...records.cases import predictions_of, with_recalibrated
-from ...statistics.recalibration import PARAMETERS
-from ..decisions import POOLED, is_binary
-from ..run_reader import Run
+from ....core.ground.columns import RECALIBRATED
+from ....records.cases import predictions_of, with_recalibrated
+from ....statistics.recalibration import PARAMETERS
+from ...decisions import POOLED, is_binary
+from ...run_reader import Run
+from ..html import gallery, paragraph
+from ..tables import Table
 from .client_tables import twice
 from .decisions import AT_USUAL, MOST_SITES, at_usual, figures
-from .html import gallery, paragraph
-from .tables import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
-from ..plotting.decision_plots import calibration_curve, decision_curves
-from .html import folded, gallery, paragraph
-from .tables import Table
+from ...decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
+from ...plotting.decision_plots import calibration_curve, decision_curves
+from ..html import folded, gallery, paragraph
+from ..tables import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..plotting.svg_figure import InlineFigure
+    from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES, MOST_DRAWN = 30, 12
 AT_USUAL = (

@@ -7,11 +7,11 @@ from typing import Any
 
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95, OF_A_KIND, SURFACE_DICE
 
-from ...records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, overlays_of
-from ..plotting.overlay_plots import overlays
-from ..run_reader import Run
-from .html import folded, gallery, paragraph
-from .tables import Table
+from ....records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, overlays_of
+from ...plotting.overlay_plots import overlays
+from ...run_reader import Run
+from ..html import folded, gallery, paragraph
+from ..tables import Table
 
 METRICS = (CASE_DICE, SURFACE_DICE, HD95)
 DECIMALS = {CASE_DICE: 3, SURFACE_DICE: 3, HD95: 2}

@@ -1,0 +1,1 @@
+"""What a page of the report has on single subjects, a module each."""
