@@ -21,7 +21,8 @@ WORDS = (
     "the sites. In brackets: 95 % intervals. The surface Dice is the share of both surfaces that "
     "lies within {length} of the other; HD95 is the larger of the two directed 95th percentiles "
     "of the distances between them. Where one of the two masks is empty, Dice and surface Dice are 0 and "
-    "HD95 is undefined; where both are, the case has none of the three."
+    "HD95 is undefined; where both are, the case has none of the three. Left out are so many "
+    "cases of Dice, and so many of HD95."
 )
 
 
@@ -55,7 +56,7 @@ def _header(found: Mapping[str, Any]) -> list[str]:
         "Dice",
         f"surface Dice at {_length(found)}",
         f"HD95, {found['unit']}",
-        "left out of Dice, of HD95",
+        "left out",
     ]
 
 
