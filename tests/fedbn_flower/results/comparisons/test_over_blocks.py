@@ -9,7 +9,6 @@ from scipy import stats
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results import report
 from fedbn_flower.results.comparisons.over_blocks import ranking
 from fedbn_flower.results.plotting.rank_plot import critical_difference_diagram, joined
 from fedbn_flower.results.report.runs_by_seed import Sweep, ranking_of
@@ -21,8 +20,6 @@ from ...statistics.test_paired import DEMSAR
 from ..html_page import page
 from ..test_metrics import summary
 from ..written import summary_of, write_sweep
-
-WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
 
 def run_of(tmp_path, value=None, dataset="digits", sites=None, **config):
@@ -183,8 +180,7 @@ def test_the_report_and_compare_have_table_sentence_diagram_and_latex(tmp_path, 
     assert (to / "ranks.png").exists()
 
 
-def test_a_sweep_writes_it_when_it_ends(configured, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+def test_a_sweep_writes_it_when_it_ends(configured, tmp_path):
     grid = Comparison(tmp_path)
     for name, values in EIGHT.items():
         found = summary(np.mean(values), np.mean(values), values)
