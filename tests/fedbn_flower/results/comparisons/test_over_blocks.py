@@ -135,6 +135,13 @@ def test_sites_with_the_same_cases_and_folds_are_not_compared(tmp_path, config):
     assert ranking(rows_of_sites(tmp_path)[:1], "accuracy") is None
 
 
+def test_sites_of_other_partitions_are_other_sites(tmp_path):
+    first, second, _ = rows_of_sites(tmp_path, partition="iid")
+    (other,) = rows_of_sites(tmp_path, {"fedadam": EIGHT["fedadam"]}, partition="dirichlet:1")
+    assert ranking([first, second], "accuracy") is not None
+    assert ranking([first, other], "accuracy") is None
+
+
 def test_sites_that_were_left_out_are_the_blocks(tmp_path):
     rows = []
     for name, values in EIGHT.items():
