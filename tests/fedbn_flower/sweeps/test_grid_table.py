@@ -189,6 +189,19 @@ def test_differences_from_the_best_have_p_values_by_scipy(configured, tmp_path):
     assert (rows["fedadam"]["p (Holm)"], cells["fedadam"]["difference from the best"]) == ("", "")
 
 
+@pytest.mark.parametrize(("examples", "told_apart"), [([60, 40], "yes"), ([300, 200], "no"), (None, "no")])
+def test_a_difference_of_one_case_is_not_told(configured, tmp_path, examples, told_apart):
+    """One point under each seed is one of 100 cases, and five of 500."""
+    grid = Comparison(tmp_path)
+    for strategy, accuracy in (("fedavg", 0.8), ("fedadam", 0.79)):
+        for seed in range(5):
+            found = summary(accuracy + seed / 50, 0.5, [])
+            if examples:
+                found["per-class"] = {"names": ["a", "b"], "examples": examples, "accuracy": [1, 1]}
+            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
+    assert told(tmp_path) == {"fedavg": "yes", "fedadam": told_apart}
+
+
 def test_of_a_loss_the_lowest_is_best_and_may_be_alone(configured, tmp_path):
     grid = compared(configured, tmp_path, **{"higher-is-better": []})
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "no", "fedyogi": "yes"}
