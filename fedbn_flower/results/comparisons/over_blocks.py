@@ -15,7 +15,7 @@ from ..report.tables import Table
 from ..run_reader import Run
 from ..summary import LEFT_OUT, metrics_by_group
 from .best_cells import MARK, deciding_column, in_words, p_text
-from .held_out import have_same_cases
+from .held_out import have_same_cases, held_out_by_site
 
 Rows = Sequence[tuple[Mapping[str, str], Sequence[Run]]]
 """The values of each row of a table by key, and its complete runs."""
@@ -108,13 +108,22 @@ def ranking(rows: Rows, metric: str) -> Ranking | None:
     if not 1 < len(values) <= MOST_METHODS:
         return None
     blocks = [b for b in next(iter(values.values())) if all(b in of for of in values.values())]
-    if what == SITES and (len(blocks) < FEWEST or any(map(have_same_cases, runs))):
+    if what == SITES and (len(blocks) < FEWEST or not _are_comparable(runs)):
         return None
     if not blocks:
         return None
     table = np.array([[np.mean(of[block]) for of in values.values()] for block in blocks])
     higher = any(metric in run.summary.higher_is_better for run in runs)
     return _ranking(what, metric, tuple(values), table, higher)
+
+
+def _are_comparable(runs: Sequence[Run]) -> bool:
+    """Return whether sites have cases of their own, and each the same in all runs of a seed."""
+    by_seed: dict[object, set[str]] = {}
+    for run in runs:
+        keys = [run.config.get(key) for key in ("data", "partition", "num-clients")]
+        by_seed.setdefault(run.config.get("seed"), set()).add(repr((keys, held_out_by_site(run))))
+    return all(len(found) == 1 for found in by_seed.values()) and not any(map(have_same_cases, runs))
 
 
 def _what(runs: Sequence[Run]) -> str:

@@ -23,7 +23,6 @@ from fedbn_flower.federation.evaluation import load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
-from fedbn_flower.results import report
 from fedbn_flower.results.comparisons.out_of_fold import Folds, told_out_of_fold
 from fedbn_flower.statistics.intervals import delong
 from fedbn_flower.statistics.paired import delong_test
@@ -32,8 +31,6 @@ from fedbn_flower.sweeps.experiment import Experiment
 from ..data.test_own_data import Sites
 from ..privacy.test_units import write
 from ..results.html_page import page
-
-WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
 FLAGS = (
     "--columns age,sex=f|m --label-column outcome --model mlp-bn --num-clients 3 --rounds 2 --backend inline"
@@ -182,9 +179,8 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
 
 
-def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, monkeypatch, capsys):
+def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, capsys):
     """Against DeLong's of all out-of-fold cases with their groups, by the runs' thresholds."""
-    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
     words = "--folds 3 --group-column patient --client fedavg --strategy fedavg,fedyogi --metrics auroc"
     assert swept(words) == 0
     rows = table("g/folds.csv")

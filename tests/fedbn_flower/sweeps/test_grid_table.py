@@ -2,8 +2,13 @@
 
 import csv
 
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
+from fedbn_flower.statistics.paired import holm
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..results.test_metrics import shown, summary
@@ -165,6 +170,36 @@ def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
     assert grid.sentence == words
     assert "80.2 +- 0.8 *" in shown(grid.table())
+
+
+def test_differences_from_the_best_have_p_values_by_scipy(configured, tmp_path):
+    compared(configured, tmp_path)
+    pairs = (("fedadam", "fedavg"), ("fedadam", "fedyogi"), ("fedavg", "fedyogi"))
+    with np.errstate(all="ignore"):  # fedyogi is 30 points behind fedavg under every seed
+        found = [ttest_rel(ACCURACIES[a], ACCURACIES[b]).pvalue for a, b in pairs]
+    p_values = dict(zip(pairs, holm(found), strict=True))
+    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    cells = {row["strategy"]: row for row in table(tmp_path)}
+    for name, behind in (("fedavg", -0.2), ("fedyogi", -30.2)):
+        p_value = p_values["fedadam", name]
+        assert 100 * float(rows[name]["difference from the best"]) == pytest.approx(behind)
+        assert float(rows[name]["p (Holm)"]) == pytest.approx(p_value)
+        assert cells[name]["difference from the best"] == f"{behind:+.1f}"
+        assert cells[name]["p (Holm)"] == (f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001")
+    assert (rows["fedadam"]["p (Holm)"], cells["fedadam"]["difference from the best"]) == ("", "")
+
+
+@pytest.mark.parametrize(("examples", "told_apart"), [([60, 40], "yes"), ([300, 200], "no"), (None, "no")])
+def test_a_difference_of_one_case_is_not_told(configured, tmp_path, examples, told_apart):
+    """One point under each seed is one of 100 cases, and five of 500."""
+    grid = Comparison(tmp_path)
+    for strategy, accuracy in (("fedavg", 0.8), ("fedadam", 0.79)):
+        for seed in range(5):
+            found = summary(accuracy + seed / 50, 0.5, [])
+            if examples:
+                found["per-class"] = {"names": ["a", "b"], "examples": examples, "accuracy": [1, 1]}
+            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
+    assert told(tmp_path) == {"fedavg": "yes", "fedadam": told_apart}
 
 
 def test_of_a_loss_the_lowest_is_best_and_may_be_alone(configured, tmp_path):

@@ -5,7 +5,6 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results import report
 from fedbn_flower.results.comparisons.held_out import have_same_cases, held_out_by_site, held_out_table
 from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.run_reader import Run
@@ -16,7 +15,6 @@ from ..written import summary_of, write_run
 from .written import drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedyogi": 0.0}, cases=151)
-WRITE_REPORT = report.write_report  # without the other tests' stand-in
 EVENTS = {site: int(cases["targets"].sum()) for site, cases in METHODS["fedavg"].items()}
 ROWS = [
     ["lyon", "76", str(76 - EVENTS["lyon"]), str(EVENTS["lyon"])],
@@ -38,8 +36,7 @@ def test_a_run_its_latex_and_its_card_have_them(tmp_path):
     assert line.endswith(f"| {' | '.join(ROWS[0][1:])} |")
 
 
-def test_sweeps_and_compare_have_them(configured, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+def test_sweeps_and_compare_have_them(configured, tmp_path, capsys):
     grid = Comparison(tmp_path / "grid")
     for strategy, cases in METHODS.items():
         write_cases(tmp_path / "grid" / strategy, cases, strategy=strategy)

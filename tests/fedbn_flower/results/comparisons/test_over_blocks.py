@@ -9,7 +9,6 @@ from scipy import stats
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results import report
 from fedbn_flower.results.comparisons.over_blocks import ranking
 from fedbn_flower.results.plotting.rank_plot import critical_difference_diagram, joined
 from fedbn_flower.results.report.runs_by_seed import Sweep, ranking_of
@@ -21,8 +20,6 @@ from ...statistics.test_paired import DEMSAR
 from ..html_page import page
 from ..test_metrics import summary
 from ..written import summary_of, write_sweep
-
-WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
 
 def run_of(tmp_path, value=None, dataset="digits", sites=None, **config):
@@ -138,6 +135,13 @@ def test_sites_with_the_same_cases_and_folds_are_not_compared(tmp_path, config):
     assert ranking(rows_of_sites(tmp_path)[:1], "accuracy") is None
 
 
+def test_sites_of_other_partitions_are_other_sites(tmp_path):
+    first, second, _ = rows_of_sites(tmp_path, partition="iid")
+    (other,) = rows_of_sites(tmp_path, {"fedadam": EIGHT["fedadam"]}, partition="dirichlet:1")
+    assert ranking([first, second], "accuracy") is not None
+    assert ranking([first, other], "accuracy") is None
+
+
 def test_sites_that_were_left_out_are_the_blocks(tmp_path):
     rows = []
     for name, values in EIGHT.items():
@@ -183,8 +187,7 @@ def test_the_report_and_compare_have_table_sentence_diagram_and_latex(tmp_path, 
     assert (to / "ranks.png").exists()
 
 
-def test_a_sweep_writes_it_when_it_ends(configured, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+def test_a_sweep_writes_it_when_it_ends(configured, tmp_path):
     grid = Comparison(tmp_path)
     for name, values in EIGHT.items():
         found = summary(np.mean(values), np.mean(values), values)

@@ -11,7 +11,6 @@ from clients.problems.metrics.scores import thresholds
 from fedbn_flower.cli import main
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results import report
 from fedbn_flower.results.comparisons.same_cases import cases_of
 from fedbn_flower.results.report.runs_by_seed import Sweep, best_groups, metrics_table
 from fedbn_flower.results.run_reader import Run
@@ -21,7 +20,6 @@ from fedbn_flower.sweeps.grid_table import Comparison
 from ..html_page import page
 from .written import columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
-WRITE_REPORT = report.write_report  # without the other tests' stand-in
 METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
 
 
@@ -41,8 +39,7 @@ def p_values(methods):
     return dict(zip(pairs, found, strict=True)), [r.mean() for r in right]
 
 
-def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "write_report", WRITE_REPORT)
+def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys):
     grid = Comparison(tmp_path)
     for strategy, cases in METHODS.items():
         folder = f"{strategy}-run"
