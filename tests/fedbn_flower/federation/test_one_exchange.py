@@ -15,6 +15,7 @@ from fedbn_flower.results.round_tables import RoundTables
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 
+from ..combinations import COVER, EACH, title
 from ..supernodes import PowerCut, SuperNodes, run_app
 
 NOT_OF_THE_MODEL = {
@@ -130,6 +131,15 @@ def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
     others = len([one for one in grid.exchanges if one == ["evaluate"]])
     questions = 4 if "selection" in keys else 0  # who is to train is asked by itself
     assert others == 1 + questions + (1 if "holdout_clients" in keys else 0)
+
+
+FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER if names not in EACH]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
+def test_so_does_every_combination_of_algorithms(names, compared):
+    compared(**FOUR | names | {"rounds": 3, "fraction_train": 0.75, "val_fraction": 0.1})
 
 
 @pytest.mark.parametrize("client", ["fedbn", "ditto"])
