@@ -14,8 +14,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.report.run_page import run_page
+from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run
 
 from ..circles import circles, write_circles
