@@ -116,7 +116,9 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
         from .ray.grid import RayGrid
 
         examples = federation.inputs.partitions.train.sizes.tolist()
-        return RayGrid(workers, *settings, federation.inputs.remembers, examples)
+        grid = RayGrid(workers, *settings, federation.inputs.remembers, examples)
+        workers.check_data("dataset", config.dataset, federation.dataset.digest)
+        return grid
 
     if isinstance(pool, BackgroundPool):
         return AutoGrid(InlineGrid(*settings), pool, ray_grid, config.rounds)

@@ -93,6 +93,7 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
             starting={},
             started=[0],
             grow=lambda: None,
+            check_data=pool.check_data,
         )
         folders = [tmp_path / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):

@@ -208,6 +208,8 @@ class _Phase:
             if not waiting and not self.calls:
                 return
             waiting |= {future: i for i, future in self.pool.starting.items()}
+            if not waiting:
+                raise RunCutOff("no machine of the cluster is left that has the run's data")
             left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not ready:
@@ -243,7 +245,7 @@ class _Phase:
     def _welcome(self, worker: int) -> None:
         """Use a worker that has started; start another if it has died of that."""
         try:
-            ray.get(self.pool.starting.pop(worker))
+            self.pool.welcome(worker)
         except RayError as error:
             self.died_early += 1
             if not is_lost(error) or self.died_early > MOST_DIE_EARLY:
@@ -264,8 +266,8 @@ class _Phase:
         kills the worker, which is then nobody else's death.
         """
         while self.calls:
-            started = {i: queue for i, queue in self.running.items() if i not in self.pool.starting}
-            shared = [i for i, queue in started.items() if not any(call.retried for call, _ in queue)]
+            queues = {i: self.running[i] for i in self.pool.started}
+            shared = [i for i, queue in queues.items() if not any(call.retried for call, _ in queue)]
             if not shared:
                 return
             worker = min(shared, key=lambda i: len(self.running[i]))

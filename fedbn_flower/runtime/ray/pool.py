@@ -12,7 +12,7 @@ from ray.exceptions import RayError
 
 from fedbn_flower.clients.problems.evaluation import Sums
 
-from ...core.errors import RunFailed
+from ...core.errors import RunFailed, not_allowed
 from ...core.private import daemons_in_groups_of_their_own, ray_errors_in_the_log
 from ...core.session_objects import session_objects
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
@@ -113,6 +113,8 @@ class RayPool:
         """What tells that a worker has started, of those that came later, by index: they get no calls before.
 
         A cluster that has lost a machine may never have room for one."""
+        self._unusable: set[int] = set()
+        self._data = ""
 
     def start_run(self, run_config: UserConfig, num_clients: int) -> None:
         """Start this run on every worker, with the session's objects.
@@ -124,9 +126,10 @@ class RayPool:
         RunFailed
             When a worker cannot be had, or cannot take one.
         """
+        self._data, self._unusable = "", set()
         self._run = run_config, num_clients, stored(session_objects())
         calls = [worker.start_run.remote(*self._run) for worker in self.workers]
-        _wait_for([call for i, call in enumerate(calls) if i not in self.starting])
+        _wait_for([calls[i] for i in self.started])
 
     def wait_for_workers(self) -> None:
         """Wait until every worker has started.
@@ -140,8 +143,31 @@ class RayPool:
 
     @property
     def started(self) -> list[int]:
-        """The indices of the workers that have started."""
-        return [i for i in range(len(self.workers)) if i not in self.starting]
+        """The indices of the workers that have started, and that can be used."""
+        return [i for i in range(len(self.workers)) if i not in self.starting and i not in self._unusable]
+
+    def check_data(self, key: str, value: str, digest: str) -> None:
+        """Refuse a cluster of which a machine has not the run's data; one that comes later is not used.
+
+        Parameters
+        ----------
+        key, value : str
+            The key of the configuration that names the data, and its value.
+        digest : str
+            That of the data on this machine.
+
+        Raises
+        ------
+        UserError
+            When the data of a machine are missing, or others.
+        """
+        if self.inline:
+            return
+        self._data = digest
+        for host, found, why in ray.get([self.workers[i].data.remote() for i in self.started]):
+            if found != digest:
+                missing = f"data that machine {host!r} of the cluster has, too"
+                raise not_allowed(key, value, f"{missing} ({why or 'it has others'})")
 
     def replace(self, index: int) -> None:
         """End a worker, if it still lives; one takes its place that gets calls once it has started."""
@@ -157,7 +183,21 @@ class RayPool:
 
     def _start(self, index: int) -> None:
         self.workers[index] = self._actor.remote(*self._run)
-        self.starting[index] = self.workers[index].process_id.remote()
+        worker = self.workers[index]
+        self.starting[index] = worker.data.remote() if self._data else worker.process_id.remote()
+
+    def welcome(self, index: int) -> None:
+        """Use a worker that has started, unless its machine has not the run's data.
+
+        Raises
+        ------
+        RayError
+            When it has died.
+        """
+        found = ray.get(self.starting.pop(index))
+        if self._data and found[1] != self._data:
+            LOGGER.warning("machine %r is not used: %s", found[0], found[2] or "it has other data")
+            self._unusable.add(index)
 
     def evaluated(self, arrays: Any, splits: str, classes: int) -> list[Mapping[str, list[Sums]]] | None:
         """Return each worker's share of an evaluation of the model in the object store.

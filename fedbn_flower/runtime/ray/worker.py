@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
+from ray.util import get_node_ip_address
 
 from fedbn_flower.clients.problems.evaluation import Sums
 
@@ -36,6 +37,13 @@ class Worker:
     def process_id(self) -> int:
         """This worker's process."""
         return os.getpid()
+
+    def data(self) -> tuple[str, str, str]:
+        """The address of this machine, and the digest of the run's data on it, or why there is none."""
+        try:
+            return get_node_ip_address(), inputs_of(run_config(self._run_config)).dataset.digest, ""
+        except UserError as error:
+            return get_node_ip_address(), "", str(error)
 
     def start_run(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
         """Serve another run, whose configuration may name objects of the driver's session."""
