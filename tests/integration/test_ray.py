@@ -1,6 +1,7 @@
 """Our Ray runtime: workers that die or hang, a cluster of two raylets, cohorts."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -19,10 +21,12 @@ from flwr.app import RecordDict
 from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
+from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.auto_grid import AutoGrid
 from fedbn_flower.runtime.process_memory import MEMORY
 from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray.grid import RayGrid
+from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import make_grid
 from strategies.aggregation.fold import GROUP
 
@@ -249,7 +253,7 @@ def cluster():
             while len(raylets()) < len(processes) and time.monotonic() < deadline:
                 time.sleep(0.1)
         assert len(raylets()) == 2
-        yield address
+        yield SimpleNamespace(address=address, processes=processes)
     finally:
         for process in processes:
             with suppress(ProcessLookupError):
@@ -265,11 +269,50 @@ def cluster():
 def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):
     """Each has room for one worker."""
     common = ("--rounds", 2, "--partition", "iid", "--num-clients", 4, "--cache-dir", cache_dir)
-    there = ("--ray-address", cluster, "--workers", 2, "--run-dir", tmp_path / "cluster")
+    there = ("--ray-address", cluster.address, "--workers", 2, "--run-dir", tmp_path / "cluster")
     here = ("--backend", "inline", "--run-dir", tmp_path / "inline")
     for where in (there, here):
         assert cli.main([str(word) for word in (*common, *where)]) == 0
     assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
+
+
+def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
+    cluster, tmp_path, cache_dir, monkeypatch, capsys
+):
+    """Its clients are asked again, of the other machine, which has no room for a second worker."""
+    common = ("--rounds", 6, "--partition", "iid", "--num-clients", 8, "--cache-dir", cache_dir)
+    assert (
+        cli.main([str(word) for word in (*common, "--backend", "inline", "--run-dir", tmp_path / "here")])
+        == 0
+    )
+    on_round, killed = RunFolder.on_round, []
+
+    def kill_the_other(self, result):
+        on_round(self, result)
+        if result.server_round == 3:
+            killed.append(os.killpg(cluster.processes[1].pid, signal.SIGKILL))
+
+    monkeypatch.setattr(RunFolder, "on_round", kill_the_other)
+    there = ("--ray-address", cluster.address, "--run-dir", tmp_path / "there")
+    assert cli.main([str(word) for word in (*common, *there)]) == 0
+    assert len(killed) == 1
+    assert bits(tmp_path / "there") == bits(tmp_path / "here")
+    assert "(raylet)" not in capsys.readouterr().out
+
+
+def test_a_machine_without_the_data_is_one_line_before_the_first_round(
+    cluster, tmp_path, cache_dir, monkeypatch, capsys
+):
+    """Another digest here stands for other data there."""
+    check = RayPool.check_data
+    monkeypatch.setattr(RayPool, "check_data", lambda pool, key, value, _: check(pool, key, value, "0" * 64))
+    words = ("--ray-address", cluster.address, "--cache-dir", cache_dir, "--run-dir", tmp_path / "no")
+    assert cli.main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert re.match(
+        r"error: dataset: 'scanners' is not allowed; expected data that machine '[\d.]+' of", error
+    )
+    assert error.count("\n") == 1
 
 
 def test_no_cluster_is_one_line(tmp_path, cache_dir, capsys):

@@ -40,10 +40,11 @@ class Worker:
 
     def data(self) -> tuple[str, str, str]:
         """The address of this machine, and the digest of the run's data on it, or why there is none."""
+        here: str = get_node_ip_address()  # type: ignore[no-untyped-call]
         try:
-            return get_node_ip_address(), inputs_of(run_config(self._run_config)).dataset.digest, ""
+            return here, inputs_of(run_config(self._run_config)).dataset.digest, ""
         except UserError as error:
-            return get_node_ip_address(), "", str(error)
+            return here, "", str(error)
 
     def start_run(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
         """Serve another run, whose configuration may name objects of the driver's session."""
