@@ -156,6 +156,7 @@ def test_the_same_bits_under_flwr_run(configured, files, tmp_path, flwr_run, kin
     ).as_json()
     assert summary["failures"] == 0
     own = {"num-clients": 3, "rounds": 2, "fine-tune": 2, "cache-dir": tmp_path / "cache"}
+    own |= {"local-epochs": 1, "batch-size": 128}
     output = flwr_run({**given, **own, "run-dir": tmp_path / "flower"}, 3)
     assert (tmp_path / "flower" / "summary.json").exists(), output
     assert bits(tmp_path / "flower") == bits(tmp_path / "here")
