@@ -18,6 +18,8 @@ from .node import NoWorker
 
 ONLY_USER = 0o700
 FOR_OTHERS = 0o077
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+SOCKET = "socket"
 END = 10.0
 """Seconds that a process that was killed has to be gone."""
 
@@ -53,10 +55,21 @@ class Place:
 
     folder: Path
 
-    @property
-    def socket(self) -> Path:
-        """The address at which the worker listens."""
-        return self.folder / "socket"
+    @contextlib.contextmanager
+    def address(self) -> Iterator[str]:
+        """Yield the path of the worker's socket, which has 107 characters at most: a short one where there is.
+
+        Raises
+        ------
+        OSError
+            When there is no folder.
+        """
+        descriptor = os.open(self.folder, FOLDER)
+        try:
+            short = Path("/proc/self/fd") / str(descriptor)
+            yield str((short if short.exists() else self.folder) / SOCKET)
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def reserved(self) -> Iterator[bool]:
@@ -132,7 +145,7 @@ class Place:
 
     def clear(self) -> None:
         """Remove what a worker that has ended leaves, but for the folder."""
-        for path in (self.socket, self._record, self._life):
+        for path in (self.folder / SOCKET, self._record, self._life):
             path.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -151,8 +164,7 @@ class Place:
         try:
             make_private(self.folder.parent)
             make_private(self.folder)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            return os.open(self.folder, flags)
+            return os.open(self.folder, FOLDER)
         except NoWorker:
             raise
         except OSError as error:

@@ -105,7 +105,7 @@ def started(place: Place, identity: str, process: int, idle: float) -> Channel:
     worker = None
     try:
         with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
-            listener.bind(str(place.socket))
+            listener.bind(stack.enter_context(place.address()))
             listener.listen()
             if (descriptor := descriptor_of(process)) is not None:
                 stack.callback(os.close, descriptor)
@@ -140,7 +140,8 @@ def _connected(place: Place, record: Record, patience: float) -> Channel:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(patience)
-        connection.connect(str(place.socket))
+        with place.address() as address:
+            connection.connect(address)
         prove_to_worker(Channel(connection, patience), bytes.fromhex(record.secret))
     except BaseException:
         connection.close()

@@ -22,7 +22,7 @@ STAND_IN = Path(__file__).with_name("stand_in.py")
 
 @pytest.fixture
 def short_folder():
-    """The path of a socket has 107 characters at most."""
+    """For the many systems that have no short path of a socket."""
     folder = tempfile.mkdtemp(prefix="w")
     yield Path(folder)
     shutil.rmtree(folder)

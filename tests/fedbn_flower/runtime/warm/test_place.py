@@ -175,7 +175,7 @@ def test_what_dead_workers_left_is_removed(place, held):
     for one in (live, busy, dead):
         with one.reserved():
             one.write(RECORD)
-            one.socket.touch()
+            (one.folder / "socket").touch()
     (place.folder.parent / "file").touch()
     held(live, "live")
     held(busy, "reserve")
