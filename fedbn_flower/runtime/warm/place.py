@@ -57,7 +57,7 @@ class Place:
 
     @contextlib.contextmanager
     def address(self) -> Iterator[str]:
-        """Yield the path of the worker's socket, which has 107 characters at most: a short one where there is.
+        """Yield the path of the worker's socket, which has 107 characters at most: a short one if it can be.
 
         Raises
         ------
