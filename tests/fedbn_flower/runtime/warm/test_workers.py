@@ -10,10 +10,12 @@ import time
 import pytest
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.partition_id import MOST_IDLE_SECONDS, USUAL_IDLE_SECONDS
 from fedbn_flower.runtime.warm import identity, workers
 from fedbn_flower.runtime.warm.node import NoWorker, WorkerLost
 from fedbn_flower.runtime.warm.place import Place
 
+from ....integration.processes import ROOT
 from .conftest import Asking, stop, until
 
 
@@ -276,3 +278,11 @@ def test_where_none_can_be_started_it_says_why(node, monkeypatch, broken, words)
     with pytest.raises(NoWorker, match=words):
         node.ask()
     assert node.workers() == []
+
+
+def test_what_the_guide_says_of_seconds():
+    guide = " ".join((ROOT / "docs" / "deployment.md").read_text().split())
+    assert f"(1 to {MOST_IDLE_SECONDS}; {USUAL_IDLE_SECONDS} by default)" in guide
+    assert f"idle-seconds={USUAL_IDLE_SECONDS}" in guide
+    assert "no sign of life for two minutes" in guide
+    assert workers.PATIENCE == 120
