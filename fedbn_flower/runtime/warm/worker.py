@@ -68,9 +68,6 @@ class Worker:
         self.listener.set_inheritable(False)
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError):
-                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         threading.Thread(target=self._end_with_the_node, daemon=True).start()
         LOGGER.info("warm: worker %d stays for this node's next messages", os.getpid())
         while True:
