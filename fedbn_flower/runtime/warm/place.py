@@ -82,6 +82,7 @@ class Place:
         """
         descriptor = self._opened()
         try:
+            check_private(os.fstat(descriptor), self.folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 free = os.path.samestat(os.fstat(descriptor), os.lstat(self.folder))

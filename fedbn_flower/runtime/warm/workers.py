@@ -28,7 +28,7 @@ ASK, BEAT, REPLY, FAILURE = b"A", b"B", b"R", b"F"
 """The kinds of packets: what is asked; that the worker lives; and how it answers."""
 PATIENCE = 120.0
 """Seconds without a beat after which a worker that starts, or is at work, counts as hung."""
-GREETING = 30.0
+GREETING = 60.0
 """Seconds that a worker which should be idle has for a greeting: it may still be importing."""
 
 
