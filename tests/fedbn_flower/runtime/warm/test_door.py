@@ -1,12 +1,15 @@
 """Who answers a message: the node's worker under a SuperNode, this process everywhere else."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from safetensors.numpy import load_file
 
 from fedbn_flower import client_app
+from fedbn_flower.core.bits import comparable
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground import wire
 from fedbn_flower.core.private import identify_process
@@ -124,33 +127,54 @@ def test_a_client_process_of_flower_asks_its_parent(monkeypatch, asked):
     assert asked[0] == [("message", given, 4711)]
 
 
-def exchange(configured):
-    """Two rounds of FedBN with MOON, whose memories are in the Context, and an evaluation: what came back."""
+RUN = "20260101T000000000000-0123abcd"
+
+
+def exchange(configured, *rounds, **node_config):
+    """Rounds of FedBN with MOON and an evaluation of the first: what came back, and the client's state.
+
+    Without a state-dir its memories are in the Context.
+    """
     config = configured(client="fedbn", objective="moon", batch_size=64)
     identify_process(7, 5, 3)
     _, initial = inputs_of(config).model()
     shared = {name: array for name, array in initial.items() if not name.startswith("2.")}  # its BatchNorm
     arrays = ArrayRecord({name: Array(np.asarray(array)) for name, array in shared.items()})
-    node_config = {"partition-id": 1, "num-partitions": 2}
+    node_config |= {"partition-id": 1, "num-partitions": 2}
     context = Context(7, 5, node_config, RecordDict(), config.to_user_config())
     found = []
-    for server_round, kind in ((1, "train"), (1, "evaluate"), (2, "train")):
-        asked = ConfigRecord({wire.SERVER_ROUND: server_round, wire.EVAL_SPLITS: "test", wire.CLIENT_LR: 0.1})
-        reply = client_app.app(
-            Message(RecordDict({wire.ARRAYS: arrays, wire.CONFIG: asked}), 5, kind), context
-        )
+    for server_round, kind in (
+        (rounds[0], "train"),
+        (rounds[0], "evaluate"),
+        *((n, "train") for n in rounds[1:]),
+    ):
+        asked = {wire.SERVER_ROUND: server_round, wire.EVAL_SPLITS: "test", wire.CLIENT_LR: 0.1}
+        asked |= {wire.RUN: RUN, wire.CHECKPOINT_ROUND: 0}
+        content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: ConfigRecord(asked)})
+        reply = client_app.app(Message(content, 5, kind), context)
         assert not reply.has_error(), reply.error
         found.append(reply.content)
-        if kind == "train":
-            arrays = reply.content[wire.ARRAYS]
     return found, context.state
 
 
 def test_the_same_bits_with_and_without(node, configured, monkeypatch):
-    monkeypatch.setattr(workers, "BOOT", type(workers.BOOT)(boot.__file__))
-    alone = exchange(configured)
+    monkeypatch.setattr(workers, "BOOT", Path(boot.__file__))
+    alone = exchange(configured, 1, 2)
     monkeypatch.setattr(door, "node_process", lambda: node.process)
-    warm = exchange(configured)
+    warm = exchange(configured, 1, 2)
     assert len(node.workers()) == 1
     assert warm == alone
     assert warm[1].array_records
+
+
+def test_a_worker_that_dies_after_it_has_written_a_memory_may_be_replaced(configured, tmp_path):
+    """Who trains a round once more starts from the memory of the round before: same answer, same memory."""
+    once, _ = exchange(configured, 1, 2, **{"state-dir": str(tmp_path / "once")})
+    twice, _ = exchange(configured, 1, 2, 2, **{"state-dir": str(tmp_path / "twice")})
+    assert twice == [*once, once[-1]]
+    files = [
+        {path.name: load_file(path) for path in (tmp_path / name).rglob("*.safetensors")}
+        for name in ("once", "twice")
+    ]
+    assert len(files[0]) == 2
+    assert comparable(files[0]) == comparable(files[1])
