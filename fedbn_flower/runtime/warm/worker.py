@@ -20,7 +20,7 @@ from flwr.app import RecordDict
 from ...core.ground.wire import QUERY_COMPLETE
 from .channel import Channel, InvalidPacket, admit
 from .failures import packed_failure
-from .node import wait_until_ended
+from .node import NoWorker, wait_until_ended
 from .packing import packed_reply, packed_state, request_of
 from .place import Place
 from .workers import ASK, BEAT, FAILURE, PATIENCE, REPLY
@@ -142,17 +142,24 @@ class Worker:
 
     def _leave(self) -> None:
         """End, unless a door is about to ask."""
-        with self.place.reserved() as free:
-            if free:
-                LOGGER.info("warm: worker %d ends, since no message came", os.getpid())
-                self.place.remove()
-                _end()
-        self._waiting = SOON
+        with contextlib.suppress(NoWorker), self.place.reserved() as free:
+            if not free:
+                self._waiting = SOON
+                return
+            LOGGER.info("warm: worker %d ends, since no message came", os.getpid())
+            self._remove_place()
+        _end()
 
     def _end_with_the_node(self) -> None:
         wait_until_ended(*self._node)
-        self.place.remove()
+        self._remove_place()
         _end()
+
+    def _remove_place(self) -> None:
+        """Remove the folder, if it is not another worker's: who cleans up for a user may have removed it."""
+        record = self.place.record()
+        if record and record.process == os.getpid():
+            self.place.remove()
 
 
 def _end() -> None:

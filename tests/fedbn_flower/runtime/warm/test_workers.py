@@ -134,6 +134,27 @@ def test_it_ends_when_it_is_idle(node):
     assert node.places() == []
 
 
+def test_one_whose_folder_was_taken_away_leaves_the_next_one_alone(node):
+    """As at the end of a session, or where old files are removed from the folder for temporary ones."""
+    config = {"idle-seconds": 2}
+    first = node.ask(node_config=config).process
+    Place(node.places()[0]).remove()
+    second = node.ask(node_config={"idle-seconds": 60}).process
+    assert node.workers() == sorted([first, second])
+    until(lambda: node.workers() == [second])
+    assert node.ask(node_config={"idle-seconds": 60}).process == second
+
+
+def test_one_whose_folder_cannot_be_made_again_ends_too(node, capfd):
+    node.ask(node_config={"idle-seconds": 1})
+    place = Place(node.places()[0])
+    place.remove()
+    place.folder.parent.chmod(0o755)
+    until(lambda: not node.workers())
+    place.folder.parent.chmod(0o700)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_message_keeps_it_from_ending(node):
     config = {"idle-seconds": 2}
     first = node.ask(node_config=config).process
