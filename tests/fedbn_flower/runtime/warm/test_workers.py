@@ -48,7 +48,8 @@ def test_an_error_is_the_clients_and_the_worker_stays(node, error):
     assert (answer.process, answer.number) == (pid, 3)  # what it had changed before the error stays too
 
 
-def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capfd):
+def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capfd, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     node.ask()
     node.ask(do="tell")
     out, errors = capfd.readouterr()
