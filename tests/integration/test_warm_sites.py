@@ -69,23 +69,24 @@ def start(federation, folder, name, cache_dir):
     )
 
 
-def words_of(pid):
-    return (Path("/proc") / str(pid) / "cmdline").read_bytes().decode().split("\0")
-
-
-def workers(mark):
-    """The workers that live, by their site."""
+def of_sites(mark, program=""):
+    """The processes of each site, or those that run this program."""
     found = {}
     for pid in processes_with(mark):
         try:
-            if not any(word.endswith("warm/boot.py") for word in words_of(pid)):
-                continue
+            words = (Path("/proc") / str(pid) / "cmdline").read_bytes().decode().split("\0")
             home = (Path("/proc") / str(pid) / "environ").read_bytes().decode()
-        except OSError:
+        except OSError:  # it has ended meanwhile
             continue
-        site = next(i for i in range(SITES) if f"/site-{i}/" in home or f"/superexec-{i}/" in home)
-        found.setdefault(site, []).append(pid)
+        for site in range(SITES):
+            at_site = f"/site-{site}/flwr" in home or f"/superexec-{site}/flwr" in home
+            if at_site and any(word.endswith(program) for word in words):
+                found.setdefault(site, []).append(pid)
     return found
+
+
+def workers(mark):
+    return of_sites(mark, "warm/boot.py")
 
 
 def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_dir):
@@ -141,4 +142,4 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     second.kill()
     second.wait()
     federation.stop()
-    assert not processes_with(mark)
+    wait_for(lambda: not of_sites(mark), 10)
