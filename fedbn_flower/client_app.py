@@ -1,6 +1,7 @@
 """The Flower ClientApp: what ``flwr run`` and SuperNodes start.
 
-What trains and evaluates is imported by the first message that needs it, and torch with it.
+It is a light door: the node's worker answers, and stays for the next message (`runtime.warm`). Without one,
+what trains and evaluates is imported by the message that needs it, and torch with it.
 """
 
 from flwr.app import Context, Message
@@ -8,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from .core.logs import one_line_for_mistakes
 from .runtime.queries import answer_queries
+from .runtime.warm.door import answered
 
 one_line_for_mistakes()
 app = ClientApp()
@@ -17,14 +19,22 @@ answer_queries(app)
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model."""
-    from .runtime import client_adapter
-
-    return client_adapter.train(message, context)
+    return answered(message, context, _train)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model."""
+    return answered(message, context, _evaluate)
+
+
+def _train(message: Message, context: Context) -> Message:
+    from .runtime import client_adapter
+
+    return client_adapter.train(message, context)
+
+
+def _evaluate(message: Message, context: Context) -> Message:
     from .runtime import client_adapter
 
     return client_adapter.evaluate(message, context)

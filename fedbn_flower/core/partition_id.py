@@ -12,6 +12,12 @@ from .errors import check_plain, not_allowed
 from .files import path_of
 from .ground.wire import PARTITION, PARTITION_ID
 
+WARM = "warm"
+"""The key of a node that says whether a worker stays between messages."""
+IDLE_SECONDS = "idle-seconds"
+"""The key of a node that says after how long without a message its worker ends."""
+USUAL_IDLE_SECONDS, MOST_IDLE_SECONDS = 600, 86400
+
 
 def partition_id_of(context: Context) -> int | None:
     """The node's ``partition-id``; a node with a ``data-path`` may leave it out.
@@ -31,15 +37,34 @@ def partition_id_of(context: Context) -> int | None:
 
 
 def check_node_config(context: Context) -> None:
-    """Refuse paths of a node that no file can have.
+    """Refuse paths of a node that no file can have, and settings of its worker that are not allowed.
 
     Raises
     ------
     UserError
         Names the key.
     """
-    for key, value in context.node_config.items():
+    config = context.node_config
+    for key, value in config.items():
         check_plain(key, value)
+    if type(warm := config.get(WARM, True)) is not bool:
+        raise not_allowed(WARM, warm, "true or false (in the node config)")
+    idle_seconds(context)
+
+
+def idle_seconds(context: Context) -> float:
+    """Return after how many seconds without a message a node's worker ends.
+
+    Raises
+    ------
+    UserError
+        When it is not a number from 1 to `MOST_IDLE_SECONDS`.
+    """
+    seconds = context.node_config.get(IDLE_SECONDS, USUAL_IDLE_SECONDS)
+    if type(seconds) in (int, float) and 1 <= float(seconds) <= MOST_IDLE_SECONDS:
+        return float(seconds)
+    allowed = f"a number of seconds from 1 to {MOST_IDLE_SECONDS} (in the node config)"
+    raise not_allowed(IDLE_SECONDS, seconds, allowed)
 
 
 def name_of_data(data_path: str) -> str:

@@ -10,14 +10,18 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Array, Context, Message, RecordDict
 from flwr.app.message import make_message  # Message itself takes no metadata
 from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
+from flwr.common import serde  # what travels between Flower's own processes
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,  # what a reply is addressed to
     ErrorCode,  # Error, which is public, takes one
 )
 from flwr.common.logger import ConsoleHandler  # writes colours into files too
+from flwr.proto.message_pb2 import Context as ContextProto
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run  # Grid, which is public, has one
 from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
@@ -29,10 +33,17 @@ __all__ = [
     "ErrorCode",
     "Run",
     "console_handlers",
+    "context_bytes",
+    "context_of",
     "daemons_in_groups_of_their_own",
     "identify_process",
+    "message_bytes",
     "message_like",
+    "message_of",
+    "process_identity",
     "ray_errors_in_the_log",
+    "records_bytes",
+    "records_of",
     "replace_data",
     "retry_invoker_of",
     "set_message_id",
@@ -40,11 +51,49 @@ __all__ = [
 ]
 
 
-def identify_process(run_id: int) -> None:
+def identify_process(run_id: int, node_id: int = SUPERLINK_NODE_ID, task_id: int = 1) -> None:
     """Give this process the identity that ``Message.__init__`` asks for."""
     TaskIdentity.run_id = run_id
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
-    TaskIdentity.task_id = 1
+    TaskIdentity.node_id = node_id
+    TaskIdentity.task_id = task_id
+
+
+def process_identity() -> tuple[int, int, int]:
+    """Return the run, the node and the task of this process, as `identify_process` takes them."""
+    return TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id
+
+
+def message_bytes(message: Message) -> bytes:
+    """Serialize a message as Flower does between processes; less than 2 GiB."""
+    data: bytes = serde.message_to_proto(message).SerializeToString()
+    return data
+
+
+def message_of(data: bytes) -> Message:
+    """Return the message of `message_bytes`."""
+    return serde.message_from_proto(MessageProto.FromString(data))
+
+
+def records_bytes(records: RecordDict) -> bytes:
+    """Serialize records as Flower does between processes; less than 2 GiB."""
+    data: bytes = serde.recorddict_to_proto(records).SerializeToString()
+    return data
+
+
+def records_of(data: bytes) -> RecordDict:
+    """Return the records of `records_bytes`."""
+    return serde.recorddict_from_proto(RecordDictProto.FromString(data))
+
+
+def context_bytes(context: Context) -> bytes:
+    """Serialize a context as Flower does between processes; less than 2 GiB."""
+    data: bytes = serde.context_to_proto(context).SerializeToString()
+    return data
+
+
+def context_of(data: bytes) -> Context:
+    """Return the context of `context_bytes`."""
+    return serde.context_from_proto(ContextProto.FromString(data))
 
 
 def set_message_id(message: Message, message_id: str) -> None:

@@ -1,6 +1,7 @@
 """What a node tells when it is asked, beside training and evaluating.
 
-A SuperNode starts a process for every message, so that an answer is imported by the message that asks for it.
+A SuperNode starts a process for every message, so that an answer is imported by the message that asks for it,
+in the node's worker if it has one.
 """
 
 from functools import partial
@@ -8,6 +9,8 @@ from pkgutil import resolve_name
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+
+from .warm.door import answered
 
 QUERIES = {
     "partition_id": "core.partition_id:answer_partition_id",
@@ -26,5 +29,9 @@ def answer_queries(app: ClientApp) -> None:
 
 
 def _answer(place: str, message: Message, context: Context) -> Message:
+    return answered(message, context, partial(_answer_here, place))
+
+
+def _answer_here(place: str, message: Message, context: Context) -> Message:
     answer: Message = resolve_name(f"fedbn_flower.{place}")(message, context)
     return answer

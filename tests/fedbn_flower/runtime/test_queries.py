@@ -8,7 +8,7 @@ from flwr.app import Message, RecordDict
 from fedbn_flower import client_app
 from fedbn_flower.core.ground import wire
 from fedbn_flower.runtime import client_adapter
-from fedbn_flower.runtime.grid import node_context
+from fedbn_flower.runtime.grid import identify_process, node_context
 from fedbn_flower.runtime.queries import QUERIES
 
 
@@ -20,6 +20,7 @@ def test_every_query_of_the_wire_is_answered():
 
 @pytest.mark.parametrize("door", [client_app, client_adapter], ids=["Flower", "simulation"])
 def test_both_apps_answer(door, configured):
+    identify_process()
     node = node_context(1, 2, configured().to_user_config())
     answer = door.app(Message(RecordDict(), node.node_id, wire.QUERY_PARTITION_ID), node)
     assert answer.content[wire.PARTITION] == {wire.PARTITION_ID: 1}
