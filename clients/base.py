@@ -12,6 +12,7 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.wire import (
+    ADAPT_BN,
     CASES,
     CLASSES,
     CLIENT_LR,
@@ -106,8 +107,8 @@ class FedAvgClient(NumPyClient):
         config : dict
             ``server-round``, ``client-lr``, the objective's settings by flag (``mu``), and ``eval-splits``:
             comma-separated splits on which to evaluate the trained model. ``fine-tune`` more steps come
-            before evaluation and are then discarded. ``classes``, the number of classes, adds counts by
-            class.
+            before evaluation and are then discarded, as are BatchNorm statistics with ``adapt-bn``.
+            ``classes``, the number of classes, adds counts by class.
 
         Raises
         ------
@@ -252,6 +253,9 @@ class FedAvgClient(NumPyClient):
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
 
+        With ``adapt-bn`` its BatchNorm statistics are then estimated on the client's training examples, but
+        for a new client that is to have none of its own.
+
         The result is that of `evaluate_splits`.
         """
         task = self.task
@@ -259,6 +263,8 @@ class FedAvgClient(NumPyClient):
             parameters = dict(task.model.named_parameters())
             run = self.with_objective(Plain).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
+        if config.get(ADAPT_BN) and config.get(OWN_STATISTICS, True) and batch_norm_statistics(task.model):
+            self._estimate_statistics()
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
         cases_of = str(config.get(CASES, ""))

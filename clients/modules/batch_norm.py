@@ -23,7 +23,7 @@ BatchNorm: TypeAlias = (
 )
 
 
-def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
+def batch_norm_modules(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
     """Yield every BatchNorm under every name: a module used twice has two names in the state dict."""
     batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     instance_norms = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -36,7 +36,7 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
 
 def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
     names = aliases(model)
-    for prefix, module in _layers(model):
+    for prefix, module in batch_norm_modules(model):
         buffers = {name for name, _ in module.named_buffers(recurse=False)}
         for name in module.state_dict():
             if name in buffers or not statistics_only:
@@ -46,7 +46,7 @@ def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
 
 def batch_norm_layers(model: nn.Module) -> list[str]:
     """Return the names of all BatchNorm layers, also of those without entries."""
-    return [name for name, _ in _layers(model)]
+    return [name for name, _ in batch_norm_modules(model)]
 
 
 def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
@@ -80,7 +80,7 @@ def estimate_statistics(
     model.train()
     layers = {
         module: module.momentum
-        for name, module in _layers(model)
+        for name, module in batch_norm_modules(model)
         if module.training and module.track_running_stats and name not in still
     }
     model.eval()

@@ -13,7 +13,7 @@ from .named_algorithms import NOT_GIVEN, settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (
-    *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
+    *("fine-tune", "adapt-bn", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
     *map(flag_of, (*DevicesKeys.model_fields, *ProtocolKeys.model_fields, *PrivacyKeys.model_fields)),

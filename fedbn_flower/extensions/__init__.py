@@ -3,6 +3,7 @@
 Those of `BUILT_IN` are part of every run, and do nothing without their keys.
 """
 
+from .adapt_bn import AdaptBN, AdaptBNKeys
 from .base import AtClient, Extension, Moment, Outgoing, Stop
 from .compression import Compression, CompressionKeys
 from .conflict import Conflict
@@ -49,6 +50,7 @@ BUILT_IN: tuple[type[Extension], ...] = (
     Devices,
     Rates,
     FineTuning,
+    AdaptBN,
     Predictions,
     Divergence,
 )
@@ -68,5 +70,6 @@ class ExtensionKeys(
     TargetKeys,
     HoldoutKeys,
     PredictionsKeys,
+    AdaptBNKeys,
 ):
     """Their keys; a group that follows a key of another one is below it."""

@@ -53,6 +53,7 @@ CLASSES = "classes"  # number of classes, if clients report counts by class
 EXTENSIONS = "extensions"
 """The run's own extensions that change what clients send, with commas, in a message's configuration."""
 FINE_TUNE = "fine-tune"
+ADAPT_BN = "adapt-bn"  # whether clients estimate BatchNorm statistics before they evaluate
 OWN_STATISTICS = "own-statistics"  # of BatchNorm: whether a new client estimates them, or takes what it gets
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"

@@ -120,7 +120,8 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
         advice = ""
         if local & batch_norm_statistics(initial.module):
             advice = "; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
-        yield f"client: {name!r} keeps nothing at home of {config.model!r}{frozen}{as_fedavg}{advice}"
+        norm = "" if config.norm == "keep" else f" with norm {config.norm!r}"
+        yield f"client: {name!r} keeps nothing at home of {config.model!r}{norm}{frozen}{as_fedavg}{advice}"
 
 
 def _of_written_classes(config: RunConfig) -> Iterator[str]:

@@ -18,7 +18,7 @@ from tests.test_house import ROOT
 
 ORDER = [
     "Compression", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience", "Protocol",
-    "Devices", "Rates", "FineTuning", "Predictions", "Divergence",
+    "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Divergence",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""
