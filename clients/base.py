@@ -60,6 +60,11 @@ class FedAvgClient(NumPyClient):
     """What the policy decides, in words. Two policies that decide the same cannot be combined."""
     remembers: ClassVar[bool] = False
     """Whether its memory has more than its local entries."""
+    norm: ClassVar[str] = ""
+    """The norm that its model has by default; empty for the model's own BatchNorm."""
+    pooled_by: ClassVar[str] = ""
+    """Flag of the setting that says how far BatchNorm statistics move to those that clients gather in a round
+    and the server pools; empty if clients send the statistics themselves."""
     personal_group: ClassVar[str] = ""
     """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
     local entries."""
@@ -121,6 +126,10 @@ class FedAvgClient(NumPyClient):
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
         return self.end_run(run, self.train(run, config), entries, config)
 
+    def still_in(self, server_round: int) -> frozenset[str]:
+        """Return the names of the modules that are in evaluation mode during a round's training."""
+        return self.still
+
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
         """Train the loaded model in place and return the run's metrics."""
         return train_model(self.task.model, run)
@@ -153,7 +162,7 @@ class FedAvgClient(NumPyClient):
         )
         seed, share = (*task.seed, server_round), task.share(server_round)
         mechanism = task.private(server_round) if task.private else None
-        given = task.train, task.training, objective, rate, seed, share, self.still
+        given = task.train, task.training, objective, rate, seed, share, self.still_in(server_round)
         return LocalRun(*given, mechanism, task.units)
 
     def end_run(

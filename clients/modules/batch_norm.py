@@ -7,7 +7,7 @@ counts as a BatchNorm. One without them has no statistics of the data, like Laye
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,11 @@ def batch_norm_modules(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
             isinstance(module, instance_norms) and module.track_running_stats
         ):
             yield name, module
+
+
+def pools(layer: BatchNorm) -> bool:
+    """Whether a layer normalises by statistics of a batch and keeps running ones: no InstanceNorm does."""
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None
 
 
 def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
@@ -91,18 +96,34 @@ def estimate_statistics(
         layer.momentum = len(inputs[0]) / seen[layer]
 
     hooks = [layer.register_forward_pre_hook(count) for layer in layers]
-    rng = np.random.default_rng(list(seed))
-    order = rng.permutation(len(examples))
     try:
         for layer in layers:
-            layer.training = True
             layer.reset_running_stats()
-        with torch.no_grad(), seeded(int(rng.integers(2**63))):
-            for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
-                model(inputs)
+        one_pass(model, layers, examples, batch_size, seed)
     finally:
         for layer, momentum in layers.items():
             layer.momentum = momentum
         for hook in hooks:
             hook.remove()
         model.train(was_training)
+
+
+def one_pass(
+    model: nn.Module,
+    layers: Iterable[nn.Module],
+    examples: Examples,
+    batch_size: int,
+    seed: Sequence[int],
+) -> None:
+    """Pass once over examples, without gradient: ``layers`` in training mode, all else in evaluation mode.
+
+    The batches are shuffled, nearly even, and at most of size ``batch_size``.
+    """
+    rng = np.random.default_rng(list(seed))
+    order = rng.permutation(len(examples))
+    model.eval()
+    for layer in layers:
+        layer.training = True
+    with torch.no_grad(), seeded(int(rng.integers(2**63))):
+        for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
+            model(inputs)

@@ -13,6 +13,7 @@ from .fine_tuning import FineTuning
 from .freezing import Freezing, FreezingKeys
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
+from .pooled_statistics import PooledStatistics
 from .predictions import Predictions, PredictionsKeys
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
@@ -40,6 +41,7 @@ EXTENSIONS: dict[str, type[Extension]] = {
 
 BUILT_IN: tuple[type[Extension], ...] = (
     Compression,  # nearest to the wire: the others see whole models
+    PooledStatistics,  # what clients gathered, before anybody reads it as statistics
     Selection,
     Holdout,  # before whatever goes by the number of clients that train
     Freezing,

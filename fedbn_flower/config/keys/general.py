@@ -24,7 +24,7 @@ Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 Model = Annotated[str, f"a name in --list, {FORMS}, or {OF_LIBRARY}"]
 NORMS = (
     "keep, group:G with G groups of channels, layer, instance, none (scale and shift only), scaled-ws, "
-    f"or {FORMS}"
+    f"hybrid, or {FORMS}"
 )
 Momentum = Annotated[
     Annotated[float, setting(gt=0, le=1)] | Literal["auto", "cumulative"],
@@ -64,7 +64,8 @@ class Run(KeyGroup):
     )
     norm: Annotated[str, NORMS] = setting(
         "keep",
-        description="what replaces the model's BatchNorm layers, whatever model it is; keep leaves them",
+        description="what replaces the model's BatchNorm layers, whatever model it is; keep leaves them, but "
+        "with client hbn, which has hybrid",
     )
     bn_momentum: Momentum = setting(
         "auto",

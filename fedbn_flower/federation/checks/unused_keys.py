@@ -68,7 +68,7 @@ def _nothing_to_replace(inputs: RunInputs) -> bool:
     return _no_statistics(inputs_of(config.model_copy(update={"norm": RUN_KEYS["norm"].default})))
 
 
-OF_LAYERS = ("group", "layer", "instance", "none")
+OF_LAYERS = ("group", "layer", "instance", "none", "hybrid")
 OF_EVALUATION = "metrics metrics-by-class thresholds target evaluate-every eval-data final-test"
 
 
@@ -80,6 +80,7 @@ UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
     ("fine-tune adapt-bn", "no client evaluates"): _no_client_evaluates,
     ("adapt-bn bn-momentum", "the model has no BatchNorm"): _no_statistics,
+    ("fix-from fbn-momentum hbn-momentum", "the model has no BatchNorm"): _no_statistics,
     ("norm", "the model has no BatchNorm"): _nothing_to_replace,
     ("agc", "the model is a head alone"): lambda i: not before_head(i.initial().module),
     ("predictions", "no client that trains evaluates"): _no_client_that_trains_evaluates,

@@ -2,6 +2,7 @@
 
 from .base import Norm
 from .groups import Group, Instance, Layer
+from .hybrid import Hybrid
 from .keep import Keep
 from .nothing import Nothing
 from .scaled_ws import ScaledWS
@@ -13,6 +14,7 @@ NORMS: dict[str, type[Norm]] = {
     "instance": Instance,
     "none": Nothing,
     "scaled-ws": ScaledWS,
+    "hybrid": Hybrid,
 }
 """Built-in norms by name. To add one, import it above and enter it here."""
 

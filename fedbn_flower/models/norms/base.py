@@ -107,13 +107,14 @@ def _own_ways(layer: nn.Module) -> str:
 
 
 def _keep_entries(layer: nn.Module, new: nn.Module) -> None:
-    """Give a new layer the weight and bias of the old one where it has them, and whether they train."""
-    entries = dict(new.named_parameters(recurse=False))
+    """Give a new layer those entries of the old one that it has too, and whether they train."""
+    entries = {**dict(new.named_parameters(recurse=False)), **dict(new.named_buffers(recurse=False))}
+    before = {**dict(layer.named_parameters(recurse=False)), **dict(layer.named_buffers(recurse=False))}
     with torch.no_grad():
-        for name, parameter in layer.named_parameters(recurse=False):
-            if name in entries and entries[name].shape == parameter.shape:
-                entries[name].copy_(parameter)
-                entries[name].requires_grad_(parameter.requires_grad)
+        for name, entry in before.items():
+            if name in entries and entries[name].shape == entry.shape:
+                entries[name].copy_(entry)
+                entries[name].requires_grad_(entry.requires_grad)
     new.to(next(layer.parameters(recurse=False), torch.empty(0)))
 
 

@@ -251,8 +251,27 @@ def test_groups_of_several_values_are_not_told():
     assert not any(layer._forward_pre_hooks for layer in model)
 
 
+def test_hybrid_layers_keep_everything_of_batch_norm():
+    """Statistics too; only the factor is new. At first it normalises by the mean of both kinds."""
+    before, after = built("resnet20", IMAGES), built("resnet20", IMAGES, "hybrid")
+    one, other = before.state_dict(), after.state_dict()
+    new = {name for name in other if name.endswith("factor")}
+    assert other.keys() - new == one.keys()
+    assert len(new) == len(batch_norm_layers(after)) == len(batch_norm_layers(before))
+    x = torch.rand(4, *IMAGES.shape)
+    torch.testing.assert_close(after.eval()(x), before.eval()(x))
+    instance = nn.InstanceNorm2d(3, track_running_stats=True)
+    assert replaced(nn.Sequential(instance), "hybrid")[0] is instance
+
+
 def test_every_norm_has_a_test_here():
-    assert set(NORMS) == {"keep", "none", "scaled-ws", *(norm.partition(":")[0] for norm in PER_EXAMPLE)}
+    assert set(NORMS) == {
+        "keep",
+        "none",
+        "scaled-ws",
+        "hybrid",
+        *(norm.partition(":")[0] for norm in PER_EXAMPLE),
+    }
 
 
 def test_one_of_ones_own(run, tmp_path):
