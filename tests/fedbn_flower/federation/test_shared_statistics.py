@@ -149,3 +149,11 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, client):
     assert (tmp_path / "here/model.safetensors").read_bytes() == (
         tmp_path / "there/model.safetensors"
     ).read_bytes()
+
+
+@pytest.mark.parametrize("reference", ["alone", "pooled"])
+def test_a_reference_is_the_same_whatever_client_it_is_named_with(configured, reference):
+    """The hybrid layers are the client's, not the model's; a norm that is chosen stays."""
+    named = {configured(client=client, reference=reference).norm for client in ("fedbn", "hbn")}
+    assert named == {"keep"}
+    assert configured(client="fedbn", norm="layer", reference=reference).norm == "layer"

@@ -10,6 +10,7 @@ from torchvision.models import resnet18
 
 from clients import FedBNClient, SiloBNClient
 from clients.modules.batch_norm import batch_norm_layers
+from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.initial_model import build_model
 from fedbn_flower.federation.normalisation import Normalisation, layers_of_single_values
@@ -281,3 +282,15 @@ def test_one_of_ones_own(run, tmp_path):
     )
     result = run(norm="mine.py:Root", client="fedavg")
     assert type(result.model()[2]) is nn.RMSNorm
+
+
+def test_code_that_a_folder_names_is_not_run_unasked(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from fedbn_flower.models.norms.groups import Layer\n\n\nclass Mine(Layer):\n    pass\n"
+    )
+    run(norm="mine.py:Mine", client="fedavg", run_dir="saved")
+    with pytest.raises(
+        UserError, match=r"^norm: .*mine.py:Mine' is code that .* names, which is not run unasked"
+    ):
+        load_model(tmp_path / "saved")
+    assert type(load_model(tmp_path / "saved", trust_code=True)[2]) is nn.GroupNorm
