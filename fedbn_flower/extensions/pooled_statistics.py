@@ -32,7 +32,7 @@ class PooledStatistics(Extension):
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
     ) -> ArrayRecord:
-        if not self.share or model is before:
+        if not self.share:
             return model
         entries = dict(model)
         for layer in self.layers():

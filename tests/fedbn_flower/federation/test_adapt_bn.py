@@ -70,6 +70,14 @@ def test_labels_of_training_examples_do_not_matter(configured):
     assert found[0] == found[1]
 
 
+def test_clients_who_evaluate_the_same_examples_do_so_each_by_itself(run):
+    """One evaluation is not taken for all clients of a process."""
+    keys = {"dataset": "digits", "num_clients": 4, "partition": "dirichlet:0.5", "eval_data": "global"}
+    adapted, plain = (run(**KEYS | keys | {"adapt_bn": adapt}).summary["clients"] for adapt in (True, False))
+    assert len({client["loss"] for client in adapted.values()}) == 4
+    assert len({client["loss"] for client in plain.values()}) == 1
+
+
 def test_after_fine_tuning(run):
     """Tuned steps move the statistics; those that are evaluated are of the whole of the inputs."""
     tuned = run(**KEYS | {"fine_tune": 3})
