@@ -132,6 +132,13 @@ def test_cumulative_statistics_are_the_mean_over_all_batches(run, caplog):
     assert np.abs(other - inner.mean(0)).max() > 0.01
 
 
+@pytest.mark.parametrize(
+    ("value", "found"), [("0.5", 0.5), (0.5, 0.5), (1, 1), ("cumulative", "cumulative"), ("auto", "auto")]
+)
+def test_a_momentum_as_text_or_number(configured, value, found):
+    assert configured(bn_momentum=value).bn_momentum == found
+
+
 @pytest.mark.parametrize("value", [0, -0.1, 1.5, "fast", True])
 def test_a_momentum_that_there_is_not(configured, value):
     with pytest.raises(
