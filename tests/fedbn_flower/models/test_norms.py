@@ -261,6 +261,8 @@ def test_hybrid_layers_keep_everything_of_batch_norm():
     assert len(new) == len(batch_norm_layers(after)) == len(batch_norm_layers(before))
     x = torch.rand(4, *IMAGES.shape)
     torch.testing.assert_close(after.eval()(x), before.eval()(x))
+    assert new <= FedBNClient.local_entries(after)
+    assert not new & SiloBNClient.local_entries(after)
     instance = nn.InstanceNorm2d(3, track_running_stats=True)
     assert replaced(nn.Sequential(instance), "hybrid")[0] is instance
 
