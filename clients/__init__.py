@@ -10,9 +10,12 @@ from .modules.parameter_names import trainable_names
 from .objectives import FORMER_NAMES, OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.alone import AloneClient
 from .policies.ditto import DittoClient
+from .policies.fbn import FBNClient
 from .policies.fedbn import FedBNClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
+from .policies.fixbn import FixBNClient
+from .policies.hbn import HBNClient
 from .policies.silobn import SiloBNClient
 from .problems import (
     METRICS,
@@ -35,6 +38,9 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedavg": FedAvgClient,
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
+    "fixbn": FixBNClient,
+    "fbn": FBNClient,
+    "hbn": HBNClient,
     "alone": AloneClient,
     "fedper": FedPerClient,
     "fedrep": FedRepClient,
@@ -55,11 +61,14 @@ __all__ = [
     "ContextStore",
     "DittoClient",
     "Examples",
+    "FBNClient",
     "FedAvgClient",
     "FedBNClient",
     "FedPerClient",
     "FedRepClient",
+    "FixBNClient",
     "Groups",
+    "HBNClient",
     "LeastSquares",
     "Local",
     "LocalTask",

@@ -12,6 +12,7 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.wire import (
+    ADAPT_BN,
     CASES,
     CLASSES,
     CLIENT_LR,
@@ -60,6 +61,11 @@ class FedAvgClient(NumPyClient):
     """What the policy decides, in words. Two policies that decide the same cannot be combined."""
     remembers: ClassVar[bool] = False
     """Whether its memory has more than its local entries."""
+    norm: ClassVar[str] = ""
+    """The norm that its model has by default; empty for the model's own BatchNorm."""
+    pooled_by: ClassVar[str] = ""
+    """Flag of the setting that says how far BatchNorm statistics move to those that clients gather in a round
+    and the server pools; empty if clients send the statistics themselves."""
     personal_group: ClassVar[str] = ""
     """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
     local entries."""
@@ -107,8 +113,8 @@ class FedAvgClient(NumPyClient):
         config : dict
             ``server-round``, ``client-lr``, the objective's settings by flag (``mu``), and ``eval-splits``:
             comma-separated splits on which to evaluate the trained model. ``fine-tune`` more steps come
-            before evaluation and are then discarded. ``classes``, the number of classes, adds counts by
-            class.
+            before evaluation and are then discarded, as are BatchNorm statistics with ``adapt-bn``.
+            ``classes``, the number of classes, adds counts by class.
 
         Raises
         ------
@@ -120,6 +126,10 @@ class FedAvgClient(NumPyClient):
         records = parameters.records if isinstance(parameters, Received) else {}
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
         return self.end_run(run, self.train(run, config), entries, config)
+
+    def still_in(self, server_round: int) -> frozenset[str]:
+        """Return the names of the modules that are in evaluation mode during a round's training."""
+        return self.still
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
         """Train the loaded model in place and return the run's metrics."""
@@ -153,7 +163,7 @@ class FedAvgClient(NumPyClient):
         )
         seed, share = (*task.seed, server_round), task.share(server_round)
         mechanism = task.private(server_round) if task.private else None
-        given = task.train, task.training, objective, rate, seed, share, self.still
+        given = task.train, task.training, objective, rate, seed, share, self.still_in(server_round)
         return LocalRun(*given, mechanism, task.units)
 
     def end_run(
@@ -253,6 +263,9 @@ class FedAvgClient(NumPyClient):
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
 
+        With ``adapt-bn`` its BatchNorm statistics are then estimated on the client's training examples, but
+        for a new client that is to have none of its own.
+
         The result is that of `evaluate_splits`.
         """
         task = self.task
@@ -260,6 +273,8 @@ class FedAvgClient(NumPyClient):
             parameters = dict(task.model.named_parameters())
             run = self.with_objective(Plain).begin_run(parameters, config, {})
             train_model(task.model, FineTuning.like(run, steps))
+        if config.get(ADAPT_BN) and config.get(OWN_STATISTICS, True) and batch_norm_statistics(task.model):
+            self._estimate_statistics()
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
         cases_of = str(config.get(RECALIBRATE, config.get(CASES, "")))

@@ -15,6 +15,7 @@ from fedbn_flower.core.ground.wire import LOCAL_STEPS
 
 from .examples import LOADED, Examples, Indices
 from .losses import Loss
+from .modules.clipping import before_head, clip_adaptively
 from .modules.frozen import train_mode
 from .modules.lazy_torch import nn, torch
 from .modules.optimizers import STACKABLE, Optimizer, make_optimizer, name_of
@@ -47,6 +48,9 @@ class LocalTraining:
         Those of the optimiser, if it has such arguments.
     clip_norm : float
         Upper bound of the gradient's L2 norm; 0 for none.
+    agc : float
+        Upper bound of the norms of single outputs' gradients over those of their weights, see
+        `modules.clipping`; 0 for none.
     """
 
     epochs: int = 1
@@ -55,6 +59,7 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+    agc: float = 0.0
 
     def make_optimizer(self, parameters: Iterable[torch.Tensor], learning_rate: float) -> Optimizer:
         """Return the optimiser with a new state; ValueError as `optimizers.make_optimizer`."""
@@ -235,6 +240,7 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     """
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
+    adaptive = before_head(model) if run.training.agc else []
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     # It uses an optimiser's `param_groups` and `step`, which ours has, too.
     scaler = torch.amp.GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
@@ -257,6 +263,8 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
                     torch.autograd.backward(scaler.scale(loss))
                 scaler.unscale_(optimizer)  # type: ignore[arg-type]
                 run.objective.correct_gradients()
+                if run.training.agc:
+                    clip_adaptively(adaptive, run.training.agc)
                 if run.training.clip_norm:
                     nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
                 scale = scaler.get_scale()

@@ -12,6 +12,7 @@ from fedbn_flower.core.ground.wire import SERVER_ROUND
 
 from ..base import FedAvgClient
 from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
+from ..modules.clipping import before_head, clip_adaptively
 from ..modules.frozen import train_mode
 from ..modules.surroundings import usual_surroundings
 from ..objectives import Objective
@@ -78,6 +79,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
     plan = _Plan(runs)
     layers = stacked_layers(model)
+    adaptive = before_head(model) if training.agc else []
     products = _product_layers(layers, training, objective)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
@@ -96,6 +98,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         mean = losses.sum() / len(losses) if mask is None else ((losses * mask).sum(0) / mask.sum(0)).sum()
         torch.autograd.backward(mean)  # the sum of the clients' means
         objective.correct_gradients()
+        if training.agc:
+            clip_adaptively(adaptive, training.agc, stacked=True)
         if training.clip_norm:
             _clip([p.grad for p in parameters.values() if p.grad is not None], training.clip_norm)
         optimizer.step()
@@ -116,7 +120,7 @@ def _product_layers(
     linear = [layer for layer in layers if isinstance(layer, StackedLinear)]
     plain = (
         training.optimizer == "sgd"
-        and not (training.momentum or training.weight_decay or training.clip_norm)
+        and not (training.momentum or training.weight_decay or training.clip_norm or training.agc)
         and type(objective).correct_gradients is Objective.correct_gradients
     )
     for layer in linear:

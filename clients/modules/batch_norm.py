@@ -7,7 +7,7 @@ counts as a BatchNorm. One without them has no statistics of the data, like Laye
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ BatchNorm: TypeAlias = (
 )
 
 
-def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
+def batch_norm_modules(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
     """Yield every BatchNorm under every name: a module used twice has two names in the state dict."""
     batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     instance_norms = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -34,9 +34,14 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
             yield name, module
 
 
+def pools(layer: BatchNorm) -> bool:
+    """Whether a layer normalises by statistics of a batch and keeps running ones: no InstanceNorm does."""
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None
+
+
 def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
     names = aliases(model)
-    for prefix, module in _layers(model):
+    for prefix, module in batch_norm_modules(model):
         buffers = {name for name, _ in module.named_buffers(recurse=False)}
         for name in module.state_dict():
             if name in buffers or not statistics_only:
@@ -46,7 +51,7 @@ def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
 
 def batch_norm_layers(model: nn.Module) -> list[str]:
     """Return the names of all BatchNorm layers, also of those without entries."""
-    return [name for name, _ in _layers(model)]
+    return [name for name, _ in batch_norm_modules(model)]
 
 
 def batch_norm_statistics(model: nn.Module) -> frozenset[str]:
@@ -80,7 +85,7 @@ def estimate_statistics(
     model.train()
     layers = {
         module: module.momentum
-        for name, module in _layers(model)
+        for name, module in batch_norm_modules(model)
         if module.training and module.track_running_stats and name not in still
     }
     model.eval()
@@ -91,18 +96,34 @@ def estimate_statistics(
         layer.momentum = len(inputs[0]) / seen[layer]
 
     hooks = [layer.register_forward_pre_hook(count) for layer in layers]
-    rng = np.random.default_rng(list(seed))
-    order = rng.permutation(len(examples))
     try:
         for layer in layers:
-            layer.training = True
             layer.reset_running_stats()
-        with torch.no_grad(), seeded(int(rng.integers(2**63))):
-            for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
-                model(inputs)
+        one_pass(model, layers, examples, batch_size, seed)
     finally:
         for layer, momentum in layers.items():
             layer.momentum = momentum
         for hook in hooks:
             hook.remove()
         model.train(was_training)
+
+
+def one_pass(
+    model: nn.Module,
+    layers: Iterable[nn.Module],
+    examples: Examples,
+    batch_size: int,
+    seed: Sequence[int],
+) -> None:
+    """Pass once over examples, without gradient: ``layers`` in training mode, all else in evaluation mode.
+
+    The batches are shuffled, nearly even, and at most of size ``batch_size``.
+    """
+    rng = np.random.default_rng(list(seed))
+    order = rng.permutation(len(examples))
+    model.eval()
+    for layer in layers:
+        layer.training = True
+    with torch.no_grad(), seeded(int(rng.integers(2**63))):
+        for inputs, _ in examples.load(np.array_split(order, math.ceil(len(order) / batch_size))):
+            model(inputs)

@@ -51,7 +51,12 @@ class ScaffoldMomentum(Scaffold):
     purpose = "The same with momentum, as in NIID-Bench's code."
     paper = "li2022niidbench"
 
-    requires: ClassVar = {"strategy": {"scaffold-momentum"}, "client-optimizer": {"sgd"}, "clip-norm": {0.0}}
+    requires: ClassVar = {
+        "strategy": {"scaffold-momentum"},
+        "client-optimizer": {"sgd"},
+        "clip-norm": {0.0},
+        "agc": {0.0},
+    }
     elementwise = True
 
     momentum: float = setting(0.0, alias="client-momentum")

@@ -23,6 +23,7 @@ from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
 from ..federation.initial_model import build_model
+from ..federation.normalisation import Normalisation
 from ..models import InputSpec
 from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, predictions_of
@@ -173,12 +174,15 @@ def load_model(
     if not trust_code:
         named = [("model", manifest["model"])] if model is None else []
         named += [("client", manifest["client"])] if client is not None else []
+        named += [("norm", str(manifest.get("norm", "keep")))]
         check_code(named, folder / CONFIG)
     objects = {new_name(model): model} if callable(model) else {}
     names = models_named(next(iter(objects), str(model or manifest["model"])))
     with with_session_objects(objects):
         name = names[(client or 0) % len(names)]
-        module = build_model(name, spec, bool(manifest["softmax-output"]), int(manifest["seed"]))
+        normalisation = Normalisation.recorded(manifest)
+        settings = bool(manifest["softmax-output"]), int(manifest["seed"])
+        module = build_model(name, spec, *settings, normalisation)
     try:
         shared = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError) as error:

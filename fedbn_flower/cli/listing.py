@@ -7,9 +7,18 @@ from ..config.extension_names import EXTENSION
 from ..config.help import first_line
 from ..config.named_algorithms import REGISTRIES
 from ..core.syntax import DATASET, PARTITION, UNION
-from ..names import COMPRESS, METRIC, MODEL, PROBLEM, SELECTION, Registry
+from ..names import COMPRESS, METRIC, MODEL, NORM, PROBLEM, SELECTION, Registry
 
-KINDS: tuple[Registry[Any], ...] = (*REGISTRIES, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
+KINDS: tuple[Registry[Any], ...] = (
+    *REGISTRIES,
+    PROBLEM,
+    METRIC,
+    MODEL,
+    NORM,
+    SELECTION,
+    COMPRESS,
+    EXTENSION,
+)
 """What a run can choose by name."""
 
 

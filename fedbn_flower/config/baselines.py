@@ -7,13 +7,13 @@ from typing import Any
 from ..extensions.devices import DevicesKeys
 from ..extensions.privacy import PrivacyKeys
 from ..extensions.protocol import ProtocolKeys
-from ..names import LOSS
+from ..names import CLIENT, LOSS
 from .keys import RUN_KEYS, flag_of
 from .named_algorithms import NOT_GIVEN, settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (
-    *("fine-tune", "weighting", "fraction-train", "fraction-evaluate"),
+    *("fine-tune", "adapt-bn", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
     *map(flag_of, (*DevicesKeys.model_fields, *ProtocolKeys.model_fields, *PrivacyKeys.model_fields)),
@@ -50,6 +50,7 @@ def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     loss: type = LOSS.find(str(values["loss"]))
     kept = RUN_KEYS.keys() | settings_of(loss).keys()
-    defaults = {key: RUN_KEYS[key].default for key in WITHOUT_MEANING}
+    of_client = ("norm",) if values["norm"] == CLIENT.find(str(values["client"])).norm else ()
+    defaults = {key: RUN_KEYS[key].default for key in (*WITHOUT_MEANING, *of_client)}
     known = {key: v for key, v in values.items() if key in RUN_KEYS or (key in kept and v != NOT_GIVEN)}
     return known | defaults | ALGORITHMS[values["reference"]]

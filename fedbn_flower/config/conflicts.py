@@ -13,7 +13,7 @@ from ..data.images.library_augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import BUILT_IN
 from ..models import InputSpec
-from ..names import models_named, name_now
+from ..names import NORM, made, models_named, name_now
 from .extension_names import EXTENSION
 from .named_algorithms import REGISTRIES, Named, settings_of
 from .run_config import RunConfig
@@ -40,6 +40,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     InputSpec.parse(config.dataset)
     domains(config.feature_shift)
     check_augment(config.augment, bool(config.normalize))
+    made(NORM, config.norm)
     _check_optimizer(config)
     _check_schedules(config, of_strategy)
     _check_bounds(config, dict(config.algorithm_settings))

@@ -10,7 +10,7 @@ from ..core.errors import not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..extensions.selection import UNIFORM
-from ..names import MODEL, PROBLEM, models_named
+from ..names import CLIENT, MODEL, PROBLEM, models_named
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
 from .conflicts import check_conflicts
@@ -98,6 +98,8 @@ def _with_choices(config: RunConfig) -> RunConfig:
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
     for name in models_named(config.model):
         MODEL.find(name)
+    if (norm := CLIENT.find(config.client).norm) and config.norm == RUN_KEYS["norm"].default:
+        config = config.model_copy(update={"norm": norm})
     if config.problem != NOT_GIVEN:
         PROBLEM.find(config.problem)
     return with_splits(config)

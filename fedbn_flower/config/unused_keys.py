@@ -10,7 +10,7 @@ from flwr.app import UserConfigValue
 
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
-from ..names import SELECTION
+from ..names import CLIENT, SELECTION
 from .defaults import num_clients_for
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, named, settings_of
@@ -100,6 +100,11 @@ UNREAD = (
         "without patience, best, stop-at-target and a search it decides nothing",
         lambda c, by: not (c.tests_each_round or by.searches),
     ),
+    Unread(
+        "fix-from",
+        "there are only {rounds} rounds",
+        lambda c, _: int(dict(c.algorithm_settings).get("fix-from") or 0) > c.rounds,
+    ),
     Unread("moon-temperature", "mu is 0", _zero("mu")),
     Unread("ntd-temperature", "ntd-beta is 0", _zero("ntd-beta")),
 )
@@ -117,6 +122,8 @@ def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
     defaults |= {**config.usual_choices, **implied_by_splits(config)}
     defaults |= {"num-clients": num_clients_for(config.dataset)}
+    if norm := CLIENT.find(config.client).norm:
+        defaults["norm"] = norm
     resumed = SET_ON_RESUME if config.resume or caller.searches else frozenset()
     return {key: v for key, v in values.items() if v != defaults.get(key) and key not in resumed}
 

@@ -3,6 +3,7 @@
 Those of `BUILT_IN` are part of every run, and do nothing without their keys.
 """
 
+from .adapt_bn import AdaptBN, AdaptBNKeys
 from .base import AtClient, Extension, Moment, Outgoing, Stop
 from .compression import Compression, CompressionKeys
 from .conflict import Conflict
@@ -12,6 +13,7 @@ from .fine_tuning import FineTuning
 from .freezing import Freezing, FreezingKeys
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
+from .pooled_statistics import PooledStatistics
 from .predictions import Predictions, PredictionsKeys
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
@@ -40,6 +42,7 @@ EXTENSIONS: dict[str, type[Extension]] = {
 
 BUILT_IN: tuple[type[Extension], ...] = (
     Compression,  # nearest to the wire: the others see whole models
+    PooledStatistics,  # what clients gathered, before anybody reads it as statistics
     Selection,
     Holdout,  # before whatever goes by the number of clients that train
     Freezing,
@@ -50,6 +53,7 @@ BUILT_IN: tuple[type[Extension], ...] = (
     Devices,
     Rates,
     FineTuning,
+    AdaptBN,
     Predictions,
     Recalibration,
     Divergence,
@@ -70,6 +74,7 @@ class ExtensionKeys(
     TargetKeys,
     HoldoutKeys,
     PredictionsKeys,
+    AdaptBNKeys,
     RecalibrationKeys,
 ):
     """Their keys; a group that follows a key of another one is below it."""

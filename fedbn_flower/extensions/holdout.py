@@ -40,8 +40,9 @@ class Holdout(Extension):
     """Has every held-out client evaluate the model, whenever it is tested.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN). With ``leave-one-site-out`` it does so wherever they are, and evaluates the model once
-    more without. The strategy neither samples these clients nor averages their metrics.
+    examples (AdaBN). With ``leave-one-site-out`` it does so wherever they are, and evaluates the model
+    once more without, even with ``adapt-bn``. The strategy neither samples these clients nor averages their
+    metrics.
 
     Parameters
     ----------

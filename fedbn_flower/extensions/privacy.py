@@ -31,7 +31,12 @@ WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
 EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
 """Those that train once a round, by DP-SGD with ``dp`` example."""
-NO_METRICS: Mapping[str, object] = {"eval-model": "aggregated", "fine-tune": 0, "holdout-clients": 0}
+NO_METRICS: Mapping[str, object] = {
+    "eval-model": "aggregated",
+    "fine-tune": 0,
+    "adapt-bn": False,
+    "holdout-clients": 0,
+}
 """Keys that are of no use where clients send no metrics, with their defaults."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
@@ -275,7 +280,8 @@ def _unfit_at_clients(config: Mapping[str, Any]) -> Unfit:
         yield "dp-secure-noise", "false, since clients add the noise,"
     for key, default in NO_METRICS.items():
         if config[key] != default:
-            yield key, f"{default!r}, since clients send no other metrics than dp-metrics,"
+            shown = "false" if default is False else repr(default)
+            yield key, f"{shown}, since clients send no other metrics than dp-metrics,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from fedbn_flower.clients.modules.moments import pooled_layers
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..extensions import Moment
@@ -10,6 +11,7 @@ from ..extensions.compression import Compression
 from ..extensions.devices import Devices
 from ..extensions.holdout import Holdout
 from ..extensions.patience import Patience
+from ..extensions.pooled_statistics import PooledStatistics
 from ..extensions.predictions import Predictions
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
@@ -45,6 +47,7 @@ def collaborators(
     return {
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
+        PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},
         Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},

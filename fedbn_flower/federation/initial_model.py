@@ -26,6 +26,7 @@ from ..core.suggestions import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
 from ..names import MODEL, as_user_error
+from .normalisation import UNCHANGED, Normalisation
 
 DTYPES = frozenset(
     {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}
@@ -91,8 +92,12 @@ def initial_model(
     device: str = "cpu",
     precision: str = "fp32",
     start: Start = FROM_SCRATCH,
+    normalisation: Normalisation = UNCHANGED,
 ) -> InitialModel:
     """Return a model with its initial weights, what does not train frozen.
+
+    What replaces its BatchNorm layers does so before ``init`` is read: entries of the same names and shapes
+    are kept.
 
     Raises
     ------
@@ -101,7 +106,7 @@ def initial_model(
     """
     from ..models.channels_last import lay_out  # imports PyTorch
 
-    model = _built(name, spec, seed)
+    model = _built(name, spec, seed, normalisation)
     weights = load_weights(model, start.init, start.init_strict) if start.init else None
     frozen = _frozen(model, start)
     if softmax_output:
@@ -140,21 +145,27 @@ def _patterns(key: str, text: str, model: nn.Module) -> Sequence[str]:
     return patterns
 
 
-def build_model(name: str, spec: InputSpec, softmax_output: bool, seed: int) -> nn.Module:
+def build_model(
+    name: str,
+    spec: InputSpec,
+    softmax_output: bool,
+    seed: int,
+    normalisation: Normalisation = UNCHANGED,
+) -> nn.Module:
     """Build the network with random weights, the same in every process for the same seed.
 
     Raises
     ------
     UserError
         When its function raises, when it has lazy modules that a forward pass does not materialise, or
-        entries of a dtype that cannot be averaged.
+        entries of a dtype that cannot be averaged; as `Normalisation.applied`.
     """
-    model = _built(name, spec, seed)
+    model = _built(name, spec, seed, normalisation)
     return _with_softmax(model) if softmax_output else model
 
 
 @usual_surroundings()
-def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
+def _built(name: str, spec: InputSpec, seed: int, normalisation: Normalisation) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
@@ -174,6 +185,7 @@ def _built(name: str, spec: InputSpec, seed: int) -> nn.Module:
             for entry, value in model.state_dict().items():
                 if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
+        model = normalisation.applied(model)
     accept_float32(model, spec.zeros(2))
     return model
 

@@ -42,6 +42,7 @@ from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
 from .halves import half_of
 from .initial_model import InitialModel, Start, initial_model
+from .normalisation import Normalisation
 from .participation import held_out_clients
 
 
@@ -331,7 +332,8 @@ class RunInputs:
         names = models_named(config.model)
         name = names[partition_id % len(names)]
         settings = config.softmax_output, config.seed, config.device, precision or config.precision
-        return initial_model(name, self.model_spec, *settings, Start.of(config))
+        of_run = Start.of(config), Normalisation.of(config)
+        return initial_model(name, self.model_spec, *settings, *of_run)
 
     def model(self, partition_id: int = 0, precision: str = "") -> tuple[nn.Module, dict[str, NDArray]]:
         """A client's module, which clients with the same model share, and the initial state dict."""

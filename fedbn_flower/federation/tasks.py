@@ -118,6 +118,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         momentum=config.client_momentum,
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
+        agc=config.agc,
     )
     return LocalTask(
         initial.module,

@@ -22,6 +22,7 @@ from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, Pseud
 from ..models import MODELS
 from ..models.libraries import FORM as OF_LIBRARY
 from ..models.libraries import is_of_library, of_library
+from ..models.norms import NORMS, Norm
 from .client_unions import parts, union
 from .registry import FORMS, Registry
 
@@ -51,6 +52,7 @@ METRIC = _Metrics("metrics", METRICS, Metric)
 MODEL = _Models("model", MODELS, forms=f"{FORMS}, or {OF_LIBRARY}")
 SELECTION = Registry("selection", SELECTIONS, Selection)
 COMPRESS = Registry("compress", CODECS, Codec)
+NORM = Registry("norm", NORMS, Norm)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 """Functions that return data; see `data.readers.own_function`."""

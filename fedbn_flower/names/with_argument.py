@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.errors import not_allowed
-from .registries import COMPRESS, SELECTION
+from .registries import COMPRESS, NORM, SELECTION
 from .registry import Registry, absolute
 from .user_code import as_user_error
 
-WITH_ARGUMENT: dict[str, Registry[Any]] = {registry.key: registry for registry in (SELECTION, COMPRESS)}
+WITH_ARGUMENT: dict[str, Registry[Any]] = {registry.key: registry for registry in (SELECTION, COMPRESS, NORM)}
 """What each of these keys names."""
 
 T = TypeVar("T")

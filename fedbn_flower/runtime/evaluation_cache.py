@@ -13,7 +13,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.bits import comparable
 from ..core.ground.overriding import overridden
-from ..core.ground.wire import CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
+from ..core.ground.wire import ADAPT_BN, CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""
@@ -22,7 +22,7 @@ Found = tuple[float, int, dict[str, Scalar]]
 class Evaluations:
     """The last evaluation, for those clients that would do it again: of the same content, by a client that
     keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples,
-    without training for it.
+    without training or adapting for it.
 
     A user's model might draw at random, or remember, without PyTorch's knowledge. So the second
     client evaluates too, once for each model; unless it finds the very same, every client goes on doing so.
@@ -38,7 +38,7 @@ class Evaluations:
     def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
         """Return the result of ``evaluate()``, which is called only if it is not known."""
         config = content.config_records[CONFIG]
-        if not _evaluates_as_all_do(client) or config.get(FINE_TUNE):
+        if not _evaluates_as_all_do(client) or config.get(FINE_TUNE) or config.get(ADAPT_BN):
             return evaluate()
         task, received = client.task, _copied(content)
         on = (task.model, task.problem, *map(task.evaluation.get, str(config[EVAL_SPLITS]).split(",")))

@@ -75,7 +75,7 @@ def work_of(federation: Federation) -> Work:
     rows = shares.test if split == TEST else shares.val
     local = inputs.evaluates_locally
     share = float(np.mean([len(r) for r in rows])) if local else full
-    identical = not (local or inputs.local_names or after_training or config.fine_tune)
+    identical = not (local or inputs.local_names or after_training or config.fine_tune or config.adapt_bn)
     times = min(1, evaluating) if identical else evaluating  # the first evaluation is reused by the others
     server = full if inputs.server_evaluates else 0
     every = config.evaluate_every

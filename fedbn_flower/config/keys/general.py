@@ -22,6 +22,14 @@ from .availability import AVAILABILITY
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
 Model = Annotated[str, f"a name in --list, {FORMS}, or {OF_LIBRARY}"]
+NORMS = (
+    "keep, group:G with G groups of channels, layer, instance, none (scale and shift only), scaled-ws, "
+    f"hybrid, or {FORMS}"
+)
+Momentum = Annotated[
+    Annotated[float, setting(gt=0, le=1)] | Literal["auto", "cumulative"],
+    "auto, cumulative, or a number in (0, 1]",
+]
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
 Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SIZES})$")], SIZE_FORMS]
@@ -54,6 +62,16 @@ class Run(KeyGroup):
         "auto",
         description="network; auto is the usual one for the data; with client alone, A+B gives the clients "
         "several in turn",
+    )
+    norm: Annotated[str, NORMS] = setting(
+        "keep",
+        description="what replaces the model's BatchNorm layers, whatever model it is; keep leaves them, but "
+        "with client hbn, which has hybrid",
+    )
+    bn_momentum: Momentum = setting(
+        "auto",
+        description="share of a batch in BatchNorm's running statistics; cumulative: their mean over all "
+        "batches so far; auto: as the model has it, torch's 0.1",
     )
     reference: Literal["none", "alone", "pooled"] = setting(
         "none",
@@ -191,6 +209,12 @@ class Training(KeyGroup):
     weight_decay: float = setting(0.0, ge=0, description="weight decay of the clients' optimiser")
     clip_norm: float = setting(
         0.0, ge=0, description="bound on the L2 norm of each gradient at the clients; 0 for none"
+    )
+    agc: float = setting(
+        0.0,
+        ge=0,
+        description="adaptive gradient clipping: bound on the norm of the gradient of an output's weights, "
+        "as a share of the norm of these weights; 0 for none",
     )
     softmax_output: bool = setting(False, description="add a softmax to the model, before the loss")
     weighting: Literal["auto", "num-examples", "uniform"] = setting(

@@ -60,6 +60,7 @@ EXTENSIONS = "extensions"
 """The run's own extensions that change what clients send, with commas, in a message's configuration."""
 FINE_TUNE = "fine-tune"
 RECALIBRATE = "recalibrate"  # the split on which a client does so, and the one that it recalibrates
+ADAPT_BN = "adapt-bn"  # whether clients estimate BatchNorm statistics before they evaluate
 OWN_STATISTICS = "own-statistics"  # of BatchNorm: whether a new client estimates them, or takes what it gets
 RUN = "run"
 CHECKPOINT_ROUND = "checkpoint-round"

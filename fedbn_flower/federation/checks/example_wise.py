@@ -25,7 +25,7 @@ def check_example_wise(inputs: RunInputs) -> None:
             key, value, wanted = "objective", config.objective, "another one with dp 'example'"
             if why.startswith("BatchNorm"):
                 key, value = "model", name
-                wanted = "one with GroupNorm, such as 'simple-cnn-gn', with dp 'example'"
+                wanted = "one with GroupNorm, such as 'simple-cnn-gn' or by norm 'group:G', with dp 'example'"
             if why.startswith("loss"):
                 key, value = "loss", config.loss
             raise Refused(str(not_allowed(key, value, f"{wanted}: {why}")))

@@ -18,6 +18,7 @@ from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.clients.returned import WrongResult, kept_at_home
 
+from ...config.keys import RUN_KEYS
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.errors import UserError, not_allowed
@@ -28,6 +29,7 @@ from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_nam
 from ..halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
+from ..normalisation import layers_of_single_values
 from .recalibration import check_recalibration
 
 
@@ -72,7 +74,7 @@ def decides(inputs: RunInputs) -> str:
     """Return whose metric decides, for `deciding`: what ``decide-by`` says, with its default made plain.
 
     The server's does by default where it evaluates the model that clients do: then no client decides. Where
-    clients evaluate what they have trained or tuned, or halves of their examples, theirs does.
+    clients evaluate what they have trained, tuned or adapted, or halves of their examples, theirs does.
 
     Raises
     ------
@@ -89,7 +91,8 @@ def decides(inputs: RunInputs) -> str:
         raise not_allowed("decide-by", by, "'server' with fraction-evaluate 0: no client evaluates")
     if by != "auto":
         return by
-    of_one_model = config.eval_model == "aggregated" and not (config.fine_tune or config.cross_fits)
+    changes = config.fine_tune or config.adapt_bn or config.cross_fits
+    of_one_model = config.eval_model == "aggregated" and not changes
     of_server = inputs.server_evaluates and of_one_model
     return "server" if of_server or not config.clients_evaluate else "pooled"
 
@@ -127,10 +130,15 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     model, spec = initial.module, initial.spec
     batch = spec.zeros(2, config.device)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), layers_of_single_values(model) as single:
             output = model.eval()(batch)
     except Exception as error:
         raise does_not_fit(name, spec, error_to_show(model, spec, error)) from error
+    if single and config.norm != RUN_KEYS["norm"].default:
+        wanted = (
+            f"another one with model {name!r}: the layer {single[0]!r} has one value a group, and nothing"
+        )
+        raise not_allowed("norm", config.norm, f"{wanted} is left of it less its mean")
     if spec.integers and dataset.has_examples:
         _check_integers(inputs, partition_id, name)
     if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from fedbn_flower.clients import FedAvgClient, Loss, Objective
-from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
+from fedbn_flower.clients import FedAvgClient, FedBNClient, Loss, Objective
+from fedbn_flower.clients.modules.batch_norm import batch_norm_layers, batch_norm_statistics
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
@@ -115,14 +115,18 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
     for name in parts(config.client):
         client = CLIENT.find(name)
         local = kept_at_home(client, initial.module)
-        if not overridden(client, FedAvgClient, ["local_entries"]) or local - initial.constant:
+        of_batch_norm = client.decides == FedBNClient.decides and not batch_norm_layers(initial.module)
+        keeps = overridden(client, FedAvgClient, ["local_entries"])
+        if not (keeps or of_batch_norm) or local - initial.constant:
             continue
         as_fedavg = ": it is FedAvg here" if name == config.client else ""
         frozen = ", since all of that is frozen" if local else ""
         advice = ""
         if local & batch_norm_statistics(initial.module):
             advice = "; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
-        yield f"client: {name!r} keeps nothing at home of {config.model!r}{frozen}{as_fedavg}{advice}"
+        norm = "" if config.norm in ("keep", client.norm) else f" with norm {config.norm!r}"
+        does = "keeps nothing at home of" if keeps else "finds no BatchNorm in"
+        yield f"client: {name!r} {does} {config.model!r}{norm}{frozen}{as_fedavg}{advice}"
 
 
 def _of_written_classes(config: RunConfig) -> Iterator[str]:

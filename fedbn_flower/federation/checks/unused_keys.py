@@ -9,15 +9,18 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from fedbn_flower.clients import Metric
+from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
+from fedbn_flower.clients.modules.clipping import before_head
 from fedbn_flower.clients.modules.frozen import constant_entries
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import TorchMetric
 from fedbn_flower.clients.problems.metrics.scores import OfScores
 
 from ...config.help import as_text
+from ...config.keys import RUN_KEYS
 from ...config.unused_keys import Caller, given_keys, told, unused_by_config
 from ...core.text import visible
-from ...names import METRIC
-from ..inputs import RunInputs
+from ...names import METRIC, models_named
+from ..inputs import RunInputs, inputs_of
 
 
 def _nothing_is_evaluated(inputs: RunInputs) -> bool:
@@ -52,6 +55,20 @@ def _no_frozen_statistics(inputs: RunInputs) -> bool:
     return constant_entries(initial.module, initial.constant) == initial.constant
 
 
+def _no_statistics(inputs: RunInputs) -> bool:
+    names = range(len(models_named(inputs.config.model)))
+    return not any(batch_norm_statistics(inputs.initial(i).module) for i in names)
+
+
+def _nothing_to_replace(inputs: RunInputs) -> bool:
+    """Whether a norm of layers finds none; standardised weights go with any model."""
+    config = inputs.config
+    if config.norm == RUN_KEYS["norm"].default or config.norm.partition(":")[0] not in OF_LAYERS:
+        return False
+    return _no_statistics(inputs_of(config.model_copy(update={"norm": RUN_KEYS["norm"].default})))
+
+
+OF_LAYERS = ("group", "layer", "instance", "none", "hybrid")
 OF_EVALUATION = "metrics metrics-by-class thresholds target evaluate-every eval-data final-test"
 
 
@@ -61,7 +78,11 @@ def _no_client_that_trains_evaluates(inputs: RunInputs) -> bool:
 
 UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
-    ("fine-tune", "no client evaluates"): _no_client_evaluates,
+    ("fine-tune adapt-bn", "no client evaluates"): _no_client_evaluates,
+    ("adapt-bn bn-momentum", "the model has no BatchNorm"): _no_statistics,
+    ("fix-from fbn-momentum hbn-momentum", "the model has no BatchNorm"): _no_statistics,
+    ("norm", "the model has no BatchNorm"): _nothing_to_replace,
+    ("agc", "the model is a head alone"): lambda i: not before_head(i.initial().module),
     ("predictions subgroups", "no client that trains evaluates"): _no_client_that_trains_evaluates,
     ("eval-data", "no client evaluates"): _server_alone_evaluates_locally,
     ("thresholds", "no metric goes by thresholds"): _no_thresholds,

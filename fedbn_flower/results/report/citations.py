@@ -12,9 +12,12 @@ from fedbn_flower.strategies.aggregation.means import MEANS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.papers import paper_of
+from ...extensions.adapt_bn import AdaptBN
 from ...names import METRIC, WITH_ARGUMENT, parts
 
 FLOWER = "beutel2020flower"
+OF_KEYS = {"agc": "brock2021highperformance", "adapt-bn": AdaptBN.paper}
+"""The papers of keys that name nothing, cited where they are not 0 or false."""
 
 
 @cache
@@ -38,6 +41,7 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in {**with_argument, "protocol": PROTOCOLS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
+        keys += [key for name, key in OF_KEYS.items() if config.get(name)]
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]
     bibliography = entries()

@@ -10,13 +10,13 @@ from ...config.help import as_text, first_line
 from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ...core.listing import number_of
 from ...core.papers import paper_of
-from ...names import parts
+from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
 from ...records.metrics import shown
 from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE
-from .citations import citations, source
+from .citations import OF_KEYS, citations, source
 from .claim import claim, is_of_images
 from .html import without_folders
 from .repeat_command import command_of
@@ -139,6 +139,13 @@ def _data(run: Run) -> Iterator[str]:
 def _model(run: Run) -> Iterator[str]:
     model = str(run.config.get("model"))
     yield f"The network was `{model}`{_cited('model', model)}."
+    if (norm := str(run.config.get("norm", "keep"))) != "keep":
+        known = NORM.names.get(norm.partition(":")[0])
+        cited = f" ({source(key)})" if known and (key := paper_of(known)) else ""
+        words = first_line(known).rstrip(".").replace("``", "`") if known else OWN
+        yield f"In the place of its BatchNorm layers stood `{norm}`{cited}: {words}."
+    if (momentum := run.config.get("bn-momentum", "auto")) != "auto":
+        yield f"The running statistics of BatchNorm had the momentum {momentum}."
     for note in run.learnt:
         if note.row in ("target", "inputs"):
             yield f"{note.row.capitalize()}: {note.text}."
@@ -158,6 +165,8 @@ def _training(run: Run) -> Iterator[str]:
         f"They used `{config.get('client-optimizer', 'sgd')}`, {size}, rate {config.get('client-lr')}, "
         f"momentum {config.get('client-momentum')} and weight decay {config.get('weight-decay')}."
     )
+    if bound := run.config.get("agc"):
+        yield f"Gradients were clipped adaptively, at {bound} ({source(OF_KEYS['agc'])})."
     yield f"The local objective was {_method(run, 'objective')}."
     if summary.stopped:
         yield f"Training ended early ({summary.stopped})."
@@ -193,6 +202,11 @@ def _evaluation(run: Run) -> Iterator[str]:
     which = "the model that it had just trained" if trained else "the new model with its own entries"
     whose = "its own" if config.get("eval-data") == "local" else "all"
     yield f"Each site evaluated {which} on {whose} held-out examples."
+    if config.get("adapt-bn"):
+        yield (
+            "Before, it estimated the BatchNorm statistics on its own training inputs, without labels "
+            f"({source(OF_KEYS['adapt-bn'])})."
+        )
     yield f"The main metric was {run.main_metric}."
     further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
     if further and further != ["none"]:

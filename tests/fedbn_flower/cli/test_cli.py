@@ -25,6 +25,7 @@ from fedbn_flower.names import (
     LOSS,
     METRIC,
     MODEL,
+    NORM,
     OBJECTIVE,
     PROBLEM,
     SELECTION,
@@ -94,7 +95,7 @@ def test_help_shows_the_keys_of_a_topic_or_one_key(capsys):
         parse(["--help", "evaluaton"])
 
 
-KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, SELECTION, COMPRESS, EXTENSION)
+KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, NORM, SELECTION, COMPRESS, EXTENSION)
 
 
 def test_every_name_is_listed_with_a_line_on_it(capsys):

@@ -114,6 +114,20 @@ class Misses(OfConfusion):
     def values(self, total: NDArray) -> NDArray[np.float64]:
         return 1 - np.diagonal(total).sum(keepdims=True) / total.sum()
 '''),
+    "norm": ("root", "root:Root", '''
+from torch import nn
+
+from .base import Norm
+
+
+class Root(Norm):
+    """RMSNorm over the channels, for a norm that is new."""
+
+    paper = "ba2016layer"
+
+    def instead(self, layer: nn.BatchNorm1d) -> nn.Module:
+        return nn.RMSNorm(layer.num_features)
+'''),
     "selection": ("first-ones", "first_ones:FirstOnes", '''
 import numpy as np
 
@@ -310,7 +324,13 @@ def test_a_run_of_all_new_ones_works_and_cites_their_papers(done):
     page = (run / "report.html").read_text()
     assert "<dt>cosine, last-cosine</dt><dd>0.5</dd>" in page
     cited = re.findall(r"^(?:.*>)?@\w+\{(.*),$", page, re.MULTILINE)
-    assert cited == ["beutel2020flower", "reddi2021adaptive", "he2016resnet", "alistarh2017qsgd"]
+    assert cited == [
+        "beutel2020flower",
+        "reddi2021adaptive",
+        "he2016resnet",
+        "alistarh2017qsgd",
+        "ba2016layer",
+    ]
 
 
 PAUSE = '''

@@ -209,7 +209,8 @@ REFUSED = {
     f"{EXPECTED}": {"patience": 2, "val_fraction": 0.2},
     f"stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
     f"published, {EXPECTED}": {"stop_at_target": True, "target": "accuracy=0.9"},
-    f"model: 'mlp-bn' is not allowed; expected one with GroupNorm, such as 'simple-cnn-gn', {EXPECTED}: "
+    "model: 'mlp-bn' is not allowed; expected one with GroupNorm, such as 'simple-cnn-gn' or by norm "
+    f"'group:G', {EXPECTED}: "
     "BatchNorm mixes examples, as in the "
     "layer '2'": {"model": "mlp-bn", "client": "fedbn"},
     **{

@@ -7,7 +7,8 @@ import pytest
 from clients import METRICS, PROBLEMS
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.papers import paper_of
-from fedbn_flower.results.report.citations import FLOWER, citations, entries, source
+from fedbn_flower.models.norms import NORMS
+from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
 from strategies.aggregation.buffers import PROTOCOLS
 from strategies.aggregation.means import MEANS
@@ -18,10 +19,10 @@ from .written import CONFIG
 def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
     named = {
         paper_of(cls)
-        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, SELECTIONS, CODECS, PROTOCOLS)
+        for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, NORMS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
-    assert named | {FLOWER} == entries().keys()
+    assert named | {FLOWER} | set(OF_KEYS.values()) == entries().keys()
 
 
 @pytest.mark.parametrize(

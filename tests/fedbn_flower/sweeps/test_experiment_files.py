@@ -28,6 +28,7 @@ EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
 RUNS = {
     "asynchronous": (2 + 1 + 1) * 4,
     "asynchronous-cifar": 2 + 1 + 1,
+    "batchnorm": (5 + 2 + 1 + 1 + 4 + 1) * 3,
     "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
     "feature-shift": 6 * 5,
     "feature-shift-mlp": 3 * 5,

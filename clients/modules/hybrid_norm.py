@@ -1,0 +1,55 @@
+"""The layer of Hybrid BatchNorm: Chen et al. 2025 (arXiv 2505.21877), equations 8 and 9."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class HybridBatchNorm(nn.BatchNorm1d):
+    """BatchNorm whose training mixes the running statistics with the batch's, by a learnt factor a channel.
+
+    ``mean = (1 - a) running_mean + a batch_mean`` and the same of the variances, ``a = sigmoid(factor)``, 1/2
+    at first. The gradient goes through the batch's. In evaluation it is BatchNorm. Inputs are (b, C) or
+    (b, C, ...); a single value a channel has no variance but that of the running statistics.
+
+    Running statistics follow the batches as in BatchNorm; with ``momentum`` 0 they stay.
+    """
+
+    def __init__(self, channels: int, eps: float, momentum: float | None, affine: bool) -> None:
+        super().__init__(channels, eps, momentum, affine)
+        self.factor = nn.Parameter(torch.zeros(channels))
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected inputs (b, C, ...), got {input.dim()} dimensions")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        x = input.float()
+        variance, mean = torch.var_mean(x, dim=[0, *range(2, x.dim())], correction=0)
+        share = self.factor.sigmoid()
+        running = self.running_mean.clone(), self.running_var.clone()  # the gradient of factor needs them
+        mixed = torch.lerp(running[0], mean, share), torch.lerp(running[1], variance, share)
+        self._follow(mean.detach(), variance.detach(), x.numel() // x.shape[1])
+        shape = (-1, *[1] * (x.dim() - 2))
+        y = (x - mixed[0].view(shape)) * torch.rsqrt(mixed[1] + self.eps).view(shape)
+        if self.affine:
+            y = y * self.weight.view(shape) + self.bias.view(shape)
+        return y.to(input.dtype)
+
+    def _follow(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Move the running statistics towards a batch's, the variance's without bias, as BatchNorm does."""
+        if self.momentum == 0 or count < 2:
+            return
+        assert self.num_batches_tracked is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance * count / (count - 1), share)
