@@ -19,8 +19,8 @@ from ..extensions.rates import Rates
 from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
-from .cases import keeps_cases
 from .checks.site_sizes import sites_sizes
+from .evaluating.cases import keeps_cases
 from .extensions import Collaborators
 from .inputs import RunInputs
 from .participation import Clock

@@ -11,7 +11,7 @@ from fedbn_flower.strategies.messages.npy import array_bytes
 
 from ..core.ground.wire import CASES, METRICS, SENT_BYTES
 from ..extensions.base import OnAnswer
-from .one_exchange import Together
+from .evaluating.one_exchange import Together
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0
 """Seconds between two looks for replies; Flower's own are 3."""

@@ -40,7 +40,6 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.run_totals import RunTotals
 from .built_in import collaborators
-from .cases import cases_used
 from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
@@ -48,12 +47,13 @@ from .checks.privacy_fit import privacy_of
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
-from .evaluation import GlobalEvaluation
+from .evaluating.cases import cases_used
+from .evaluating.evaluation import GlobalEvaluation
+from .evaluating.one_exchange import Course, Made, Over, Together, Waiting, why_apart
 from .exchange import Exchange, Simulates
 from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
-from .one_exchange import Course, Made, Over, Together, Waiting, why_apart
 from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
 from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
 from .site_memories import SiteMemories

@@ -40,7 +40,7 @@ from ..data.site_scales import SiteMoments, median_scale, received
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
-from .halves import half_of
+from .evaluating.halves import half_of
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients

@@ -27,7 +27,7 @@ from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from .checks.example_wise import check_example_wise
-from .halves import half_of
+from .evaluating.halves import half_of
 from .inputs import RunInputs, inputs_of, prepared_split
 from .participation import share_of_work
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from ..core.files import Row, csv_text, json_text
-from ..federation.cases import file_of_cases, file_of_overlays
+from ..federation.evaluating.cases import file_of_cases, file_of_overlays
 from ..federation.federation import Federation
 from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint

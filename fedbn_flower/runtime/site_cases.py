@@ -15,7 +15,7 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import ONLY_OWNER, path_of, write_atomically
 from ..core.ground.wire import CASES, CONFIG
 from ..core.partition_id import partition_id_of
-from ..federation.cases import case_columns
+from ..federation.evaluating.cases import case_columns
 from ..federation.tasks import inputs_at
 from ..records.cases import predictions_file
 from ..results.checkpoints.memory_folder import run_of

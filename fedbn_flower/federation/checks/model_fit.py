@@ -26,7 +26,7 @@ from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
-from ..halves import half_of
+from ..evaluating.halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values

@@ -7,7 +7,6 @@ from typing import Any
 
 import ray
 from flwr.app import ArrayRecord, Message, RecordDict, UserConfig
-from ray.util import get_node_ip_address
 
 from fedbn_flower.clients.problems.evaluation import Sums
 
@@ -15,7 +14,7 @@ from ...config.making import run_config
 from ...core.errors import UserError
 from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
-from ...federation.evaluation import evaluated_share, load_model
+from ...federation.evaluating.evaluation import evaluated_share, load_model
 from ...federation.inputs import inputs_of
 from ..client_adapter import answer_all
 from ..grid import identify_process, node_context, partition_of
@@ -40,7 +39,7 @@ class Worker:
 
     def data(self) -> tuple[str, str, str]:
         """The address of this machine, and the digest of the run's data on it, or why there is none."""
-        here: str = get_node_ip_address()  # type: ignore[no-untyped-call]
+        here: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         try:
             return here, inputs_of(run_config(self._run_config)).dataset.digest, ""
         except UserError as error:

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.private import set_message_id
-from fedbn_flower.federation.one_exchange import APART, Together
+from fedbn_flower.federation.evaluating.one_exchange import APART, Together
 from fedbn_flower.results.round_tables import RoundTables
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from clients.problems import evaluation
 from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.federation.evaluation import evaluated_share, load_model
+from fedbn_flower.federation.evaluating.evaluation import evaluated_share, load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
 from fedbn_flower.records.events import Observer

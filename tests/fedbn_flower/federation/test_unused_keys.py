@@ -134,17 +134,26 @@ def test_every_key_of_the_tables_has_a_case():
     keys = {key for text in lists for key in text.split()}
     known = {*RUN_KEYS, *built_in_settings()}
     assert keys <= known
-    # Without metrics that one is refused; of tables there is a test below.
-    assert keys - {name.partition(" ")[0] for name in CASES} == {"metrics-by-class", "dp-scale"}
+    # Without metrics that one is refused; of tables there are tests below.
+    assert keys - {name.partition(" ")[0] for name in CASES} == {"metrics-by-class", "dp-scale", "subgroups"}
 
 
-def test_a_public_scale_is_of_tables(told_of, tmp_path):
+@pytest.fixture
+def table(tmp_path):
+    """The keys of a table of 60 rows."""
     rows = ["age,bmi,label", *(f"{i},{i % 7},{i % 2}" for i in range(60))]
     (tmp_path / "table.csv").write_text("\n".join(rows))
+    return {"dataset": str(tmp_path / "table.csv"), "columns": "age,bmi", "label_column": "label=0|1"}
+
+
+def test_a_public_scale_is_of_tables(told_of, table):
     assert told_of(**EXAMPLE, dp_scale="age=1:2") == {"dp-scale"}
-    assert not told_of(**EXAMPLE, dp_scale="age=1:2", **{
-        "dataset": str(tmp_path / "table.csv"), "columns": "age,bmi", "label_column": "label=0|1",
-    })  # fmt: skip
+    assert not told_of(**EXAMPLE, dp_scale="age=1:2", **table)
+
+
+def test_subgroups_are_of_clients_that_evaluate(told_of, table):
+    assert told_of(**table, subgroups="age>=30", client="fedavg", fraction_evaluate=0.0) == {"subgroups"}
+    assert not told_of(**table, subgroups="age>=30", client="fedavg")
 
 
 GIVEN = {"thresholds": 50, "drop_stragglers": True, "workers": 2, "backend": "inline"}

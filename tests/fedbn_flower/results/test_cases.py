@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from clients.problems.metrics import Predicted
 from clients.problems.metrics.scores import Auroc
 from fedbn_flower import Result, UserError
-from fedbn_flower.federation.cases import cases_used, keeps_cases
+from fedbn_flower.federation.evaluating.cases import cases_used, keeps_cases
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
@@ -155,10 +155,12 @@ def test_sites_are_called_as_the_data_call_them(run, tmp_path):
 
 
 def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
-    monkeypatch.setattr("fedbn_flower.federation.cases.MOST_SCORES", 399)  # 200 cases of two classes
+    monkeypatch.setattr(  # of 200 x 2
+        "fedbn_flower.federation.evaluating.cases.MOST_SCORES", 399
+    )
     assert not (run(**BINARY, **LOCALLY).folder / "predictions.parquet").exists()
     assert len(run(**BINARY, **LOCALLY, predictions="on").predictions) == 200
-    monkeypatch.setattr("fedbn_flower.federation.cases.MOST_SCORES", 400)
+    monkeypatch.setattr("fedbn_flower.federation.evaluating.cases.MOST_SCORES", 400)
     assert len(run(**BINARY, **LOCALLY).predictions) == 200
     assert not (run(**BINARY, eval_data="global").folder / "predictions.parquet").exists()  # 400 cases
 

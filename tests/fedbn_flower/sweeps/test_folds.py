@@ -19,7 +19,7 @@ from fedbn_flower.cli.parser import parse_command_line
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data.splits.folds import folds_of
-from fedbn_flower.federation.evaluation import load_model
+from fedbn_flower.federation.evaluating.evaluation import load_model
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of

@@ -16,13 +16,13 @@ from flwr.serverapp import Grid
 
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy, RuleState
 
-from ..config.run_config import RunConfig
-from ..core.ground.overriding import overridden
-from ..core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
-from ..core.private import ErrorCode, set_message_id
-from ..extensions import Extension, Moment
-from ..records.events import Observer, RoundResult
-from .refusals import Refusals
+from ...config.run_config import RunConfig
+from ...core.ground.overriding import overridden
+from ...core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
+from ...core.private import ErrorCode, set_message_id
+from ...extensions import Extension, Moment
+from ...records.events import Observer, RoundResult
+from ..refusals import Refusals
 
 BEFORE_THE_ANSWERS = (
     "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",

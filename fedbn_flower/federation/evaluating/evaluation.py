@@ -15,9 +15,9 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.problems.evaluation import Sums, evaluate_share, metrics_of_splits
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.bits import comparable
-from ..extensions.divergence import first_to_diverge
-from .inputs import RunInputs
+from ...core.bits import comparable
+from ...extensions.divergence import first_to_diverge
+from ..inputs import RunInputs
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
 

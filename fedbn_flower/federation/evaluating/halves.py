@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError, not_allowed
-from ..core.ground.columns import HALVES
-from ..core.process_cache import process_cache
-from ..data.partition.shares import Shares
-from ..data.splits.folds import folds_of_clients
+from ...core.errors import UserError, not_allowed
+from ...core.ground.columns import HALVES
+from ...core.process_cache import process_cache
+from ...data.partition.shares import Shares
+from ...data.splits.folds import folds_of_clients
 
 if TYPE_CHECKING:
-    from .inputs import RunInputs
+    from ..inputs import RunInputs
 
 Rows = NDArray[np.int64]
 

@@ -17,14 +17,14 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.nodes import NodeDirectory
 from fedbn_flower.strategies.messages.npy import viewed
 
-from ..core.errors import not_allowed
-from ..core.ground.columns import TEST, VALIDATION
-from ..data.dataset import Split
-from ..extensions.predictions import MOST_SCORES
-from ..records.cases import CaseColumns, Cases, predictions_file
-from ..records.events import RoundResult
-from ..records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, in_8_bits, overlays_file
-from .inputs import RunInputs
+from ...core.errors import not_allowed
+from ...core.ground.columns import TEST, VALIDATION
+from ...data.dataset import Split
+from ...extensions.predictions import MOST_SCORES
+from ...records.cases import CaseColumns, Cases, predictions_file
+from ...records.events import RoundResult
+from ...records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, in_8_bits, overlays_file
+from ..inputs import RunInputs
 
 
 def keeps_cases(inputs: RunInputs) -> bool:
