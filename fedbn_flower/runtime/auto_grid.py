@@ -13,7 +13,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ..core.errors import RunFailed, UserError
 from .client_adapter import round_of
-from .grid import LocalGrid, queries_node
+from .grid import LocalGrid
 from .inline import InlineGrid
 from .pools import BackgroundPool
 
@@ -102,13 +102,18 @@ class AutoGrid(LocalGrid):
         ray_grid: "Callable[[RayPool], RayGrid]",
         rounds: int,
     ) -> None:
-        super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums)
+        super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums, inline.clients)
         pool.runs_left -= 1
         self._inline = inline
         self._pool = pool
         self._ray_grid = ray_grid
         self._ray: RayGrid | None = None
         self._work = Workload(rounds)
+        self._round = 0
+
+    def plan(self, server_round: int, rounds: int) -> None:
+        """Say of which round the next phase is, and the number of the last one, where messages do not."""
+        self._round, self._work.rounds = server_round, rounds
 
     @property
     def place(self) -> Mapping[str, Any]:
@@ -128,7 +133,7 @@ class AutoGrid(LocalGrid):
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         if ray := self._moved():
             yield from ray.work(messages, timeout)
-        elif not messages or queries_node(messages[0]):
+        elif not messages or not self.clients.remembers(messages[0]):
             yield from self._inline.work(messages, timeout)
         else:
             yield from self._work_here(messages, timeout)
@@ -136,7 +141,7 @@ class AutoGrid(LocalGrid):
     def _work_here(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """Run groups of clients here, and those that are left on the workers once they are there."""
         groups, summed = self.groups_of(messages)
-        self._work.begin_phase(round_of(messages[0]))
+        self._work.begin_phase(self._round or round_of(messages[0]))
         for done, group in enumerate(groups, start=1):
             started = time.monotonic()
             replies = self._inline.answer(group, summed)

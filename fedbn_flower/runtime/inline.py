@@ -6,15 +6,22 @@ from flwr.app import Context, Message, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
-from .client_adapter import answer_all
-from .grid import LocalGrid, node_context, partition_of, queries_node
+from .client_side import ClientSide
+from .grid import LocalGrid, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
-    """Runs the ClientApp as replies are read."""
+    """Runs clients as replies are read."""
 
-    def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
-        super().__init__(num_clients, run_config, cohort, sums)
+    def __init__(
+        self,
+        num_clients: int,
+        run_config: UserConfig,
+        cohort: int = 1,
+        sums: bool = False,
+        clients: ClientSide | None = None,
+    ) -> None:
+        super().__init__(num_clients, run_config, cohort, sums, clients)
         self._contexts: dict[int, Context] = {}
 
     def client_memory(self, partition_id: int) -> Groups:
@@ -26,12 +33,12 @@ class InlineGrid(LocalGrid):
             yield from self.answer(group, summed)
 
     def answer(self, group: list[Message], summed: bool) -> list[Message]:
-        """The replies of clients that train together or whose models are summed; see `answer_all`."""
-        return answer_all(group, [self._context_for(message) for message in group], summed)
+        """The replies of clients that train together or whose models are summed; see `ClientSide`."""
+        return self.clients.answer(group, [self._context_for(message) for message in group], summed)
 
     def _context_for(self, message: Message) -> Context:
         partition = partition_of(message)
-        if queries_node(message):
+        if not self.clients.remembers(message):
             return node_context(partition, self.num_clients, self.run_config)
         return self._context(partition)
 

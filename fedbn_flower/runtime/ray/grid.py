@@ -16,7 +16,8 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
-from ..grid import CALLS, LocalGrid, in_groups, partition_of, queries_node
+from ..client_side import ClientSide
+from ..grid import CALLS, LocalGrid, in_groups, partition_of
 from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -48,7 +49,7 @@ class RayGrid(LocalGrid):
     ----------
     pool : RayPool
         The workers.
-    num_clients, run_config, cohort, sums
+    num_clients, run_config, cohort, sums, clients
         As `LocalGrid` has them.
     remembers : bool
         Whether clients have memories at all; each is an object of Ray's, which is not free.
@@ -70,13 +71,14 @@ class RayGrid(LocalGrid):
         sums: bool = False,
         remembers: bool = True,
         examples: Sequence[int] = (),
+        clients: ClientSide | None = None,
     ) -> None:
-        super().__init__(num_clients, run_config, cohort, sums)
+        super().__init__(num_clients, run_config, cohort, sums, clients)
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
         self._memories = _Memories(self, apart=pool.inline and num_clients > HERE)
-        pool.start_run(run_config, num_clients)
+        pool.start_run(run_config, num_clients, self.clients)
 
     def client_memory(self, partition_id: int) -> Groups:
         memory = self._memories[partition_id]
@@ -109,7 +111,7 @@ class RayGrid(LocalGrid):
 
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         self._pool.raylet.check()
-        remembers = self._remembers and not (calls and queries_node(calls[0].messages[0]))
+        remembers = self._remembers and not (calls and not self.clients.remembers(calls[0].messages[0]))
         calls = self._longest_first(calls)
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
         self._pool.begin(phase)
@@ -208,7 +210,8 @@ class _Phase:
             self.pool.raylet.check()
             worker = waiting[ready[0]]
             try:
-                replies, changed = ray.get(ready[0])
+                replies, changed, printed = ray.get(ready[0])
+                print(printed, end="")
             except (RayActorError, OutOfMemoryError) as error:
                 yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
                 continue

@@ -15,6 +15,8 @@ from fedbn_flower.clients.problems.evaluation import Sums
 from ...core.errors import RunFailed
 from ...core.private import daemons_in_groups_of_their_own
 from ...core.session_objects import session_objects
+from ..client_adapter import FedbnClients
+from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
 from .clusters import Raylet, check_cluster, end_workers, free_cores, raylet_address
@@ -104,11 +106,11 @@ class RayPool:
         self._cores = cores
         self.raylet = Raylet(raylet_address())
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
-        self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
+        self._run: tuple[UserConfig, int, Any, Any] = ({}, 0, {}, FedbnClients())
         self._phase: Phase | None = None
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
 
-    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+    def start_run(self, run_config: UserConfig, num_clients: int, clients: ClientSide | None = None) -> None:
         """Start this run on every worker, with the session's objects.
 
         Raises
@@ -118,7 +120,7 @@ class RayPool:
         RunFailed
             When a worker cannot be had, or cannot take one.
         """
-        self._run = run_config, num_clients, stored(session_objects())
+        self._run = run_config, num_clients, stored(session_objects()), clients or FedbnClients()
         _wait_for([worker.start_run.remote(*self._run) for worker in self.workers])
 
     def wait_for_workers(self) -> None:

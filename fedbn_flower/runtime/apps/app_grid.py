@@ -1,0 +1,178 @@
+"""What an app sees of a grid: Flower's Grid, with its checks and its lists of replies."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from threading import RLock
+from typing import TypeVar, cast
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from ...core.private import Run, message_errors, unavailable
+from ..grid import LocalGrid
+from .rounds import Rounds
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+T = TypeVar("T")
+
+
+class AppGrid(Grid):
+    """A local grid for any ServerApp.
+
+    Replies come in the order of their messages, in a list. A message that Flower would refuse is logged and
+    not sent. Clients work when their replies are asked for: `push_messages` only keeps the messages.
+
+    Parameters
+    ----------
+    grid : LocalGrid
+        Where clients run.
+    run : Run
+        What the app reads of its run.
+    rounds : Rounds
+        Is told of messages and replies.
+    """
+
+    def __init__(self, grid: LocalGrid, run: Run, rounds: Rounds) -> None:
+        self._grid = grid
+        self._run = run
+        self._rounds = rounds
+        self._pushed: dict[str, Message] = {}
+        self._lock = RLock()  # an app may have threads
+        self._exchange: _Sending | _Received | None = None
+
+    def set_run(self, run: Run) -> None:
+        raise RuntimeError("a simulated app has one run, which is set")
+
+    @property
+    def run(self) -> Run:
+        return Run(**vars(self._run))
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._grid.get_node_ids())
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        with self._lock:
+            return [self._push(message) for message in messages if self._may_be_sent(message)]
+
+    def _may_be_sent(self, message: Message) -> bool:
+        errors = message_errors(message, is_reply=False)
+        if message.metadata.dst_node_id not in self._grid.get_node_ids():
+            errors.append(f"Invalid destination node ID for Message: {message.metadata.dst_node_id}")
+        if errors:
+            LOGGER.error("a message is not sent: %s", ", ".join(errors))
+        return not errors
+
+    def _push(self, message: Message) -> str:
+        (message_id,) = self._grid.push_messages([message])
+        self._pushed[message_id] = message
+        return message_id
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        with self._lock:
+            return self._answered(list(message_ids), None)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        with self._lock:
+            if exchange := self._exchange:
+                self._exchange = None  # a second one of the same call is an ordinary one
+                return exchange.replies(list(messages))
+            return self._answered(list(self.push_messages(messages)), timeout)
+
+    def _answered(self, message_ids: list[str], timeout: float | None) -> list[Message]:
+        """The replies that come in time, in the order of the ids."""
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        sent = {i: self._pushed.pop(i) for i in dict.fromkeys(message_ids) if i in self._pushed}
+        nothing = [unavailable(i) for i in dict.fromkeys(message_ids) if i not in sent]
+        replies: dict[str, Message] = {}
+        with self._rounds.phase(list(sent.values())) as told:
+            for reply in self._grid.work_on(list(sent), timeout):
+                if time.monotonic() > deadline:
+                    break
+                replies[reply.metadata.reply_to_message_id] = reply
+                told(reply)
+        return [*(_in_time(sent[i], replies[i]) for i in sent if i in replies), *nothing]
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """Return what each call returns or raises; the messages that they send first are sent together.
+
+        A call that sends messages is begun twice: the first time it ends there, the second time the replies
+        are at hand. So clients that a legacy server would call on a thread each need none.
+        """
+        with self._lock:
+            outcomes = [self._outcome(call, _Sending()) for call in calls]
+            asked = [outcome.messages if isinstance(outcome, _Sent) else [] for outcome in outcomes]
+            share_contents([message for messages in asked for message in messages])
+            ids = [list(self.push_messages(messages)) for messages in asked]
+            replies = {
+                reply.metadata.reply_to_message_id: reply
+                for reply in self._answered([message_id for some in ids for message_id in some], None)
+            }
+            for i, call in enumerate(calls):
+                if isinstance(outcomes[i], _Sent):
+                    received = _Received([replies[one] for one in ids[i] if one in replies])
+                    outcomes[i] = self._outcome(call, received)
+        return cast(list[T | Exception], outcomes)
+
+    def _outcome(self, call: Callable[[], T], exchange: "_Sending | _Received") -> "T | Exception | _Sent":
+        self._exchange = exchange
+        try:
+            return call()
+        except _Sent as sent:
+            return sent
+        except Exception as error:
+            return error
+        finally:
+            self._exchange = None
+
+
+def _in_time(message: Message, reply: Message) -> Message:
+    """The reply, or Flower's error if the message or the reply has expired."""
+    now = time.time()
+    expired = any(one.metadata.created_at + one.metadata.ttl < now for one in (message, reply))
+    return unavailable(message.metadata.message_id) if expired else reply
+
+
+class _Sent(BaseException):
+    """Ends a call where it sends messages; no handler of an Exception catches it."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+
+class _Sending:
+    """The first time of a call."""
+
+    def replies(self, messages: list[Message]) -> list[Message]:
+        raise _Sent(messages)
+
+
+class _Received:
+    """The second time of a call."""
+
+    def __init__(self, replies: list[Message]) -> None:
+        self._replies = replies
+
+    def replies(self, messages: list[Message]) -> list[Message]:
+        return self._replies
+
+
+def share_contents(messages: Sequence[Message]) -> None:
+    """Have consecutive messages of equal contents share one, which is then sent to a worker once."""
+    for before, message in pairwise(messages):
+        if message.content == before.content:
+            message.content = before.content
