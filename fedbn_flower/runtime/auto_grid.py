@@ -170,7 +170,7 @@ class AutoGrid(LocalGrid):
             except (UserError, RunFailed) as error:  # as of an object that cannot be sent
                 self._pool.give_up(error)
                 return None
-            ray.restore_memories(self._inline.client_memory)
+            ray.first_state = self._inline.client_state
             self._ray = ray
             LOGGER.info(
                 "from round %d on, clients run on %d Ray workers", self._work.server_round, len(pool.workers)

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid
 
-from fedbn_flower.clients import Groups
+from fedbn_flower.clients import ContextStore, Groups
 from fedbn_flower.clients.problems.evaluation import Sums
 from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
@@ -76,7 +76,8 @@ class LocalGrid(Grid):
         self.clients = clients or FedbnClients()
         self._ids = count()
         self._pushed: dict[str, Message] = {}
-        self.saved: Callable[[int], Groups] = lambda partition: {}
+        self.first_state: Callable[[int], RecordDict] = lambda partition: RecordDict()
+        """The ``Context.state`` that a partition's client begins with."""
         identify_process()
 
     @abstractmethod
@@ -100,7 +101,13 @@ class LocalGrid(Grid):
 
     def restore_memories(self, saved: Callable[[int], Groups]) -> None:
         """Have every client begin with what this gives by partition, once it is needed."""
-        self.saved = saved
+
+        def state(partition: int) -> RecordDict:
+            store = ContextStore()
+            store.save(saved(partition))
+            return store.state
+
+        self.first_state = state
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a local grid serves one run, which it makes itself")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from flwr.app import Context, Message, UserConfig
+from flwr.app import Context, Message, RecordDict, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
@@ -25,7 +25,11 @@ class InlineGrid(LocalGrid):
         self._contexts: dict[int, Context] = {}
 
     def client_memory(self, partition_id: int) -> Groups:
-        return ContextStore(self._context(partition_id).state).groups()
+        return ContextStore(self.client_state(partition_id)).groups()
+
+    def client_state(self, partition_id: int) -> RecordDict:
+        """What a client has in its ``Context.state``."""
+        return self._context(partition_id).state
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         groups, summed = self.groups_of(messages)
@@ -44,9 +48,6 @@ class InlineGrid(LocalGrid):
 
     def _context(self, partition: int) -> Context:
         if partition not in self._contexts:
-            store = ContextStore()
-            store.save(self.saved(partition))
-            self._contexts[partition] = node_context(
-                partition, self.num_clients, self.run_config, store.state
-            )
+            state = self.first_state(partition)
+            self._contexts[partition] = node_context(partition, self.num_clients, self.run_config, state)
         return self._contexts[partition]

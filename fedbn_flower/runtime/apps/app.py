@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from flwr.app import UserConfig
@@ -62,7 +63,8 @@ class Component:
         """
         if self.given is not None:
             return self.given
-        if sys.path[:1] != [self.folder]:  # the first, in a worker too, whatever folders it was started with
+        if sys.path[:1] != [self.folder]:  # in a worker, which may have served another app
+            forget_package(self.reference)
             sys.path.insert(0, self.folder)
         found = load_app(self.reference, _NoComponent, self.folder)
         if not isinstance(found, self.kind):
@@ -167,10 +169,9 @@ def importable(folder: Path | None, *components: str) -> Iterator[None]:
         return
     path = list(sys.path)
     forget_modules(folder)
-    packages = {reference.partition(":")[0].partition(".")[0] for reference in components}
-    aside = {name: one for name, one in sys.modules.items() if name.partition(".")[0] in packages}
-    for name in aside:
-        del sys.modules[name]
+    aside = {}
+    for reference in components:
+        aside.update(forget_package(reference))
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
@@ -179,6 +180,15 @@ def importable(folder: Path | None, *components: str) -> Iterator[None]:
         forget_modules(folder)
         sys.modules.update(aside)
         sys.path[:] = path
+
+
+def forget_package(component: str) -> dict[str, ModuleType]:
+    """Forget the package that a component is in, wherever it was imported from; return its modules."""
+    package = component.partition(":")[0].partition(".")[0]
+    found = {name: one for name, one in sys.modules.items() if name.partition(".")[0] == package}
+    for name in found:
+        del sys.modules[name]
+    return found
 
 
 def forget_modules(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ..collected_output import logs_to
 from .line import Line
 from .results import EVALUATE, SERVER, TRAIN, Results
 
-LOGGER = logging.getLogger("flwr.fedbn")
+LOGGER, FLOWER = logging.getLogger("flwr.fedbn"), logging.getLogger("flwr")
 
 CONFIG, LOG, HISTORY, ARRAYS = "config.json", "log.txt", "history.csv", "model.safetensors"
 
@@ -95,7 +95,10 @@ def logged(folder: Path, line: Line) -> Iterator[TextIO]:
         both: Any = _Both(err, file, line)
         printed: Any = _Both(out, file, line)
         with redirect_stdout(printed), redirect_stderr(both), logs_to(both, of=(out, err)):
+            level = FLOWER.level
+            FLOWER.setLevel(min(level, logging.INFO))  # as an app's log has it under Flower
             try:
                 yield file
             finally:
+                FLOWER.setLevel(level)
                 line.clear()

@@ -165,9 +165,8 @@ class _Memories(dict[int, Any]):
         self.apart = apart
 
     def __missing__(self, partition: int) -> Any:
-        store = ContextStore()
-        store.save(self.grid.saved(partition))
-        self[partition] = ray.put(store.state) if store.state else None
+        state = self.grid.first_state(partition)
+        self[partition] = ray.put(state) if state else None
         return self[partition]
 
     def keep(self, partition: int, memory: Any) -> None:

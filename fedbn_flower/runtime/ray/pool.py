@@ -20,7 +20,7 @@ from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
 from .clusters import Raylet, check_cluster, end_workers, free_cores, raylet_address
-from .worker import Worker, stored
+from .worker import Worker, sent, stored
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -120,7 +120,7 @@ class RayPool:
         RunFailed
             When a worker cannot be had, or cannot take one.
         """
-        self._run = run_config, num_clients, stored(session_objects()), clients or FedbnClients()
+        self._run = run_config, num_clients, stored(session_objects()), sent(clients or FedbnClients())
         _wait_for([worker.start_run.remote(*self._run) for worker in self.workers])
 
     def wait_for_workers(self) -> None:

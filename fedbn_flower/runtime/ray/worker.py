@@ -131,11 +131,26 @@ def stored(objects: Mapping[str, object]) -> Any:
     UserError
         When one cannot be sent.
     """
+    return _put(objects, ", ".join(objects)) if objects else objects
+
+
+def sent(clients: ClientSide) -> Any:
+    """Put who answers into the object store; an app may be objects of the driver's session.
+
+    Raises
+    ------
+    UserError
+        When they cannot be sent.
+    """
+    return _put(clients, "app")
+
+
+def _put(value: object, what: str) -> Any:
     try:
-        return ray.put(objects) if objects else objects
+        return ray.put(value)
     except Exception as error:  # pickling runs code of the objects
-        words = " ".join(str(error).split())[:200]
-        raise UserError(f"{', '.join(objects)}: cannot be sent to Ray's workers ({words})") from error
+        words = " ".join(str(error.__cause__ or error).split())[:200]
+        raise UserError(f"{what}: cannot be sent to Ray's workers ({words})") from error
 
 
 class _OutOfBand:
