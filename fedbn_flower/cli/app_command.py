@@ -9,6 +9,13 @@ from ..core.errors import RunFailed, UserError
 from .argument_parser import Parser
 
 FAILED, INTERRUPTED = 1, 130
+OF_FLWR_RUN = {
+    "--stream": "the log is always shown",
+    "--federation": "nodes are virtual, and of this machine",
+    "--federation-config": "write --num-supernodes and --workers",
+    "--format": "results are in the run's folder",
+}
+"""Its flags that need a SuperLink, and what to do."""
 
 
 def app(arguments: Sequence[str]) -> int:
@@ -19,6 +26,9 @@ def app(arguments: Sequence[str]) -> int:
     UserError
         For a mistake in the arguments or in the app's ``pyproject.toml``, before anything starts.
     """
+    for word in arguments:
+        if meant := OF_FLWR_RUN.get(word.partition("=")[0]):
+            raise UserError(f"app: {word} belongs to flwr run; {meant}")
     options = vars(_parser().parse_args(arguments))
     from ..api.run_app import run_app
 

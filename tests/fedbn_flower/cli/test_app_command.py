@@ -54,6 +54,8 @@ MISTAKES = {
     "seed": ([APP, "--seed", "-1"], "seed: -1 is not allowed"),
     "folder in use": ([APP, "--run-dir", APP], "run-dir: "),
     "flag": ([APP, "--rounds", "3"], "app: unrecognized arguments: --rounds 3"),
+    "stream": ([APP, "--stream"], "app: --stream belongs to flwr run; the log is always shown"),
+    "federation": ([APP, "--federation-config=num-supernodes=3"], "write --num-supernodes and --workers"),
     "hub": (["@account/app"], "app: '@account/app' is not allowed"),
 }
 
