@@ -138,7 +138,7 @@ def run_app(
             outcome = run_in_folder(found, settings, folder, progress)
         except UserError:
             raise
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C too
             error.add_note(f"results so far are in {folder}")
             raise
     return AppResult(folder, outcome)

@@ -29,7 +29,7 @@ def app(arguments: Sequence[str]) -> int:
     for word in arguments:
         if meant := OF_FLWR_RUN.get(word.partition("=")[0]):
             raise UserError(f"app: {word} belongs to flwr run; {meant}")
-    options = vars(_parser().parse_args(arguments))
+    options = vars(app_parser().parse_args(arguments))
     from ..api.run_app import run_app
 
     options["run_config"] = options["run_config"] or ()
@@ -37,6 +37,8 @@ def app(arguments: Sequence[str]) -> int:
         result = run_app(options.pop("app"), **options)
     except UserError:
         raise
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("\n".join(["interrupted", *getattr(error, "__notes__", ())])) from error
     except BdbQuit:
         print("ended in the debugger", file=sys.stderr)
         return INTERRUPTED
@@ -53,7 +55,8 @@ def app(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def app_parser() -> Parser:
+    """Return the parser of the command's arguments."""
     parser = Parser(
         "fedbn-sim app",
         description="Run a Flower app, unchanged, on virtual nodes of this machine.",

@@ -10,6 +10,10 @@ from fedbn_flower.cli import main
 from tests.fedbn_flower.runtime.apps.written import CLIENT, SERVER, write_app
 
 APP = "{app}"
+STOP = """\
+    if message.content["config"]["server-round"] == 2:
+        raise KeyboardInterrupt
+    (weights,) ="""
 
 
 @pytest.fixture
@@ -160,3 +164,22 @@ def test_breakpoints_stop_in_client_and_server(folder, tmp_path):
     assert values == ["0.5", "1.0"]  # of the two clients, in the order in which they were sampled
     assert done.returncode == 130
     assert "ended in the debugger" in done.stderr
+
+
+def test_the_projects_file_stays_as_it_is(folder):
+    project = folder / "pyproject.toml"
+    federations = '[tool.flwr.federations]\ndefault = "local"\n\n[tool.flwr.federations.local]\n'
+    project.write_text(f"{project.read_text()}\n{federations}options.num-supernodes = 7\n")
+    before = project.read_bytes()
+    assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 0
+    assert project.read_bytes() == before
+    assert '"num-supernodes": 2' in (folder.parent / "run" / "config.json").read_text()
+
+
+def test_an_interrupted_run_says_where_its_results_are(folder, capsys):
+    client = folder / "small_app" / "client_app.py"
+    stopping = CLIENT.replace("    (weights,) =", STOP, 1)
+    client.write_text(stopping)
+    assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 130
+    assert capsys.readouterr().err.endswith("interrupted\nresults so far are in run\n")
+    assert (folder.parent / "run" / "history.csv").read_text().splitlines()[1].startswith("1,")

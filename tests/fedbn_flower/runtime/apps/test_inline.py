@@ -15,8 +15,9 @@ from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
 from fedbn_flower import RunFailed, run_app
+from fedbn_flower.runtime.apps.run import DEBUGGERS, is_debugged
 
-from .written import LEGACY_CLIENT, LEGACY_SERVER, write_app
+from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, write_app
 
 
 @pytest.fixture
@@ -397,3 +398,90 @@ def test_what_the_app_reads_of_its_run(run):
 
     run(main, run_config={"a": {"b": 1}, "c": "x"})
     assert found == [(True, "app", {"a.b": 1, "c": "x"}), "1", [2, 3, 4]]
+
+
+def test_changes_of_the_node_config_end_with_the_message(run):
+    client = ClientApp()
+    seen = []
+
+    @client.train()
+    def train(message, context):
+        seen.append("more" in context.node_config)
+        context.node_config["more"] = 1
+        return Message(RecordDict(), reply_to=message)
+
+    run(lambda grid, context: [ask(grid), ask(grid)], client, nodes=1)
+    assert seen == [False, False]
+
+
+def test_an_app_reads_files_beside_it_and_from_the_current_folder(tmp_path):
+    reading = "from pathlib import Path\n" + CLIENT.replace(
+        "    (weights,) =",
+        "    assert (Path(__file__).parents[1] / 'data.bin').exists() and Path('mine.txt').exists()\n"
+        "    (weights,) =",
+    )
+    folder = write_app(tmp_path / "app", client=reading)
+    (folder / "data.bin").touch()
+    (tmp_path / "mine.txt").touch()
+    assert run_app(folder, backend="inline").failures == 0
+
+
+def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):
+    folder = write_app(tmp_path / "app")
+    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: True)
+    started = []
+    monkeypatch.setattr("fedbn_flower.runtime.apps.run.pool_for", started.append)
+    run_app(folder)
+    assert [settings.backend for settings in started] == ["inline"]
+
+
+def test_a_debugger_is_seen(monkeypatch):
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    for name in DEBUGGERS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert not is_debugged()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "gettrace", lambda: print)
+        assert is_debugged()
+    monkeypatch.setitem(sys.modules, "debugpy", object())
+    assert is_debugged()
+
+
+def test_several_threads_of_a_server_take_turns(run):
+    """Replies are those of each thread's messages."""
+    found = {}
+
+    def main(grid, context):
+        def work(node):
+            found[node] = [reply.metadata.src_node_id for reply in ask(grid, nodes=[node, node])]
+
+        threads = [threading.Thread(target=work, args=(node,)) for node in grid.get_node_ids()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    run(main)
+    assert found == {2: [2, 2], 3: [3, 3], 4: [4, 4]}
+
+
+def test_results_of_several_strategies_are_numbered(run):
+    def main(grid, context):
+        for value in (1.0, 2.0):
+            FedAvg(fraction_train=0.0).start(
+                grid, ArrayRecord([np.full(1, value)]), num_rounds=1,
+                evaluate_fn=lambda number, arrays: MetricRecord({"seen": number, "list": [1, 2]}),
+            )  # fmt: skip
+
+    table = run(main, evaluating()).history
+    assert table.columns.tolist() == ["start", "round", "evaluate-ok", "server-seen", "server-list"]
+    assert table["start"].tolist() == [1, 1, 2, 2]
+    assert table["server-seen"].tolist() == [0, 1, 0, 1]
+    assert set(table["server-list"]) == {"[1, 2]"}
+
+
+def evaluating():
+    client = ClientApp()
+    metrics = MetricRecord({"num-examples": 1, "ok": 1.0})
+    client.evaluate()(lambda message, context: Message(RecordDict({"m": metrics}), reply_to=message))
+    return client
