@@ -110,6 +110,8 @@ class AutoGrid(LocalGrid):
         self._ray: RayGrid | None = None
         self._work = Workload(rounds)
         self._round = 0
+        self.may_move: Callable[[], bool] = lambda: True
+        """Whether workers may be started; seconds at a prompt of a debugger are none of the clients' work."""
 
     def plan(self, server_round: int, rounds: int) -> None:
         """Say of which round the next phase is, and the number of the last one, where messages do not."""
@@ -154,7 +156,7 @@ class AutoGrid(LocalGrid):
 
     def _consider(self, done: int, groups: Sequence[list[Message]]) -> None:
         """Start the workers in the background if they pay."""
-        if self._pool.started:
+        if self._pool.started or not self.may_move():
             return
         left = self._work.left(done, len(groups), self._pool.runs_left)
         saved = left * (1 - 1 / min(self._pool.workers, len(groups)))

@@ -15,7 +15,6 @@ from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
 from fedbn_flower import RunFailed, run_app
-from fedbn_flower.runtime.apps.run import DEBUGGERS, is_debugged
 
 from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, write_app
 
@@ -424,27 +423,6 @@ def test_an_app_reads_files_beside_it_and_from_the_current_folder(tmp_path):
     (folder / "data.bin").touch()
     (tmp_path / "mine.txt").touch()
     assert run_app(folder, backend="inline").failures == 0
-
-
-def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):
-    folder = write_app(tmp_path / "app")
-    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: True)
-    started = []
-    monkeypatch.setattr("fedbn_flower.runtime.apps.run.pool_for", started.append)
-    run_app(folder)
-    assert [settings.backend for settings in started] == ["inline"]
-
-
-def test_a_debugger_is_seen(monkeypatch):
-    monkeypatch.setattr(sys, "gettrace", lambda: None)
-    for name in DEBUGGERS:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    assert not is_debugged()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "gettrace", lambda: print)
-        assert is_debugged()
-    monkeypatch.setitem(sys.modules, "debugpy", object())
-    assert is_debugged()
 
 
 def test_several_threads_of_a_server_take_turns(run):
