@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from benchmarks.flower_apps.__main__ import compared, difference
 from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
 from benchmarks.simulation_peers.job import Job, write_data
 from fedbn_flower.federation.federation import Federation
@@ -48,3 +50,28 @@ def test_where_clients_evaluate_every_round_does(job):
 
 def test_where_the_server_evaluates_every_round_does(job):
     assert run(replace(job, central=True)) == ([True, True, True, True], 3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"a": [1, 2.0]}, {"a": [1, 2.0]}, 0.0),
+        ({"a": [1, 2.0]}, {"a": [1, 2.5]}, 0.2),  # of 2 and 2.5
+        ({"a": 1}, {"b": 1}, float("inf")),
+        ([1], [1, 2], float("inf")),
+        ("x", "y", float("inf")),
+        (1, 1.0, float("inf")),
+        (float("nan"), float("nan"), 0.0),
+        (np.array([1.0, 4.0]), np.array([1.0, 5.0]), 0.2),
+        (np.ones(2), np.ones(3), float("inf")),
+    ],
+)
+def test_how_far_results_of_two_engines_differ(one, other, expected):
+    assert difference(one, other) == expected
+
+
+def test_an_engine_without_results_has_failed():
+    result = {"results": {"loss": 1.0}, "clients": {}, "errors": 0, "arrays": {}}
+    assert compared(result, None) == "failed"
+    assert compared(result, dict(result)) == "bits"
+    assert compared(result, result | {"errors": 1}) == "to 1e+00"

@@ -24,6 +24,7 @@ from ...core.private import (
     parse_config_args,
     validate_config,
 )
+from ...core.process_cache import clear_process_caches, process_cache
 from ...core.suggestions import hint
 
 PROJECT = "pyproject.toml"
@@ -61,16 +62,20 @@ class Component:
         UserError
             When there is no such object, or it is of another kind.
         """
-        if self.given is not None:
-            return self.given
-        if sys.path[:1] != [self.folder]:  # in a worker, which may have served another app
-            forget_package(self.reference)
-            sys.path.insert(0, self.folder)
-        found = load_app(self.reference, _NoComponent, self.folder)
+        found = self.given if self.given is not None else _loaded(self.reference, self.folder)
         if not isinstance(found, self.kind):
             name = f"{self.kind.__name__.lower()} = {self.reference!r}"
             raise UserError(f"app: {name} is of type {type(found).__name__}; expected {self.kind.__name__}")
         return found
+
+
+@process_cache(maxsize=4)
+def _loaded(reference: str, folder: str) -> object:
+    """Import a component, once a process and run; its folder is the first on the path."""
+    if sys.path[:1] != [folder]:  # in a worker, which may have served another app
+        forget_package(reference)
+        sys.path.insert(0, folder)
+    return load_app(reference, _NoComponent, folder)
 
 
 class _NoComponent(UserError):
@@ -168,6 +173,7 @@ def importable(folder: Path | None, *components: str) -> Iterator[None]:
         yield
         return
     path = list(sys.path)
+    clear_process_caches()
     forget_modules(folder)
     aside = {}
     for reference in components:
@@ -177,6 +183,7 @@ def importable(folder: Path | None, *components: str) -> Iterator[None]:
     try:
         yield
     finally:
+        clear_process_caches()
         forget_modules(folder)
         sys.modules.update(aside)
         sys.path[:] = path

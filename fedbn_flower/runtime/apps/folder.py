@@ -75,12 +75,14 @@ class _Both:
     def write(self, text: str) -> int:
         """Write to both."""
         self._line.clear()
-        self._file.write(COLOUR.sub("", text))
+        if not self._file.closed:  # a handler that the app has made may keep this stream
+            self._file.write(COLOUR.sub("", text))
         return self._stream.write(text)
 
     def flush(self) -> None:
         """Flush both."""
-        self._file.flush()
+        if not self._file.closed:
+            self._file.flush()
         self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

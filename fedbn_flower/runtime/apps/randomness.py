@@ -3,7 +3,7 @@
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,14 @@ def own_random_numbers(*entropy: int) -> Iterator[None]:
     """
     torch = _torch()
     before: tuple[Any, Any] = random.getstate(), np.random.get_state()
-    of_torch = torch.random.get_rng_state() if torch else None
-    seed_libraries(*entropy)
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        if torch:
-            torch.random.set_rng_state(of_torch)
+    devices = range(torch.cuda.device_count()) if torch and torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices) if torch else nullcontext():
+        seed_libraries(*entropy)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
 
 
 def _torch() -> Any:

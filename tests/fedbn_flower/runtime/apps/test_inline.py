@@ -458,6 +458,30 @@ def test_results_of_several_strategies_are_numbered(run):
     assert set(table["server-list"]) == {"[1, 2]"}
 
 
+def test_what_an_app_caches_in_its_modules_stays_also_if_it_changes_the_path(tmp_path):
+    """Fits are counted in a module; the count would begin anew if the module were imported again."""
+    counting = "import sys\nsys.path.insert(0, '/nowhere')\nCALLS = []\n" + CLIENT.replace(
+        "    (weights,) =", "    CALLS.append(1)\n    print('calls', len(CALLS))\n    (weights,) =", 1
+    )
+    result = run_app(write_app(tmp_path / "app", client=counting), backend="inline")
+    log = (result.folder / "log.txt").read_text().splitlines()
+    assert [line for line in log if line.startswith("calls")] == [f"calls {i}" for i in range(1, 5)]
+
+
+def test_a_handler_that_the_app_made_still_logs_after_the_run(run, capsys):
+    logger = logging.getLogger("an app's")
+
+    def main(grid, context):
+        logger.addHandler(logging.StreamHandler())
+        logger.warning("within")
+
+    result = run(main)
+    logger.warning("afterwards")
+    assert capsys.readouterr().err.endswith("within\nafterwards\n")
+    assert "within" in (result.folder / "log.txt").read_text()
+    logger.handlers.clear()
+
+
 def evaluating():
     client = ClientApp()
     metrics = MetricRecord({"num-examples": 1, "ok": 1.0})
