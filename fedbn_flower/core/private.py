@@ -134,8 +134,10 @@ def message_errors(message: Message, is_reply: bool) -> list[str]:
     return [error for error in validate_message(message, is_reply) if "message_id`" not in error or is_reply]
 
 
-def unavailable(message_id: str) -> Message:
-    """Return what Flower answers where it has no reply to a message, or none within the message's ``ttl``."""
+def unavailable(message_id: str, replied: bool = False) -> Message:
+    """Return what Flower answers where it has no reply to a message, or none within the message's ``ttl``;
+    or, with ``replied``, where the reply's own ``ttl`` is over."""
+    code = ErrorCode.REPLY_MESSAGE_UNAVAILABLE if replied else ErrorCode.MESSAGE_UNAVAILABLE
     metadata = Metadata(
         run_id=TaskIdentity.run_id,
         message_id=f"no-reply-to-{message_id}",
@@ -147,7 +149,7 @@ def unavailable(message_id: str) -> Message:
         ttl=0.0,
         message_type=SYSTEM_MESSAGE_TYPE,
     )
-    error = Error(ErrorCode.MESSAGE_UNAVAILABLE, "Message unavailable: it does not exist, or has expired.")
+    error = Error(code, "Message unavailable: it does not exist, or has expired.")
     return make_message(metadata=metadata, error=error)
 
 

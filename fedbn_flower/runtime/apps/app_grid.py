@@ -142,9 +142,8 @@ class AppGrid(Grid):
 
 def _in_time(message: Message, reply: Message) -> Message:
     """The reply, or Flower's error if the message or the reply has expired."""
-    now = time.time()
-    expired = any(one.metadata.created_at + one.metadata.ttl < now for one in (message, reply))
-    return unavailable(message.metadata.message_id) if expired else reply
+    late = [one.metadata.created_at + one.metadata.ttl < time.time() for one in (message, reply)]
+    return unavailable(message.metadata.message_id, replied=not late[0]) if any(late) else reply
 
 
 class _Sent(BaseException):

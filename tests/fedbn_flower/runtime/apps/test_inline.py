@@ -4,52 +4,17 @@ import json
 import logging
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
 from fedbn_flower import RunFailed, run_app
 
-from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, write_app
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Runs a ServerApp's main function with a ClientApp, inline."""
-
-    def run(main, client=None, nodes=3, **settings):
-        server = ServerApp()
-        server.main()(main)
-        given = {"backend": "inline", "run_dir": tmp_path / "run", "progress": False}
-        return run_app(server, client or echo(), num_supernodes=nodes, **given | settings)
-
-    return run
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    """The default folder of a run is below the current one."""
-    monkeypatch.chdir(tmp_path)
-
-
-def echo():
-    app = ClientApp()
-    for kind in (app.train, app.evaluate, app.query):
-        kind()(lambda message, context: Message(message.content, reply_to=message))
-    return app
-
-
-def ask(grid, kind="train", nodes=None, timeout=None, ttl=None, **values):
-    content = RecordDict({"config": ConfigRecord(values)})
-    nodes = grid.get_node_ids() if nodes is None else nodes
-    messages = [Message(content, node, kind, ttl=ttl) for node in nodes]
-    return grid.send_and_receive(messages, timeout=timeout)
+from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, write_app
 
 
 def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
@@ -72,6 +37,7 @@ def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
     assert config["run-config"]["nested.depth"] == 3
     assert "[ROUND 2/2]" in (tmp_path / "run" / "log.txt").read_text()
     assert not [name for name in sys.modules if name.startswith("small_app")]
+    assert str(folder) not in sys.path
 
 
 def test_an_override_has_its_type_and_an_edited_app_is_read_anew(tmp_path):
@@ -230,84 +196,6 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
         assert "in train" in replies[0].error.reason  # the traceback, whole
 
 
-def test_replies_are_a_list_in_the_order_of_the_messages(run):
-    found = []
-
-    def main(grid, context):
-        replies = ask(grid, nodes=[4, 2, 3])
-        found.append([reply.metadata.src_node_id for reply in replies])
-        assert len(replies) == 3
-
-    run(main)
-    assert found == [[4, 2, 3]]
-
-
-def test_messages_that_flower_refuses_are_not_sent(run, tmp_path):
-    found = []
-
-    def main(grid, context):
-        content = RecordDict()
-        messages = [Message(content, node, "train") for node in (2, 99, 3)]
-        messages[2].metadata.ttl = -1.0
-        found.append(list(grid.push_messages(messages)))
-
-    run(main)
-    assert len(found[0]) == 1
-    log = (tmp_path / "run" / "log.txt").read_text()
-    assert "Invalid destination node ID for Message: 99" in log
-    assert "`metadata.ttl` must be higher than zero" in log
-
-
-def test_pushed_messages_are_answered_when_they_are_pulled(run):
-    found = []
-
-    def main(grid, context):
-        messages = [Message(RecordDict(), node, "train", group_id="5") for node in grid.get_node_ids()]
-        first, *others = grid.push_messages(messages)
-        replies = list(grid.pull_messages([first]))
-        found.append([(one.metadata.reply_to_message_id == first, one.metadata.group_id) for one in replies])
-        found.append(len(list(grid.pull_messages(others))))
-        (gone,) = grid.pull_messages([first])
-        found.append((gone.error.code, gone.metadata.reply_to_message_id == first))
-
-    result = run(main)
-    assert found == [[(True, "5")], 2, (3, True)]
-    assert result.rounds == 5
-
-
-def test_a_timeout_leaves_out_who_answers_later(run):
-    client = ClientApp()
-
-    @client.train()
-    def train(message, context):
-        time.sleep(0.2)
-        return Message(message.content, reply_to=message)
-
-    found = []
-    run(lambda grid, context: found.extend(ask(grid, nodes=[2, 3, 4], timeout=0.3)), client)
-    assert [one.metadata.src_node_id for one in found] == [2]
-
-
-def test_a_message_that_expires_is_answered_by_flowers_error(run):
-    client = ClientApp()
-
-    @client.train()
-    def train(message, context):
-        if context.node_config["partition-id"] == 0:
-            time.sleep(0.2)
-        return Message(message.content, reply_to=message)
-
-    found = []
-
-    def main(grid, context):
-        found.extend(ask(grid, nodes=[2], ttl=0.1))
-        found.extend(ask(grid, nodes=[3], ttl=0.1))
-
-    run(main, client)
-    assert [one.has_error() for one in found] == [True, False]
-    assert found[0].error.code == 3
-
-
 def test_what_is_drawn_follows_from_the_seed_and_server_and_clients_do_not_disturb_each_other(run, tmp_path):
     import random
 
@@ -423,24 +311,6 @@ def test_an_app_reads_files_beside_it_and_from_the_current_folder(tmp_path):
     (folder / "data.bin").touch()
     (tmp_path / "mine.txt").touch()
     assert run_app(folder, backend="inline").failures == 0
-
-
-def test_several_threads_of_a_server_take_turns(run):
-    """Replies are those of each thread's messages."""
-    found = {}
-
-    def main(grid, context):
-        def work(node):
-            found[node] = [reply.metadata.src_node_id for reply in ask(grid, nodes=[node, node])]
-
-        threads = [threading.Thread(target=work, args=(node,)) for node in grid.get_node_ids()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    run(main)
-    assert found == {2: [2, 2], 3: [3, 3], 4: [4, 4]}
 
 
 def test_results_of_several_strategies_are_numbered(run):

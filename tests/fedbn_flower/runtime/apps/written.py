@@ -2,6 +2,9 @@
 
 import textwrap
 
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
 PROJECT = """
 [project]
 name = "small-app"
@@ -131,3 +134,17 @@ def write_app(folder, server=SERVER, client=CLIENT, package="small_app"):
     project = PROJECT.format(server=f"{package}.server_app:app", client=f"{package}.client_app:app")
     (folder / "pyproject.toml").write_text(project)
     return folder
+
+
+def echo():
+    app = ClientApp()
+    for kind in (app.train, app.evaluate, app.query):
+        kind()(lambda message, context: Message(message.content, reply_to=message))
+    return app
+
+
+def ask(grid, kind="train", nodes=None, timeout=None, ttl=None, **values):
+    content = RecordDict({"config": ConfigRecord(values)})
+    nodes = grid.get_node_ids() if nodes is None else nodes
+    messages = [Message(content, node, kind, ttl=ttl) for node in nodes]
+    return grid.send_and_receive(messages, timeout=timeout)
