@@ -186,6 +186,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("flower", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--extra", default="", help="a folder of packages that examples need")
+    parser.add_argument(
+        "--light", action="store_true", help="without SuperLink and Ray: see flower_engine.py"
+    )
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--failures", action="store_true", help="print what failed runs printed")
     return parser.parse_args()
@@ -195,7 +198,10 @@ def main() -> None:
     """Print a row for each app."""
     options = arguments()
     names = options.only.split(",") if options.only else list(APPS)
-    print("| app | nodes | equal | flwr run | fedbn-sim app | times as fast | rounds alone | times as fast |")
+    theirs = "Flower's engine" if options.light else "flwr run"
+    print(
+        f"| app | nodes | equal | {theirs} | fedbn-sim app | times as fast | rounds alone | times as fast |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         folder, out = Path(temporary), Path(temporary) / "out"
@@ -203,8 +209,9 @@ def main() -> None:
         env = environment(out, options.extra)
         with superlink(folder / "home", env) as flower:
             (folder / "home").mkdir()
-            start = ["flwr", "list"]  # it starts the SuperLink
-            subprocess.run(start, check=False, cwd=folder, env=flower, capture_output=True)
+            if not options.light:
+                start = ["flwr", "list"]  # it starts the SuperLink
+                subprocess.run(start, check=False, cwd=folder, env=flower, capture_output=True)
             for name in names:
                 print(row(name, options, folder, out, env, flower), flush=True)
 
@@ -222,9 +229,10 @@ def row(
     place = copy_of(options.flower / app.path, folder / name.replace(" ", "-"))
     config = ["--run-config", app.config] if app.config else []
     nodes = f"num-supernodes={app.nodes} client-resources-num-cpus=1 init-args-num-cpus={os.cpu_count()}"
-    theirs = timed(
-        ["flwr", "run", str(place), "--stream", *config, "--federation-config", nodes], folder, flower, out
-    )
+    command = ["flwr", "run", str(place), "--stream", *config, "--federation-config", nodes]
+    if options.light:
+        command = [sys.executable, str(HERE / "flower_engine.py"), str(place), str(app.nodes), app.config]
+    theirs = timed(command, folder, flower, out)
     where = ["--num-supernodes", str(app.nodes), "--backend", options.backend, "--seed", "0"]
     start = [sys.executable, "-c", "import sys; from fedbn_flower.cli import main; sys.exit(main())"]
     ours = timed(
