@@ -2,8 +2,8 @@
 
     python benchmarks/flower_apps/flower_engine.py FOLDER NODES [RUN_CONFIG]
 
-Everything else is Flower's own: the ServerApp on its thread, the InMemoryGrid, the state, the queues. It starts
-in seconds, and says what the engine makes of an app; how fast Flower is, only ``flwr run`` says.
+Everything else is Flower's own: the ServerApp on its thread, the InMemoryGrid, the state, the queues. It
+starts in seconds, and says what the engine makes of an app; how fast Flower is, only ``flwr run`` says.
 """
 
 import multiprocessing
