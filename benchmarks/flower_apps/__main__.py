@@ -5,8 +5,9 @@
 Every app runs unchanged with ``flwr run`` (a SuperLink of its own is already up) and with ``fedbn-sim app``.
 Their downloads are replaced by small data sets, and both engines seed random numbers alike; see ``shim``.
 
-Equal: the largest relative difference of any metric, final array and client's reply. Replies arrive in random
-order under Flower, so sums may differ in their last digits. "rounds alone" is the time in the ServerApp.
+Equal: the largest relative difference of any metric, final array and client's reply. Legacy servers take
+replies in random order under Flower, so sums differ in their last digits. "rounds alone" is the time in the
+ServerApp.
 """
 
 import argparse

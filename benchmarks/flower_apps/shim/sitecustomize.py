@@ -2,6 +2,7 @@
 
 - What they would download is made here: small data sets of the same columns.
 - ServerApps and each call of a ClientApp begin with seeded random numbers, by partition and round.
+- Replies reach the ServerApp in the order of the partitions; under Flower it is that of their arrival.
 - What a run came to is written to the folder ``COMPARE_OUT``: metrics, final arrays, and every reply.
 """
 
@@ -151,7 +152,9 @@ def patch_client(module):
     def seeded(self, message, context):
         kind = {"train": 1, "evaluate": 2}.get(message.metadata.message_type.partition(".")[0], 3)
         seed(1, context.node_config["partition-id"], round_of(message), kind)
-        return call(self, message, context)
+        reply = call(self, message, context)
+        reply.metadata.__dict__["_partition"] = context.node_config["partition-id"]
+        return reply
 
     module.ClientApp.__call__ = seeded
 
@@ -183,6 +186,7 @@ def patch_server(module):
                 finally:
                     depth.inside = inside
                 if not inside:  # send_and_receive may pull itself
+                    found.sort(key=lambda one: one.metadata.__dict__.get("_partition", -1))
                     replies.extend(found)
                 return found
 
