@@ -75,3 +75,5 @@ def test_an_engine_without_results_has_failed():
     assert compared(result, None) == "failed"
     assert compared(result, dict(result)) == "bits"
     assert compared(result, result | {"errors": 1}) == "to 1e+00"
+    failed = result | {"errors": 2}
+    assert compared(failed, dict(failed)) == "bits, 2 errors"  # which says little

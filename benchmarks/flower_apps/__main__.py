@@ -40,6 +40,8 @@ class App:
     path: str
     nodes: int = 4
     config: str = ""
+    rows: int = 400
+    """Of the data set that is made for it."""
 
 
 EVERYBODY = "fraction-evaluate=1.0"
@@ -77,7 +79,9 @@ APPS = {
         "num-server-rounds=2 fraction-fit=1.0 fraction-evaluate=1.0 num-local-epochs=2 min-fit-clients=5 "
         "min-available-clients=5 min-evaluate-clients=5",
     ),
-    "baseline floco": App("baselines/floco", 4, "num-server-rounds=2 fraction-fit=1.0 local-epochs=1"),
+    "baseline floco": App(
+        "baselines/floco", 3, "num-server-rounds=2 fraction-fit=1.0 local-epochs=1", rows=1800
+    ),
 }
 
 
@@ -89,7 +93,6 @@ def environment(out: Path, extra: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COMPARE_OUT": str(out),
-        "COMPARE_ROWS": os.environ.get("COMPARE_ROWS", "400"),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "WANDB_MODE": "disabled",
@@ -169,7 +172,8 @@ def compared(one: Any, other: Any) -> str:
         return "failed"
     parts = ("results", "clients", "errors", "arrays")
     largest = max(difference(one[part], other[part]) for part in parts)
-    return "bits" if largest == 0 else f"to {largest:.0e}"
+    equal = "bits" if largest == 0 else f"to {largest:.0e}"
+    return f"{equal}, {one['errors']} errors" if one["errors"] else equal
 
 
 def copy_of(app: Path, folder: Path) -> Path:
@@ -227,6 +231,7 @@ def row(
 ) -> str:
     """Return an app's row of the table."""
     app = APPS[name]
+    (out / "rows").write_text(str(app.rows))
     place = copy_of(options.flower / app.path, folder / name.replace(" ", "-"))
     config = ["--run-config", app.config] if app.config else []
     nodes = f"num-supernodes={app.nodes} client-resources-num-cpus=1 init-args-num-cpus={os.cpu_count()}"

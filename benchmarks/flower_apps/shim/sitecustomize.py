@@ -16,7 +16,7 @@ import threading
 import time
 
 OUT = os.environ.get("COMPARE_OUT", "")
-ROWS = int(os.environ.get("COMPARE_ROWS", "400"))
+ROWS = int(open(f"{OUT}/rows").read()) if os.path.exists(f"{OUT}/rows") else 400
 
 
 def seed(*numbers):
