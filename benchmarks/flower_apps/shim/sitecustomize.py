@@ -14,9 +14,10 @@ import random
 import sys
 import threading
 import time
+from pathlib import Path
 
 OUT = os.environ.get("COMPARE_OUT", "")
-ROWS = int(open(f"{OUT}/rows").read()) if os.path.exists(f"{OUT}/rows") else 400
+ROWS = int(Path(OUT, "rows").read_text()) if Path(OUT, "rows").exists() else 400
 
 
 def seed(*numbers):
