@@ -64,7 +64,9 @@ APPS = {
     "quickstart-sklearn": App("examples/quickstart-sklearn", 4, "num-server-rounds=5"),
     "quickstart-xgboost": App("examples/quickstart-xgboost", 4, XGBOOST),
     "step-by-step-pytorch": App(
-        "examples/flower-simulation-step-by-step-pytorch/my-awesome-app", 4, "num-server-rounds=2"
+        "examples/flower-simulation-step-by-step-pytorch/my-awesome-app",
+        4,
+        "num-server-rounds=2 fraction-fit=1.0",
     ),
     "vertical-fl": App("examples/vertical-fl", 3, "num-server-rounds=20"),
     "baseline fedprox": App(

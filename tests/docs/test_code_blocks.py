@@ -135,6 +135,9 @@ def test_a_command_is_understood(words, at_desk):
         ]:
             assert number.isdigit()
             check_flower(rest)
+        case ["python", "-m", module, *rest]:
+            text = (at_desk / module.replace(".", "/") / "__main__.py").read_text()
+            assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
         case ["python", script, *rest]:
             text = (at_desk / script).read_text()
             assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
