@@ -23,7 +23,8 @@ class AppGrid(Grid):
     """A local grid for any ServerApp.
 
     Replies come in the order of their messages, in a list. A message that Flower would refuse is logged and
-    not sent. Clients work when their replies are asked for: `push_messages` only keeps the messages.
+    not sent. Clients work on what was pushed when replies are pulled, before the next messages are sent, and
+    at the end of the run.
 
     Parameters
     ----------
@@ -40,6 +41,7 @@ class AppGrid(Grid):
         self._run = run
         self._rounds = rounds
         self._pushed: dict[str, Message] = {}
+        self._answered: dict[str, tuple[Message, Message]] = {}
         self._lock = RLock()  # an app may have threads
         self._exchange: _Sending | _Received | None = None
 
@@ -82,7 +84,8 @@ class AppGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         with self._lock:
-            return self._answered(list(message_ids), None)
+            self.finish()
+            return [self._taken(message_id) for message_id in dict.fromkeys(message_ids)]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -91,21 +94,34 @@ class AppGrid(Grid):
             if exchange := self._exchange:
                 self._exchange = None  # a second one of the same call is an ordinary one
                 return exchange.replies(list(messages))
-            return self._answered(list(self.push_messages(messages)), timeout)
+            self.finish()
+            return self._answers(list(self.push_messages(messages)), timeout)
 
-    def _answered(self, message_ids: list[str], timeout: float | None) -> list[Message]:
+    def finish(self) -> None:
+        """Have all that was pushed answered, also what nobody pulls."""
+        with self._lock:
+            self._work_on(list(self._pushed), None)
+
+    def _answers(self, message_ids: list[str], timeout: float | None) -> list[Message]:
         """The replies that come in time, in the order of the ids."""
+        self._work_on(message_ids, timeout)
+        return [self._taken(message_id) for message_id in message_ids if message_id in self._answered]
+
+    def _taken(self, message_id: str) -> Message:
+        """The reply to a message, which is then no longer kept; Flower's error if there is none."""
+        message, reply = self._answered.pop(message_id, (None, None))
+        return _in_time(message, reply) if message and reply else unavailable(message_id)
+
+    def _work_on(self, message_ids: list[str], timeout: float | None) -> None:
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        sent = {i: self._pushed.pop(i) for i in dict.fromkeys(message_ids) if i in self._pushed}
-        nothing = [unavailable(i) for i in dict.fromkeys(message_ids) if i not in sent]
-        replies: dict[str, Message] = {}
+        sent = {message_id: self._pushed.pop(message_id) for message_id in message_ids}
         with self._rounds.phase(list(sent.values())) as told:
-            for reply in self._grid.work_on(list(sent), timeout):
+            for reply in self._grid.work_on(message_ids, timeout):
                 if time.monotonic() > deadline:
                     break
-                replies[reply.metadata.reply_to_message_id] = reply
+                message_id = reply.metadata.reply_to_message_id
+                self._answered[message_id] = sent[message_id], reply
                 told(reply)
-        return [*(_in_time(sent[i], replies[i]) for i in sent if i in replies), *nothing]
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """Return what each call returns or raises; the messages that they send first are sent together.
@@ -114,13 +130,14 @@ class AppGrid(Grid):
         are at hand. So clients that a legacy server would call on a thread each need none.
         """
         with self._lock:
+            self.finish()
             outcomes = [self._outcome(call, _Sending()) for call in calls]
             asked = [outcome.messages if isinstance(outcome, _Sent) else [] for outcome in outcomes]
             share_contents([message for messages in asked for message in messages])
             ids = [list(self.push_messages(messages)) for messages in asked]
             replies = {
                 reply.metadata.reply_to_message_id: reply
-                for reply in self._answered([message_id for some in ids for message_id in some], None)
+                for reply in self._answers([message_id for some in ids for message_id in some], None)
             }
             for i, call in enumerate(calls):
                 if isinstance(outcomes[i], _Sent):

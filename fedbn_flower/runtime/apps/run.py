@@ -173,6 +173,7 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         seed_libraries(settings.seed)
         try:
             server(grid, Context(RUN_ID, SUPERLINK_NODE_ID, {}, RecordDict(), dict(app.run_config)))
+            grid.finish()
         finally:
             outcome.place = dict(local.place)
     if rounds.replies and rounds.failures == rounds.replies:

@@ -80,6 +80,31 @@ def test_pushed_messages_are_answered_when_they_are_pulled(run):
     assert result.rounds == 5
 
 
+def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
+    """Before the next messages are sent, and at the end of the run."""
+    client, seen = ClientApp(), []
+
+    @client.train()
+    def train(message, context):
+        seen.append((context.node_config["partition-id"], message.content["config"]["n"]))
+        return Message(message.content, reply_to=message)
+
+    def main(grid, context):
+        def push(node, number):
+            content = RecordDict({"config": ConfigRecord({"n": number})})
+            return list(grid.push_messages([Message(content, node, "train")]))
+
+        push(2, 1)
+        push(3, 2)
+        assert seen == []
+        ask(grid, nodes=[2], n=3)
+        assert seen == [(0, 1), (1, 2), (0, 3)]
+        push(3, 4)
+
+    run(main, client, nodes=2)
+    assert seen == [(0, 1), (1, 2), (0, 3), (1, 4)]
+
+
 def test_a_timeout_leaves_out_who_answers_later(run):
     client = ClientApp()
 
