@@ -8,12 +8,14 @@ from .core.version import __version__
 
 if TYPE_CHECKING:
     from .api.result import Result, export_model, load_model
+    from .api.run_app import AppResult, run_app
     from .api.simulate import simulate
     from .core.errors import RunFailed, UserError
     from .extensions import Conflict, Extension, Stop
     from .records.events import Observer, RoundResult, RunInfo
 
 __all__ = [
+    "AppResult",
     "Conflict",
     "Extension",
     "Observer",
@@ -26,12 +28,14 @@ __all__ = [
     "__version__",
     "export_model",
     "load_model",
+    "run_app",
     "simulate",
 ]
 
 packages.install()
 
 _PLACES = {
+    "AppResult": ".api.run_app",
     "Conflict": ".extensions",
     "Extension": ".extensions",
     "Observer": ".records.events",
@@ -43,6 +47,7 @@ _PLACES = {
     "UserError": ".core.errors",
     "export_model": ".api.result",
     "load_model": ".api.result",
+    "run_app": ".api.run_app",
     "simulate": ".api.simulate",
 }
 

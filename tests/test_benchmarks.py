@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarks import exchanges
+from benchmarks.flower_apps.__main__ import compared, difference
 from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
 from benchmarks.simulation_peers.job import Job, write_data
 from fedbn_flower.federation.federation import Federation
@@ -73,3 +75,30 @@ def test_exchanges_are_counted_by_what_was_waited_for(tmp_path):
         "- exchanges, `auto` / `off`: 0.75 (0.75-0.75)",
         "- seconds, `auto` / `off`: 0.80 (0.80-0.80)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"a": [1, 2.0]}, {"a": [1, 2.0]}, 0.0),
+        ({"a": [1, 2.0]}, {"a": [1, 2.5]}, 0.2),  # of 2 and 2.5
+        ({"a": 1}, {"b": 1}, float("inf")),
+        ([1], [1, 2], float("inf")),
+        ("x", "y", float("inf")),
+        (1, 1.0, float("inf")),
+        (float("nan"), float("nan"), 0.0),
+        (np.array([1.0, 4.0]), np.array([1.0, 5.0]), 0.2),
+        (np.ones(2), np.ones(3), float("inf")),
+    ],
+)
+def test_how_far_results_of_two_engines_differ(one, other, expected):
+    assert difference(one, other) == expected
+
+
+def test_an_engine_without_results_has_failed():
+    result = {"results": {"loss": 1.0}, "clients": {}, "errors": 0, "arrays": {}}
+    assert compared(result, None) == "failed"
+    assert compared(result, dict(result)) == "bits"
+    assert compared(result, result | {"errors": 1}) == "to 1e+00"
+    failed = result | {"errors": 2}
+    assert compared(failed, dict(failed)) == "bits, 2 errors"  # which says little

@@ -3,17 +3,29 @@
 Both may change them in any version: ``pyproject.toml`` bounds the versions by what was tried.
 """
 
+import copy
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Array, Context, Message, RecordDict
+from flwr.app import Array, Context, Error, Message, RecordDict, UserConfig
 from flwr.app.message import make_message  # Message itself takes no metadata
 from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
+from flwr.app.metadata import Metadata
+from flwr.clientapp.client_app import ClientAppException  # what the reason of an error reply names
 from flwr.common import serde  # what travels between Flower's own processes
+from flwr.common.config import (
+    flatten_dict,
+    fuse_dicts,
+    get_project_config,
+    parse_config_args,
+    validate_config,
+)
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,  # what a reply is addressed to
     ErrorCode,  # Error, which is public, takes one
@@ -22,7 +34,14 @@ from flwr.common.logger import ConsoleHandler  # writes colours into files too
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
+from flwr.server import server as legacy_server
+from flwr.server.history import History  # of the strategies before the Message API
+from flwr.server.server import Server
+from flwr.server.server_config import ServerConfig
+from flwr.server.utils import validate_message
 from flwr.serverapp import Grid
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.supercore.object_ref import load_app
 from flwr.supercore.run import Run  # Grid, which is public, has one
 from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
 
@@ -30,23 +49,39 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 __all__ = [
     "SUPERLINK_NODE_ID",
+    "ClientAppException",
     "ErrorCode",
+    "History",
     "Run",
+    "Server",
+    "ServerConfig",
+    "app_run",
+    "calls_of_legacy_servers",
     "console_handlers",
     "context_bytes",
     "context_of",
     "daemons_in_groups_of_their_own",
+    "flatten_dict",
+    "fuse_dicts",
+    "get_project_config",
     "identify_process",
+    "instances_made",
+    "load_app",
     "message_bytes",
-    "message_like",
+    "message_errors",
     "message_of",
+    "parse_config_args",
     "process_identity",
     "ray_errors_in_the_log",
     "records_bytes",
     "records_of",
     "replace_data",
+    "replaced",
     "retry_invoker_of",
     "set_message_id",
+    "unavailable",
+    "validate_config",
+    "with_content",
     "without_content",
 ]
 
@@ -101,13 +136,13 @@ def set_message_id(message: Message, message_id: str) -> None:
     message.metadata.__dict__["_message_id"] = message_id
 
 
-def message_like(message: Message, content: RecordDict, message_type: str) -> Message:
-    """Return a message like another, with other content and of another type.
+def with_content(message: Message, content: RecordDict, message_type: str = "") -> Message:
+    """Return a copy of a message with another content, and of another type if one is given.
 
     A new one would need the identity of the process, which those of Flower's simulation lack.
     """
-    metadata = copy(message.metadata)
-    metadata.message_type = message_type
+    metadata = copy.copy(message.metadata)
+    metadata.message_type = message_type or metadata.message_type
     return make_message(metadata, content)
 
 
@@ -152,3 +187,73 @@ def ray_errors_in_the_log() -> None:
         LOGGER.debug("Ray: %s", " ".join(map(str, data.get("lines", ()))))
 
     worker.print_to_stdstream = log
+
+
+def app_run(run_id: int, app_id: str, version: str, overrides: UserConfig) -> Run:
+    """Return what Flower's ``grid.run`` says of a run."""
+    run = Run.create_empty(run_id)
+    run.fab_id, run.fab_version, run.override_config = app_id, version, dict(overrides)
+    return run
+
+
+def message_errors(message: Message, is_reply: bool) -> list[str]:
+    """Return what Flower's SuperLink would refuse a message for; it gives the id itself."""
+    return [error for error in validate_message(message, is_reply) if "message_id`" not in error or is_reply]
+
+
+def unavailable(message_id: str, replied: bool = False) -> Message:
+    """Return what Flower answers where it has no reply to a message, or none within the message's ``ttl``;
+    or, with ``replied``, where the reply's own ``ttl`` is over."""
+    code = ErrorCode.REPLY_MESSAGE_UNAVAILABLE if replied else ErrorCode.MESSAGE_UNAVAILABLE
+    metadata = Metadata(
+        run_id=TaskIdentity.run_id,
+        message_id=f"no-reply-to-{message_id}",
+        src_node_id=SUPERLINK_NODE_ID,
+        dst_node_id=SUPERLINK_NODE_ID,
+        reply_to_message_id=message_id,
+        group_id="",
+        created_at=time.time(),
+        ttl=0.0,
+        message_type=SYSTEM_MESSAGE_TYPE,
+    )
+    error = Error(code, "Message unavailable: it does not exist, or has expired.")
+    return make_message(metadata=metadata, error=error)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Give an attribute of a class or module another value while the context lasts."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def instances_made(classes: Sequence[type], made: Callable[[Any], None]) -> Iterator[None]:
+    """Call ``made`` with every instance of Flower's classes that is made within."""
+
+    def watched(init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            made(self)
+
+        return initialise
+
+    with ExitStack() as stack:
+        for one in classes:
+            stack.enter_context(replaced(one, "__init__", watched(one.__init__)))  # type: ignore[misc]
+        yield
+
+
+@contextmanager
+def calls_of_legacy_servers(
+    executor: type[Executor], wait: Callable[..., tuple[Sequence[Future], set[Future]]]
+) -> Iterator[None]:
+    """Have Flower's legacy servers call their clients through this executor, not on a thread each."""
+    futures = SimpleNamespace(ThreadPoolExecutor=executor, wait=wait, Future=Future)
+    with replaced(legacy_server, "concurrent", SimpleNamespace(futures=futures)):
+        yield

@@ -13,7 +13,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ..core.errors import RunFailed, UserError
 from .client_adapter import round_of
-from .grid import LocalGrid, queries_node
+from .grid import LocalGrid
 from .inline import InlineGrid
 from .pools import BackgroundPool
 
@@ -102,13 +102,20 @@ class AutoGrid(LocalGrid):
         ray_grid: "Callable[[RayPool], RayGrid]",
         rounds: int,
     ) -> None:
-        super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums)
+        super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums, inline.clients)
         pool.runs_left -= 1
         self._inline = inline
         self._pool = pool
         self._ray_grid = ray_grid
         self._ray: RayGrid | None = None
         self._work = Workload(rounds)
+        self._round = 0
+        self.may_move: Callable[[], bool] = lambda: True
+        """Whether workers may be started; seconds at a prompt of a debugger are none of the clients' work."""
+
+    def plan(self, server_round: int, rounds: int) -> None:
+        """Say of which round the next phase is, and the number of the last one, where messages do not."""
+        self._round, self._work.rounds = server_round, rounds
 
     @property
     def place(self) -> Mapping[str, Any]:
@@ -128,7 +135,7 @@ class AutoGrid(LocalGrid):
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         if ray := self._moved():
             yield from ray.work(messages, timeout)
-        elif not messages or queries_node(messages[0]):
+        elif not messages or not self.clients.remembers(messages[0]):
             yield from self._inline.work(messages, timeout)
         else:
             yield from self._work_here(messages, timeout)
@@ -136,7 +143,7 @@ class AutoGrid(LocalGrid):
     def _work_here(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """Run groups of clients here, and those that are left on the workers once they are there."""
         groups, summed = self.groups_of(messages)
-        self._work.begin_phase(round_of(messages[0]))
+        self._work.begin_phase(self._round or round_of(messages[0]))
         for done, group in enumerate(groups, start=1):
             started = time.monotonic()
             replies = self._inline.answer(group, summed)
@@ -149,7 +156,7 @@ class AutoGrid(LocalGrid):
 
     def _consider(self, done: int, groups: Sequence[list[Message]]) -> None:
         """Start the workers in the background if they pay."""
-        if self._pool.started:
+        if self._pool.started or not self.may_move():
             return
         left = self._work.left(done, len(groups), self._pool.runs_left)
         saved = left * (1 - 1 / min(self._pool.workers, len(groups)))
@@ -165,7 +172,7 @@ class AutoGrid(LocalGrid):
             except (UserError, RunFailed) as error:  # as of an object that cannot be sent
                 self._pool.give_up(error)
                 return None
-            ray.restore_memories(self._inline.client_memory)
+            ray.first_state = self._inline.client_state
             self._ray = ray
             LOGGER.info(
                 "from round %d on, clients run on %d Ray workers", self._work.server_round, len(pool.workers)

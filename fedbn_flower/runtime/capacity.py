@@ -4,9 +4,9 @@ import logging
 import os
 import sys
 
-from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.free_memory import available_memory
+from .wanted import WantedWorkers
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -14,7 +14,7 @@ WORKER = 350 * 2**20
 """Bytes that an idle worker has for itself: Python, torch, Flower and Ray."""
 
 
-def check_workers(config: RunConfig) -> None:
+def check_workers(config: WantedWorkers) -> None:
     """Warn of more Ray workers than cores, and refuse more than there is memory for.
 
     A Ray that runs already, here or at an address, has cores and memory that only it knows.

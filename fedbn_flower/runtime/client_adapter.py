@@ -321,6 +321,22 @@ def answer_all(
     return replies
 
 
+class FedbnClients:
+    """This project's clients, as `ClientSide`."""
+
+    prints = False
+
+    def remembers(self, message: Message) -> bool:
+        """Whether the message is none that queries the node itself."""
+        return not message.metadata.message_type.startswith(MessageType.QUERY)
+
+    def answer(
+        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+    ) -> list[Message]:
+        """See `answer_all`."""
+        return answer_all(messages, contexts, summed)
+
+
 _rule = process_cache(maxsize=4)(make_strategy)
 
 

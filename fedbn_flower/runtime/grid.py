@@ -8,12 +8,14 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid
 
-from fedbn_flower.clients import Groups
+from fedbn_flower.clients import ContextStore, Groups
 from fedbn_flower.clients.problems.evaluation import Sums
 from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
 from ..core.private import SUPERLINK_NODE_ID, Run
+from .client_adapter import FedbnClients
+from .client_side import ClientSide
 from .site_cases import SimulatedContext
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
@@ -39,11 +41,6 @@ def partition_of(message: Message) -> int:
     return message.metadata.dst_node_id - FIRST_NODE_ID
 
 
-def queries_node(message: Message) -> bool:
-    """Whether the message queries the node itself, which needs no client memory."""
-    return message.metadata.message_type.startswith(MessageType.QUERY)
-
-
 class LocalGrid(Grid):
     """A Grid whose nodes are numbered by partition: node ``FIRST_NODE_ID + partition``.
 
@@ -60,16 +57,27 @@ class LocalGrid(Grid):
     sums : bool
         Whether the server's rule takes sums of answers: those of a group are then summed where they were
         trained, where that costs no process its work.
+    clients : ClientSide, optional
+        Who answers the messages; by default this project's clients.
     """
 
-    def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
+    def __init__(
+        self,
+        num_clients: int,
+        run_config: UserConfig,
+        cohort: int = 1,
+        sums: bool = False,
+        clients: ClientSide | None = None,
+    ) -> None:
         self.num_clients = num_clients
         self.run_config = run_config
         self.cohort = cohort
         self.sums = sums
+        self.clients = clients or FedbnClients()
         self._ids = count()
         self._pushed: dict[str, Message] = {}
-        self.saved: Callable[[int], Groups] = lambda partition: {}
+        self.first_state: Callable[[int], RecordDict] = lambda partition: RecordDict()
+        """The ``Context.state`` that a partition's client begins with."""
         identify_process()
 
     @abstractmethod
@@ -93,7 +101,13 @@ class LocalGrid(Grid):
 
     def restore_memories(self, saved: Callable[[int], Groups]) -> None:
         """Have every client begin with what this gives by partition, once it is needed."""
-        self.saved = saved
+
+        def state(partition: int) -> RecordDict:
+            store = ContextStore()
+            store.save(saved(partition))
+            return store.state
+
+        self.first_state = state
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a local grid serves one run, which it makes itself")
@@ -129,15 +143,18 @@ class LocalGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        known = [message_id for message_id in message_ids if message_id in self._pushed]
-        return list(self.work([self._pushed.pop(message_id) for message_id in known], None))
+        return list(self.work_on(message_ids, None))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Replies stream back as they come."""
-        message_ids = self.push_messages(messages)
-        return self.work([self._pushed.pop(message_id) for message_id in message_ids], timeout)
+        return self.work_on(self.push_messages(messages), timeout)
+
+    def work_on(self, message_ids: Iterable[str], timeout: float | None) -> Iterator[Message]:
+        """The replies to messages that were pushed, as they come; see `work`."""
+        known = [message_id for message_id in message_ids if message_id in self._pushed]
+        return self.work([self._pushed.pop(message_id) for message_id in known], timeout)
 
     def groups_of(self, messages: list[Message], processes: int = 1) -> tuple[list[list[Message]], bool]:
         """The messages that are answered together, and whether the models of each group are summed."""

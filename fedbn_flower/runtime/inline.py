@@ -2,23 +2,34 @@
 
 from collections.abc import Iterator
 
-from flwr.app import Context, Message, UserConfig
+from flwr.app import Context, Message, RecordDict, UserConfig
 
 from fedbn_flower.clients import ContextStore, Groups
 
-from .client_adapter import answer_all
-from .grid import LocalGrid, node_context, partition_of, queries_node
+from .client_side import ClientSide
+from .grid import LocalGrid, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
-    """Runs the ClientApp as replies are read."""
+    """Runs clients as replies are read."""
 
-    def __init__(self, num_clients: int, run_config: UserConfig, cohort: int = 1, sums: bool = False) -> None:
-        super().__init__(num_clients, run_config, cohort, sums)
+    def __init__(
+        self,
+        num_clients: int,
+        run_config: UserConfig,
+        cohort: int = 1,
+        sums: bool = False,
+        clients: ClientSide | None = None,
+    ) -> None:
+        super().__init__(num_clients, run_config, cohort, sums, clients)
         self._contexts: dict[int, Context] = {}
 
     def client_memory(self, partition_id: int) -> Groups:
-        return ContextStore(self._context(partition_id).state).groups()
+        return ContextStore(self.client_state(partition_id)).groups()
+
+    def client_state(self, partition_id: int) -> RecordDict:
+        """What a client has in its ``Context.state``."""
+        return self._context(partition_id).state
 
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         groups, summed = self.groups_of(messages)
@@ -26,20 +37,17 @@ class InlineGrid(LocalGrid):
             yield from self.answer(group, summed)
 
     def answer(self, group: list[Message], summed: bool) -> list[Message]:
-        """The replies of clients that train together or whose models are summed; see `answer_all`."""
-        return answer_all(group, [self._context_for(message) for message in group], summed)
+        """The replies of clients that train together or whose models are summed; see `ClientSide`."""
+        return self.clients.answer(group, [self._context_for(message) for message in group], summed)
 
     def _context_for(self, message: Message) -> Context:
         partition = partition_of(message)
-        if queries_node(message):
+        if not self.clients.remembers(message):
             return node_context(partition, self.num_clients, self.run_config)
         return self._context(partition)
 
     def _context(self, partition: int) -> Context:
         if partition not in self._contexts:
-            store = ContextStore()
-            store.save(self.saved(partition))
-            self._contexts[partition] = node_context(
-                partition, self.num_clients, self.run_config, store.state
-            )
+            state = self.first_state(partition)
+            self._contexts[partition] = node_context(partition, self.num_clients, self.run_config, state)
         return self._contexts[partition]

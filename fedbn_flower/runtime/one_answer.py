@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from ..core.errors import described
 from ..core.ground.wire import ARRAYS, CONFIG, EVALUATED, EVALUATION, FAILED, REASON
-from ..core.private import message_like
+from ..core.private import with_content
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Answers = Callable[[Message, Context], Message]
@@ -23,7 +23,7 @@ def answer_both(message: Message, context: Context, evaluate: Answers, train: An
     if asked is None:
         return train(message, context)
     content = RecordDict({ARRAYS: message.content[ARRAYS], CONFIG: asked})
-    found = _records(evaluate, message_like(message, content, MessageType.EVALUATE), context)
+    found = _records(evaluate, with_content(message, content, MessageType.EVALUATE), context)
     trained = _records(train, message, context)
     trained.update({f"{EVALUATED}{name}": record for name, record in found.items()})
     return Message(trained, reply_to=message)

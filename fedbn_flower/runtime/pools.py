@@ -6,7 +6,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..config.run_config import RunConfig
+from .wanted import WantedWorkers
 
 if TYPE_CHECKING:
     from .ray.pool import RayPool
@@ -21,13 +21,13 @@ class BackgroundPool:
 
     Parameters
     ----------
-    config : RunConfig
+    config : WantedWorkers
         The configuration that says how many workers, and whether Ray's log lines are shown.
     runs_left : int
         How many runs that have not begun will use the workers.
     """
 
-    def __init__(self, config: RunConfig, runs_left: int = 1) -> None:
+    def __init__(self, config: WantedWorkers, runs_left: int = 1) -> None:
         self.runs_left = runs_left
         self.workers = config.workers or os.cpu_count() or 1
         self._config = config
@@ -86,7 +86,7 @@ class BackgroundPool:
 Pool: TypeAlias = "RayPool | BackgroundPool"
 
 
-def pool_for(config: RunConfig, runs: int = 1) -> "Pool | None":
+def pool_for(config: WantedWorkers, runs: int = 1) -> "Pool | None":
     """Return the workers that the configuration asks for; None for this process alone.
 
     ``runs`` is the number of runs that share them.
@@ -98,7 +98,7 @@ def pool_for(config: RunConfig, runs: int = 1) -> "Pool | None":
     return BackgroundPool(config, runs) if config.backend == "auto" and config.device == "cpu" else None
 
 
-def start_ray(config: RunConfig) -> "RayPool":
+def start_ray(config: WantedWorkers) -> "RayPool":
     """Start Ray and its workers.
 
     Raises

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +20,12 @@ from torch.utils.data import TensorDataset
 
 import fedbn_flower
 from fedbn_flower.cli import main
+from fedbn_flower.cli.app_command import app_parser
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.models.libraries import is_of_library
+from fedbn_flower.runtime.apps.app import app_in
+from fedbn_flower.runtime.apps.run import Settings
+from tests.fedbn_flower.runtime.apps.written import write_app
 
 from .pages import DOCS, ROOT, blocks
 
@@ -86,6 +91,7 @@ def desk(tmp_path_factory, cache_dir):
     if find_spec("nibabel") and find_spec("pydicom"):
         made = [sys.executable, "experiments/make_scans.py", "data", "--scans", "6"]
         subprocess.run(made, cwd=folder, check=True)
+    write_app(folder / "path" / "to" / "app")
     assert main([*FEW, "--cache-dir", str(cache_dir), "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder
 
@@ -110,6 +116,8 @@ def test_a_command_is_understood(words, at_desk):
             look(arguments, at_desk)
         case _ if arguments and arguments[0] == "ledger":
             assert main(arguments) == 2  # there is no node here: test_floors has one
+        case _ if arguments and arguments[0] == "app":
+            run_of_app(arguments[1:])
         case _ if arguments is not None:
             understood(arguments)
         case ["flwr", "run", ".", *rest]:
@@ -127,6 +135,9 @@ def test_a_command_is_understood(words, at_desk):
         ]:
             assert number.isdigit()
             check_flower(rest)
+        case ["python", "-m", module, *rest]:
+            text = (at_desk / module.replace(".", "/") / "__main__.py").read_text()
+            assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
         case ["python", script, *rest]:
             text = (at_desk / script).read_text()
             assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
@@ -158,6 +169,14 @@ def look(arguments, desk):
     assert main(arguments) == 0
 
 
+def run_of_app(arguments):
+    """Check a command line of ``fedbn-sim app`` and its app as the program does; nothing runs."""
+    options = app_parser().parse_args(arguments)
+    app = app_in(Path(options.app), options.run_config or ())
+    assert Settings(options.num_supernodes, options.backend, options.workers)
+    assert app.overrides.keys() <= app.run_config.keys()
+
+
 def check_flower(words):
     """Options of ``flwr run``: the run configuration means what the same flags mean."""
     options = [word for word in words if word != "--stream"]
@@ -179,7 +198,11 @@ def may_be_tried(words):
     """Whether it simulates built-in data, and needs no cluster, GPU, extra, earlier run or search."""
     arguments = flags_of_simulation(words)
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
-    if arguments is None or (arguments and arguments[0] in (*LOOKS, "ledger")) or elsewhere & set(arguments):
+    if (
+        arguments is None
+        or (arguments and arguments[0] in (*LOOKS, "ledger", "app"))
+        or elsewhere & set(arguments)
+    ):
         return False
     dataset = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "digits"
     return dataset.startswith(BUILT_IN)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedbn_flower import run_app
 from tests.strategies.drop_in.scenarios import assert_same
 
 from .processes import ROOT
@@ -95,9 +96,9 @@ def with_ours(folder, apps, place="."):
         server.write_text(server.read_text().replace(THEIRS, OURS))
 
 
-def test_only_the_import_is_changed(result, tmp_path):
+def test_only_the_import_is_changed_and_both_engines_agree(result, tmp_path):
     """Of three apps, in one run with what they were. Flower's numbers to 1e-6, and the same names in the
-    same order."""
+    same order. `run_app` gives for all six what ``flwr run`` gives."""
     app = tmp_path / "app"
     all_in_one(app)
     with_ours(app, NAMES, place="ours")
@@ -106,6 +107,11 @@ def test_only_the_import_is_changed(result, tmp_path):
         assert_same(
             *(json.loads((app / f"result.json.{place}{name}").read_text()) for place in ("", "ours."))
         )
+    here = tmp_path / "here.json"
+    run_app(app, run_config={"out": str(here)}, num_supernodes=3, backend="inline", run_dir=tmp_path / "run")
+    for name in (f"{place}{name}" for place in ("", "ours.") for name in NAMES):
+        theirs, found = app / f"result.json.{name}", tmp_path / f"here.json.{name}"
+        assert_same(*(json.loads(path.read_text()) for path in (theirs, found)))
 
 
 @pytest.mark.exhaustive

@@ -16,7 +16,8 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
-from ..grid import CALLS, LocalGrid, in_groups, partition_of, queries_node
+from ..client_side import ClientSide
+from ..grid import CALLS, LocalGrid, in_groups, partition_of
 from .clusters import is_lost
 from .pool import RayPool
 
@@ -51,7 +52,7 @@ class RayGrid(LocalGrid):
     ----------
     pool : RayPool
         The workers.
-    num_clients, run_config, cohort, sums
+    num_clients, run_config, cohort, sums, clients
         As `LocalGrid` has them.
     remembers : bool
         Whether clients have memories at all; each is an object of Ray's, which is not free.
@@ -73,14 +74,15 @@ class RayGrid(LocalGrid):
         sums: bool = False,
         remembers: bool = True,
         examples: Sequence[int] = (),
+        clients: ClientSide | None = None,
     ) -> None:
-        super().__init__(num_clients, run_config, cohort, sums)
+        super().__init__(num_clients, run_config, cohort, sums, clients)
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
         # Of a cluster's machines only this one is there as long as the run.
         self._memories = _Memories(self, apart=not pool.inline or num_clients > HERE)
-        pool.start_run(run_config, num_clients)
+        pool.start_run(run_config, num_clients, self.clients)
 
     def client_memory(self, partition_id: int) -> Groups:
         memory = self._memories[partition_id]
@@ -114,7 +116,7 @@ class RayGrid(LocalGrid):
     def _run(self, calls: list[Call], timeout: float | None) -> Iterator[Message]:
         self._pool.raylet.check()
         self._pool.grow()
-        remembers = self._remembers and not (calls and queries_node(calls[0].messages[0]))
+        remembers = self._remembers and not (calls and not self.clients.remembers(calls[0].messages[0]))
         calls = self._longest_first(calls)
         phase = _Phase(self._pool, self._memories, calls, timeout, self.cohort == 1, remembers)
         self._pool.begin(phase)
@@ -168,9 +170,8 @@ class _Memories(dict[int, Any]):
         self.apart = apart
 
     def __missing__(self, partition: int) -> Any:
-        store = ContextStore()
-        store.save(self.grid.saved(partition))
-        self[partition] = ray.put(store.state) if store.state else None
+        state = self.grid.first_state(partition)
+        self[partition] = ray.put(state) if state else None
         return self[partition]
 
     def kept(self, memory: Any) -> Any:
@@ -221,13 +222,14 @@ class _Phase:
                 continue
             call, futures = next(c for c in self.running[worker] if c[1][0] == ready[0])
             try:
-                replies, changed = ray.get(ready[0])
+                replies, changed, printed = ray.get(ready[0])
                 self._remember(call, changed, futures[1:])
             except RayError as error:
                 if not is_lost(error):
                     raise
                 yield from self._replace_dead(worker, str(error).strip().splitlines()[0])
                 continue
+            print(printed, end="")
             self.running[worker].remove((call, futures))
             self._submit()  # before the driver is busy with what came
             yield from replies

@@ -15,10 +15,12 @@ from fedbn_flower.clients.problems.evaluation import Sums
 from ...core.errors import RunFailed, not_allowed
 from ...core.private import daemons_in_groups_of_their_own, ray_errors_in_the_log
 from ...core.session_objects import session_objects
+from ..client_adapter import FedbnClients
+from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import sigterm_handled_as_before
 from .clusters import Raylet, all_cores, check_cluster, end_workers, free_cores, is_lost, raylet_address
-from .worker import Worker, stored
+from .worker import Worker, sent, stored
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -106,7 +108,7 @@ class RayPool:
         self._grows = bool(address) and not workers
         self.raylet = Raylet(raylet_address())
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
-        self._run: tuple[UserConfig, int, Any] = ({}, 0, {})
+        self._run: tuple[UserConfig, int, Any, Any] = ({}, 0, {}, FedbnClients())
         self._phase: Phase | None = None
         self.workers: list[Any] = [self._actor.remote(*self._run) for _ in range(workers or cores)]
         self.starting: dict[int, Any] = {}
@@ -116,7 +118,7 @@ class RayPool:
         self._unusable: set[int] = set()
         self._data = ""
 
-    def start_run(self, run_config: UserConfig, num_clients: int) -> None:
+    def start_run(self, run_config: UserConfig, num_clients: int, clients: ClientSide | None = None) -> None:
         """Start this run on every worker, with the session's objects.
 
         Raises
@@ -127,7 +129,7 @@ class RayPool:
             When a worker cannot be had, or cannot take one.
         """
         self._data, self._unusable = "", set()
-        self._run = run_config, num_clients, stored(session_objects())
+        self._run = run_config, num_clients, stored(session_objects()), sent(clients or FedbnClients())
         calls = [worker.start_run.remote(*self._run) for worker in self.workers]
         _wait_for([calls[i] for i in self.started])
 

@@ -1,5 +1,6 @@
 """The Ray actor that runs clients."""
 
+import io
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
 from ...federation.evaluating.evaluation import evaluated_share, load_model
 from ...federation.inputs import inputs_of
-from ..client_adapter import answer_all
+from ..client_side import ClientSide
+from ..collected_output import collected_output
 from ..grid import identify_process, node_context, partition_of
 
 LARGE = 2**12  # bytes
@@ -28,9 +30,15 @@ class Worker:
     Datasets, partitions and modules stay warm in the process, whichever clients it serves.
     """
 
-    def __init__(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        run_config: UserConfig,
+        num_clients: int,
+        objects: Mapping[str, object],
+        clients: ClientSide,
+    ) -> None:
         identify_process()
-        self.start_run(run_config, num_clients, objects)
+        self.start_run(run_config, num_clients, objects, clients)
         self._content: tuple[Any, RecordDict] = (None, RecordDict())
 
     def process_id(self) -> int:
@@ -45,11 +53,18 @@ class Worker:
         except UserError as error:
             return here, "", str(error)
 
-    def start_run(self, run_config: UserConfig, num_clients: int, objects: Mapping[str, object]) -> None:
+    def start_run(
+        self,
+        run_config: UserConfig,
+        num_clients: int,
+        objects: Mapping[str, object],
+        clients: ClientSide,
+    ) -> None:
         """Serve another run, whose configuration may name objects of the driver's session."""
         replace_session_objects(objects)
         self._run_config = run_config
         self._num_clients = num_clients
+        self._clients = clients
 
     def handle(
         self,
@@ -74,7 +89,8 @@ class Worker:
         Returns
         -------
         tuple
-            The replies and, by message, whether the client's memory changed; then each memory that did.
+            The replies; by message, whether the client's memory changed; what was printed; then each memory
+            that changed.
         """
         if self._content[0] != stored[0]:
             self._content = stored[0], ray.get(stored[0])
@@ -83,16 +99,19 @@ class Worker:
             message.content = self._content[1]
             state = RecordDict(dict(memory)) if memory else None
             contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
-        replies = answer_all(envelopes, contexts, summed)
-        for reply in replies:
-            send_out_of_band(reply)
+        if self._clients.prints:
+            with collected_output() as printed:
+                replies = self._clients.answer(envelopes, contexts, summed)
+        else:
+            printed, replies = io.StringIO(), self._clients.answer(envelopes, contexts, summed)
+            for reply in replies:
+                send_out_of_band(reply)
         if not memories:
-            return replies, []
+            return replies, [], printed.getvalue()
         changed = [
-            any(memory is None or record is not memory.get(name) for name, record in context.state.items())
-            for context, memory in zip(contexts, memories, strict=True)
+            _differs(context.state, memory or {}) for context, memory in zip(contexts, memories, strict=True)
         ]
-        return (replies, changed), *(
+        return (replies, changed, printed.getvalue()), *(
             context.state if new else None for context, new in zip(contexts, changed, strict=True)
         )
 
@@ -106,6 +125,12 @@ class Worker:
         return evaluated_share(inputs, model, splits, classes, share)
 
 
+def _differs(state: RecordDict, memory: Mapping[str, object]) -> bool:
+    """Return whether a client has other records than it had; records are replaced, never changed."""
+    same = all(record is memory.get(name) for name, record in state.items())
+    return not same or len(state) != len(memory)
+
+
 def stored(objects: Mapping[str, object]) -> Any:
     """Put a session's objects into the object store.
 
@@ -114,11 +139,26 @@ def stored(objects: Mapping[str, object]) -> Any:
     UserError
         When one cannot be sent.
     """
+    return _put(objects, ", ".join(objects)) if objects else objects
+
+
+def sent(clients: ClientSide) -> Any:
+    """Put who answers into the object store; an app may be objects of the driver's session.
+
+    Raises
+    ------
+    UserError
+        When they cannot be sent.
+    """
+    return _put(clients, "app")
+
+
+def _put(value: object, what: str) -> Any:
     try:
-        return ray.put(objects) if objects else objects
+        return ray.put(value)
     except Exception as error:  # pickling runs code of the objects
-        words = " ".join(str(error).split())[:200]
-        raise UserError(f"{', '.join(objects)}: cannot be sent to Ray's workers ({words})") from error
+        words = " ".join(str(error.__cause__ or error).split())[:200]
+        raise UserError(f"{what}: cannot be sent to Ray's workers ({words})") from error
 
 
 class _OutOfBand:

@@ -1,0 +1,1 @@
+"""Flower's own examples and baselines on both engines."""

@@ -1,0 +1,1 @@
+"""Other people's Flower apps on this project's grids."""

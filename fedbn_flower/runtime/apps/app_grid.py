@@ -1,0 +1,194 @@
+"""What an app sees of a grid: Flower's Grid, with its checks and its lists of replies."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from threading import RLock
+from typing import TypeVar, cast
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from ...core.private import Run, message_errors, unavailable
+from ..grid import LocalGrid
+from .rounds import Rounds
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+T = TypeVar("T")
+
+
+class AppGrid(Grid):
+    """A local grid for any ServerApp.
+
+    Replies come in the order of their messages, in a list. A message that Flower would refuse is logged and
+    not sent. Clients work on what was pushed when replies are pulled, before the next messages are sent, and
+    at the end of the run.
+
+    Parameters
+    ----------
+    grid : LocalGrid
+        Where clients run.
+    run : Run
+        What the app reads of its run.
+    rounds : Rounds
+        Is told of messages and replies.
+    """
+
+    def __init__(self, grid: LocalGrid, run: Run, rounds: Rounds) -> None:
+        self._grid = grid
+        self._run = run
+        self._rounds = rounds
+        self._pushed: dict[str, Message] = {}
+        self._answered: dict[str, tuple[Message, Message]] = {}
+        self._lock = RLock()  # an app may have threads
+        self._exchange: _Sending | _Received | None = None
+
+    def set_run(self, run: Run) -> None:
+        raise RuntimeError("a simulated app has one run, which is set")
+
+    @property
+    def run(self) -> Run:
+        return Run(**vars(self._run))
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._grid.get_node_ids())
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        with self._lock:
+            return [self._push(message) for message in messages if self._may_be_sent(message)]
+
+    def _may_be_sent(self, message: Message) -> bool:
+        errors = message_errors(message, is_reply=False)
+        if message.metadata.dst_node_id not in self._grid.get_node_ids():
+            errors.append(f"Invalid destination node ID for Message: {message.metadata.dst_node_id}")
+        if errors:
+            LOGGER.error("a message is not sent: %s", ", ".join(errors))
+        return not errors
+
+    def _push(self, message: Message) -> str:
+        (message_id,) = self._grid.push_messages([message])
+        self._pushed[message_id] = message
+        return message_id
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        with self._lock:
+            self.finish()
+            return [self._taken(message_id) for message_id in dict.fromkeys(message_ids)]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        with self._lock:
+            if exchange := self._exchange:
+                self._exchange = None  # a second one of the same call is an ordinary one
+                return exchange.replies(list(messages))
+            self.finish()
+            return self._answers(list(self.push_messages(messages)), timeout)
+
+    def finish(self) -> None:
+        """Have all that was pushed answered, also what nobody pulls."""
+        with self._lock:
+            self._work_on(list(self._pushed), None)
+
+    def _answers(self, message_ids: list[str], timeout: float | None) -> list[Message]:
+        """The replies that come in time, in the order of the ids."""
+        self._work_on(message_ids, timeout)
+        return [self._taken(message_id) for message_id in message_ids if message_id in self._answered]
+
+    def _taken(self, message_id: str) -> Message:
+        """The reply to a message, which is then no longer kept; Flower's error if there is none."""
+        message, reply = self._answered.pop(message_id, (None, None))
+        return _in_time(message, reply) if message and reply else unavailable(message_id)
+
+    def _work_on(self, message_ids: list[str], timeout: float | None) -> None:
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        sent = {message_id: self._pushed.pop(message_id) for message_id in message_ids}
+        with self._rounds.phase(list(sent.values())) as told:
+            for reply in self._grid.work_on(message_ids, timeout):
+                if time.monotonic() > deadline:
+                    break
+                message_id = reply.metadata.reply_to_message_id
+                self._answered[message_id] = sent[message_id], reply
+                told(reply)
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """Return what each call returns or raises; the messages that they send first are sent together.
+
+        A call that sends messages is begun twice: the first time it ends there, the second time the replies
+        are at hand. So clients that a legacy server would call on a thread each need none.
+        """
+        with self._lock:
+            self.finish()
+            outcomes = [self._outcome(call, _Sending()) for call in calls]
+            asked = [outcome.messages if isinstance(outcome, _Sent) else [] for outcome in outcomes]
+            share_contents([message for messages in asked for message in messages])
+            ids = [list(self.push_messages(messages)) for messages in asked]
+            replies = {
+                reply.metadata.reply_to_message_id: reply
+                for reply in self._answers([message_id for some in ids for message_id in some], None)
+            }
+            for i, call in enumerate(calls):
+                if isinstance(outcomes[i], _Sent):
+                    received = _Received([replies[one] for one in ids[i] if one in replies])
+                    outcomes[i] = self._outcome(call, received)
+        return cast(list[T | Exception], outcomes)
+
+    def _outcome(self, call: Callable[[], T], exchange: "_Sending | _Received") -> "T | Exception | _Sent":
+        self._exchange = exchange
+        try:
+            return call()
+        except _Sent as sent:
+            return sent
+        except Exception as error:
+            return error
+        finally:
+            self._exchange = None
+
+
+def _in_time(message: Message, reply: Message) -> Message:
+    """The reply, or Flower's error if the message or the reply has expired."""
+    late = [one.metadata.created_at + one.metadata.ttl < time.time() for one in (message, reply)]
+    return unavailable(message.metadata.message_id, replied=not late[0]) if any(late) else reply
+
+
+class _Sent(BaseException):
+    """Ends a call where it sends messages; no handler of an Exception catches it."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+
+class _Sending:
+    """The first time of a call."""
+
+    def replies(self, messages: list[Message]) -> list[Message]:
+        raise _Sent(messages)
+
+
+class _Received:
+    """The second time of a call."""
+
+    def __init__(self, replies: list[Message]) -> None:
+        self._replies = replies
+
+    def replies(self, messages: list[Message]) -> list[Message]:
+        return self._replies
+
+
+def share_contents(messages: Sequence[Message]) -> None:
+    """Have consecutive messages of equal contents share one, which is then sent to a worker once."""
+    for before, message in pairwise(messages):
+        if message.content == before.content:
+            message.content = before.content

@@ -1,0 +1,114 @@
+"""Any ClientApp as the client side of a grid, with Flower's rules for what goes wrong."""
+
+import bdb
+import logging
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
+
+from ...core.private import ClientAppException, ErrorCode, message_errors, set_message_id, with_content
+from .app import Component
+from .randomness import own_random_numbers
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+@dataclass(frozen=True)
+class AppClients:
+    """Answers messages by a ClientApp, one after the other.
+
+    A client has copies of the message and of its Context, as if it were in a process of its own; its state
+    changes only if it answers. What it draws of `random`, NumPy and PyTorch follows from the seed and the
+    number of the message, wherever it runs.
+
+    Parameters
+    ----------
+    app : Component
+        The ClientApp.
+    seed : int
+        The run's.
+    """
+
+    app: Component
+    seed: int
+    prints = True
+
+    def remembers(self, message: Message) -> bool:
+        """Every message of Flower's is answered with the client's Context."""
+        return True
+
+    def answer(
+        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+    ) -> list[Message]:
+        """See `ClientSide`."""
+        return [self._answer(message, context) for message, context in zip(messages, contexts, strict=True)]
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        received = with_content(message, copied(message.content))
+        own = Context(
+            context.run_id,
+            context.node_id,
+            dict(context.node_config),
+            copied(context.state),
+            dict(context.run_config),
+        )
+        try:
+            with own_random_numbers(self.seed, number_of(message)):
+                reply: Any = self.app.load()(received, own)
+            self._check(reply, message, own, context)
+        except (bdb.BdbQuit, KeyboardInterrupt):  # a person ends the run
+            raise
+        except SystemExit as error:
+            return _failed(message, ErrorCode.CLIENT_APP_CRASHED, f"the ClientApp exited with {error.code!r}")
+        except _Refused as error:
+            return _failed(message, ErrorCode.UNKNOWN, str(error))
+        except Exception as error:  # a client's failure is an answer, never the end of the runtime
+            frames = traceback.TracebackException.from_exception(error)
+            reason = f"{ClientAppException}:<'{''.join(frames.format())}'>"
+            return _failed(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+        context.state = copied(own.state)
+        if reply.has_content():
+            reply.content = copied(reply.content)
+        return cast(Message, reply)
+
+    def _check(self, reply: object, message: Message, own: Context, context: Context) -> None:
+        """Refuse what Flower's engine would not take, or would wait for in vain."""
+        if not isinstance(reply, Message):
+            raise _Refused(f"the ClientApp returned {type(reply).__name__}; expected a Message")
+        set_message_id(reply, f"reply-{number_of(message)}")
+        errors = message_errors(reply, is_reply=True)
+        if reply.metadata.reply_to_message_id != message.metadata.message_id:
+            errors.append("it is no reply to the message: Message(content, reply_to=message)")
+        if errors:
+            raise _Refused(f"the ClientApp's reply cannot be sent: {errors[0]}")
+        if own.run_config != context.run_config:
+            raise _Refused("the ClientApp changed context.run_config, which cannot be modified")
+
+
+class _Refused(Exception):
+    """A reply that cannot be used."""
+
+
+def number_of(message: Message) -> int:
+    """Return the number of a message of one of our grids: they count their messages."""
+    return int(message.metadata.message_id.rpartition("-")[2])
+
+
+def copied(content: RecordDict) -> RecordDict:
+    """Return a copy that shares nothing that can be changed; arrays cannot."""
+    return RecordDict({name: _copied(record) for name, record in content.items()})
+
+
+def _copied(record: Any) -> Any:
+    if isinstance(record, ArrayRecord):
+        return ArrayRecord(dict(record.items()))
+    values = ((key, list(value) if isinstance(value, list) else value) for key, value in record.items())
+    return type(record)(dict(values))
+
+
+def _failed(message: Message, code: int, reason: str) -> Message:
+    LOGGER.error("a client failed on message %s: %s", message.metadata.message_id, reason)
+    return Message(Error(code=code, reason=reason), reply_to=message)

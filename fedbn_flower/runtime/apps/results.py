@@ -1,0 +1,117 @@
+"""What an app's strategies come to: Flower's Results and Histories, as a table and as arrays."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.common import parameters_to_ndarrays
+from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
+
+from ...core.private import History, Server, ServerConfig, instances_made, replaced
+from .rounds import Rounds
+
+TRAIN, EVALUATE, SERVER, LOSS = "train-", "evaluate-", "server-", "loss"
+
+
+class Results:
+    """Collects what is made while an app runs: a strategy fills its Result round by round."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.found: list[Result | History] = []
+        self._servers: list[Server] = []
+        self._rounds = rounds
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collect Results, Histories and numbers of rounds within."""
+        with ExitStack() as stack:
+            stack.enter_context(instances_made((Result, History), self.found.append))
+            stack.enter_context(instances_made((Server,), self._servers.append))
+            stack.enter_context(instances_made((ServerConfig,), self._legacy_rounds))
+            stack.enter_context(replaced(Strategy, "start", self._noting_rounds(Strategy.start)))
+            yield
+
+    def _legacy_rounds(self, config: ServerConfig) -> None:
+        self._rounds.last = config.num_rounds
+
+    def _noting_rounds(self, start: Callable[..., Result]) -> Callable[..., Result]:
+        signature = inspect.signature(start)
+
+        @wraps(start)
+        def noting(*args: Any, **kwargs: Any) -> Result:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            self._rounds.last = given.arguments["num_rounds"]
+            self._rounds.number = 0
+            return start(*args, **kwargs)
+
+        return noting
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each round, of each strategy that ran; those of several are numbered."""
+        tables = [table for table in map(_by_round, self.found) if table]
+        return [
+            {**({"start": number} if len(tables) > 1 else {}), "round": server_round, **table[server_round]}
+            for number, table in enumerate(tables, start=1)
+            for server_round in sorted(table)
+        ]
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the arrays of the last strategy that gave some; those of legacy servers are numbered."""
+        for found in reversed(self.found):
+            if isinstance(found, Result) and found.arrays:
+                return arrays_of(found.arrays)
+        for server in reversed(self._servers):
+            if tensors := server.parameters.tensors:
+                return _legacy_arrays(server, tensors)
+        return {}
+
+
+def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
+    """Return a record's arrays as NumPy has them."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def _legacy_arrays(server: Server, tensors: list[bytes]) -> dict[str, NDArray]:
+    """Return a legacy server's parameters; what is no NumPy array, as bytes."""
+    try:
+        arrays = parameters_to_ndarrays(server.parameters)
+    except ValueError:
+        arrays = [np.frombuffer(tensor, np.uint8) for tensor in tensors]
+    return {str(i): array for i, array in enumerate(arrays)}
+
+
+def _by_round(found: Result | History) -> dict[int, dict[str, Any]]:
+    """Return the metrics of each round by column."""
+    table: dict[int, dict[str, Any]] = {}
+    for server_round, name, value in _entries(found):
+        table.setdefault(server_round, {})[name] = json.dumps(value) if isinstance(value, list) else value
+    return table
+
+
+def _entries(found: Result | History) -> Iterator[tuple[int, str, Any]]:
+    if isinstance(found, Result):
+        for prefix, records in (
+            (TRAIN, found.train_metrics_clientapp),
+            (EVALUATE, found.evaluate_metrics_clientapp),
+            (SERVER, found.evaluate_metrics_serverapp),
+        ):
+            for server_round, record in records.items():
+                yield from ((server_round, prefix + name, value) for name, value in record.items())
+        return
+    for prefix, losses in ((EVALUATE, found.losses_distributed), (SERVER, found.losses_centralized)):
+        yield from ((server_round, prefix + LOSS, loss) for server_round, loss in losses)
+    metrics: Mapping[str, Mapping[str, list[tuple[int, Any]]]] = {
+        TRAIN: found.metrics_distributed_fit,
+        EVALUATE: found.metrics_distributed,
+        SERVER: found.metrics_centralized,
+    }
+    for prefix, by_name in metrics.items():
+        for name, values in by_name.items():
+            yield from ((server_round, prefix + name, value) for server_round, value in values)

@@ -1,0 +1,72 @@
+"""Rounds of any app, as its messages show them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from flwr.app import Message, MessageType
+
+from ...core.ground import wire
+
+
+@dataclass
+class Rounds:
+    """Where an app is.
+
+    Parameters
+    ----------
+    watchers : list[callable]
+        Are called when a phase begins, and after every reply.
+    """
+
+    watchers: list[Callable[["Rounds"], None]] = field(default_factory=list)
+    number: int = 0
+    """Of the round; 0 before the first phase of training."""
+    last: int = 0
+    """Number of the last round; 0 if it is not known."""
+    kind: str = ""
+    """Of the phase: train, evaluate or query."""
+    asked: int = 0
+    answered: int = 0
+    """Messages of the phase."""
+    replies: int = 0
+    failures: int = 0
+    """Of the whole run."""
+
+    @contextmanager
+    def phase(self, messages: Sequence[Message]) -> Iterator[Callable[[Message], None]]:
+        """A phase begins; the function is told of each reply."""
+        if messages:
+            self.kind = messages[0].metadata.message_type
+            training = self.kind.partition(".")[0] == MessageType.TRAIN
+            self.number = round_named(messages[0]) or self.number + training
+            self.asked, self.answered = len(messages), 0
+            self._tell()
+        yield self._on_reply
+
+    def _on_reply(self, reply: Message) -> None:
+        self.answered += 1
+        self.replies += 1
+        self.failures += reply.has_error()
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in self.watchers:
+            watcher(self)
+
+    def expected_last(self) -> int:
+        """Return the number of the last round; as many again as there were, if the app does not say."""
+        return self.last or 2 * self.number
+
+
+def round_named(message: Message) -> int:
+    """Return the round that a message names: in a ConfigRecord, as strategies do, or as its group.
+
+    0 if it names none.
+    """
+    for config in message.content.config_records.values():
+        number = config.get(wire.SERVER_ROUND)
+        if type(number) is int:
+            return number
+    group = message.metadata.group_id
+    return int(group) if group.isdecimal() else 0

@@ -1,0 +1,214 @@
+"""Run a Flower app on this project's grids."""
+
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Context, RecordDict
+from flwr.serverapp import ServerApp
+
+from ...core.errors import RunFailed, not_allowed
+from ...core.private import SUPERLINK_NODE_ID, app_run
+from ..auto_grid import AutoGrid
+from ..capacity import check_workers
+from ..grid import RUN_ID, LocalGrid
+from ..inline import InlineGrid
+from ..pools import BackgroundPool, Pool, pool_for
+from .app import FlowerApp, importable
+from .app_grid import AppGrid
+from .clients import AppClients
+from .folder import logged, write_config, write_history, write_results
+from .legacy import legacy_servers_on
+from .line import Line
+from .randomness import seed_libraries
+from .results import Results
+from .rounds import Rounds
+
+if TYPE_CHECKING:
+    from ..ray.grid import RayGrid
+    from ..ray.pool import RayPool
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+AUTO, INLINE, RAY = BACKENDS = ("auto", "inline", "ray")
+MOST_NODES = 1_000_000
+DEBUGGERS = ("debugpy", "pydevd")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an app is run.
+
+    Parameters
+    ----------
+    num_supernodes : int
+        Virtual nodes.
+    backend : str
+        ``inline``: everything in this process and thread; ``ray``: clients on workers; ``auto``: inline, and
+        from the middle of the run on workers if these save time. Under a debugger ``auto`` is ``inline``.
+    workers : int
+        Ray's; 0 for one a core.
+    seed : int
+        Of `random`, NumPy and PyTorch.
+    verbose : bool
+        Whether Ray's own lines are shown.
+    """
+
+    num_supernodes: int = 2
+    backend: str = AUTO
+    workers: int = 0
+    seed: int = 0
+    verbose: bool = False
+    ray_address: str = ""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        numbers = {"num-supernodes": (1, MOST_NODES), "workers": (0, 10_000), "seed": (0, 2**63 - 1)}
+        for key, (least, most) in numbers.items():
+            value = getattr(self, key.replace("-", "_"))
+            if type(value) is not int or not least <= value <= most:
+                raise not_allowed(key, value, f"a whole number from {least} to {most}")
+        if self.backend not in BACKENDS:
+            raise not_allowed("backend", self.backend, f"one of {', '.join(BACKENDS)}")
+
+
+@dataclass
+class Outcome:
+    """What an app's run came to."""
+
+    results: Results
+    rounds: Rounds
+    seconds: float = 0.0
+    place: dict[str, Any] = field(default_factory=dict)
+    """Where clients ran at the end."""
+
+
+def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: bool) -> Outcome:
+    """Run an app; its configuration, log and results go to a folder, whatever ends it.
+
+    Raises
+    ------
+    UserError
+        When a side of the app cannot be found, before anything starts.
+    RunFailed
+        When every client failed.
+    Exception
+        What the app itself raises.
+    """
+    if settings.backend == AUTO and is_debugged():
+        settings = Settings(**{**asdict(settings), "backend": INLINE})
+    check_workers(settings)
+    line = Line(sys.stderr, show_line and not is_debugged())
+    write_config(folder, _described(app, settings))
+    rounds = Rounds()
+    outcome = Outcome(Results(rounds), rounds)
+    started = time.monotonic()
+    rounds.watchers += [line, _history_writer(folder, outcome.results)]
+    with logged(folder, line) as log:
+        try:
+            with importable(app.folder, app.server.reference, app.client.reference):
+                _run(app, settings, outcome)
+        except BaseException:
+            log.write(traceback.format_exc())
+            raise
+        finally:
+            outcome.seconds = time.monotonic() - started
+            write_results(folder, outcome.results)
+    return outcome
+
+
+def is_debugged() -> bool:
+    """Return whether a debugger watches this process."""
+    monitoring = getattr(sys, "monitoring", None)
+    watches = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+    return sys.gettrace() is not None or watches or any(name in sys.modules for name in DEBUGGERS)
+
+
+def _described(app: FlowerApp, settings: Settings) -> dict[str, Any]:
+    return {
+        "app": app.name,
+        "version": app.version,
+        "folder": str(app.folder or ""),
+        "run-config": app.run_config,
+        "overrides": app.overrides,
+        "num-supernodes": settings.num_supernodes,
+        "backend": settings.backend,
+        "workers": settings.workers,
+        "seed": settings.seed,
+    }
+
+
+def _history_writer(folder: Path, results: Results) -> Callable[[Rounds], None]:
+    """Return what writes the table of the rounds before each new one."""
+    written = 0
+
+    def on_phase(rounds: Rounds) -> None:
+        nonlocal written
+        if rounds.number > written:
+            written = rounds.number
+            write_history(folder, results)
+
+    return on_phase
+
+
+def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
+    for note in app.notes:
+        LOGGER.warning("%s", note)
+    server: ServerApp = app.server.load()
+    app.client.load()
+    rounds = outcome.rounds
+    with ExitStack() as stack:
+        pool = stack.enter_context(_workers(settings))
+        local = _grid(app, settings, pool, rounds)
+        grid = AppGrid(local, app_run(RUN_ID, app.name, app.version, app.overrides), rounds)
+        stack.enter_context(outcome.results.collected())
+        stack.enter_context(legacy_servers_on(grid))
+        seed_libraries(settings.seed)
+        try:
+            server(grid, Context(RUN_ID, SUPERLINK_NODE_ID, {}, RecordDict(), dict(app.run_config)))
+            grid.finish()
+        finally:
+            outcome.place = dict(local.place)
+    if rounds.replies and rounds.failures == rounds.replies:
+        raise RunFailed(f"every client failed: all {rounds.replies} replies were errors, which the log shows")
+
+
+@contextmanager
+def _workers(settings: Settings) -> Iterator["Pool | None"]:
+    pool = pool_for(settings)
+    try:
+        yield pool
+    finally:
+        if pool:
+            pool.close()
+
+
+def _grid(app: FlowerApp, settings: Settings, pool: "Pool | None", rounds: Rounds) -> LocalGrid:
+    clients = AppClients(app.client, settings.seed)
+    inline = InlineGrid(settings.num_supernodes, app.run_config, clients=clients)
+    if pool is None:
+        return inline
+
+    def ray_grid(workers: "RayPool") -> "RayGrid":
+        from ..ray.grid import RayGrid
+
+        return RayGrid(workers, settings.num_supernodes, app.run_config, clients=clients)
+
+    if isinstance(pool, BackgroundPool):
+        auto = AutoGrid(inline, pool, ray_grid, rounds.expected_last())
+        rounds.watchers.append(partial(_plan, auto))
+        known = "pdb" in sys.modules
+        auto.may_move = lambda: known or "pdb" not in sys.modules  # breakpoint() imports it
+        return auto
+    return ray_grid(pool)
+
+
+def _plan(auto: AutoGrid, rounds: Rounds) -> None:
+    auto.plan(rounds.number, rounds.expected_last())

@@ -1,0 +1,195 @@
+"""What an app's grid does with messages: their order, their time, who may send."""
+
+import threading
+import time
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedbn_flower.core.private import app_run
+from fedbn_flower.runtime.apps.app_grid import AppGrid, share_contents
+from fedbn_flower.runtime.apps.rounds import Rounds
+from fedbn_flower.runtime.inline import InlineGrid
+
+from .written import ask
+
+
+def test_replies_are_a_list_in_the_order_of_the_messages(run):
+    found = []
+
+    def main(grid, context):
+        replies = ask(grid, nodes=[4, 2, 3])
+        found.append([reply.metadata.src_node_id for reply in replies])
+        assert len(replies) == 3
+
+    run(main)
+    assert found == [[4, 2, 3]]
+
+
+class Reversed(InlineGrid):
+    """Gives replies as they may come from workers."""
+
+    def work(self, messages, timeout):
+        for message in reversed(messages):
+            yield Message(message.content, reply_to=message)
+
+
+def test_replies_of_workers_come_in_the_order_of_the_messages_too():
+    grid = AppGrid(Reversed(3, {}), app_run(1, "app", "", {}), Rounds())
+    assert [reply.metadata.src_node_id for reply in ask(grid, nodes=[3, 2, 4])] == [3, 2, 4]
+
+
+def test_equal_contents_are_shared():
+    contents = [RecordDict(), RecordDict(), RecordDict({"a": ConfigRecord({"b": 1})})]
+    messages = [Message(content, 2, "train") for content in contents]
+    share_contents(messages)
+    assert messages[1].content is messages[0].content
+    assert messages[2].content is contents[2]
+
+
+def test_messages_that_flower_refuses_are_not_sent(run, tmp_path):
+    found = []
+
+    def main(grid, context):
+        content = RecordDict()
+        messages = [Message(content, node, "train") for node in (2, 99, 3)]
+        messages[2].metadata.ttl = -1.0
+        found.append(list(grid.push_messages(messages)))
+
+    run(main)
+    assert len(found[0]) == 1
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "Invalid destination node ID for Message: 99" in log
+    assert "`metadata.ttl` must be higher than zero" in log
+
+
+def test_pushed_messages_are_answered_when_they_are_pulled(run):
+    found = []
+
+    def main(grid, context):
+        messages = [Message(RecordDict(), node, "train", group_id="5") for node in grid.get_node_ids()]
+        first, *others = grid.push_messages(messages)
+        replies = list(grid.pull_messages([first]))
+        found.append([(one.metadata.reply_to_message_id == first, one.metadata.group_id) for one in replies])
+        found.append(len(list(grid.pull_messages(others))))
+        (gone,) = grid.pull_messages([first])
+        found.append((gone.error.code, gone.metadata.reply_to_message_id == first))
+
+    result = run(main)
+    assert found == [[(True, "5")], 2, (3, True)]
+    assert result.rounds == 5
+
+
+def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
+    """Before the next messages are sent, and at the end of the run."""
+    client, seen = ClientApp(), []
+
+    @client.train()
+    def train(message, context):
+        seen.append((context.node_config["partition-id"], message.content["config"]["n"]))
+        return Message(message.content, reply_to=message)
+
+    def main(grid, context):
+        def push(node, number):
+            content = RecordDict({"config": ConfigRecord({"n": number})})
+            return list(grid.push_messages([Message(content, node, "train")]))
+
+        push(2, 1)
+        push(3, 2)
+        assert seen == []
+        ask(grid, nodes=[2], n=3)
+        assert seen == [(0, 1), (1, 2), (0, 3)]
+        push(3, 4)
+
+    run(main, client, nodes=2)
+    assert seen == [(0, 1), (1, 2), (0, 3), (1, 4)]
+
+
+def test_a_timeout_leaves_out_who_answers_later(run):
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        time.sleep(0.2)
+        return Message(message.content, reply_to=message)
+
+    found = []
+    run(lambda grid, context: found.extend(ask(grid, nodes=[2, 3, 4], timeout=0.3)), client)
+    assert [one.metadata.src_node_id for one in found] == [2]
+
+
+def test_a_message_that_expires_is_answered_by_flowers_error(run):
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        if context.node_config["partition-id"] == 0:
+            time.sleep(0.2)
+        return Message(message.content, reply_to=message)
+
+    found = []
+
+    def main(grid, context):
+        found.extend(ask(grid, nodes=[2], ttl=0.1))
+        found.extend(ask(grid, nodes=[3], ttl=0.1))
+
+    run(main, client)
+    assert [one.has_error() for one in found] == [True, False]
+    assert found[0].error.code == 3
+
+
+def test_a_reply_that_expires_is_answered_by_flowers_error(run):
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        if context.node_config["partition-id"] == 1:
+            time.sleep(0.1)
+        return Message(message.content, reply_to=message, ttl=0.05)
+
+    found = []
+    run(lambda grid, context: found.extend(ask(grid)), client, nodes=2)
+    assert [one.error.code if one.has_error() else -1 for one in found] == [4, -1]
+
+
+def test_several_threads_of_a_server_take_turns(run):
+    """Replies are those of each thread's messages; clients run one at a time."""
+    found, running, most = {}, [], []
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        running.append(1)
+        time.sleep(0.01)
+        most.append(len(running))
+        running.pop()
+        return Message(message.content, reply_to=message)
+
+    def main(grid, context):
+        def work(node):
+            found[node] = [reply.metadata.src_node_id for reply in ask(grid, nodes=[node, node])]
+
+        threads = [threading.Thread(target=work, args=(node,)) for node in grid.get_node_ids()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    run(main, client)
+    assert found == {2: [2, 2], 3: [3, 3], 4: [4, 4]}
+    assert max(most) == 1
+
+
+def test_what_a_client_keeps_of_its_reply_is_its_own(run):
+    client, kept = ClientApp(), RecordDict({"config": ConfigRecord({"n": 1})})
+    client.train()(lambda message, context: Message(kept, reply_to=message))
+    found = []
+
+    def main(grid, context):
+        for _ in range(2):
+            (reply,) = ask(grid, nodes=[2])
+            found.append(reply.content["config"]["n"])
+            reply.content["config"]["n"] = 5
+
+    run(main, client)
+    assert found == [1, 1]

@@ -1,0 +1,58 @@
+"""Where an app runs under a debugger."""
+
+import sys
+
+import pytest
+
+from fedbn_flower import run_app
+from fedbn_flower.runtime import auto_grid
+from fedbn_flower.runtime.apps.run import DEBUGGERS, is_debugged
+from fedbn_flower.runtime.pools import BackgroundPool
+
+from .written import write_app
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """The default folder of a run is below the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):
+    folder = write_app(tmp_path / "app")
+    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: True)
+    started = []
+    monkeypatch.setattr("fedbn_flower.runtime.apps.run.pool_for", started.append)
+    run_app(folder)
+    assert [settings.backend for settings in started] == ["inline"]
+
+
+def test_a_debugger_is_seen(monkeypatch):
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    for name in DEBUGGERS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert not is_debugged()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "gettrace", lambda: print)
+        assert is_debugged()
+    monkeypatch.setitem(sys.modules, "debugpy", object())
+    assert is_debugged()
+
+
+def test_a_run_that_met_a_breakpoint_stays_in_its_process(tmp_path, monkeypatch):
+    """The first round takes long, but at a prompt."""
+    monkeypatch.setattr(auto_grid, "START", 0.0)
+    monkeypatch.setattr(auto_grid, "WARM_UP", 0.0)
+    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: False)
+    begun = []
+    monkeypatch.setattr(BackgroundPool, "start", lambda pool: begun.append(1) or pool.give_up(OSError("no")))
+    folder = write_app(tmp_path / "app")
+    monkeypatch.delitem(sys.modules, "pdb", raising=False)
+    assert run_app(folder).place == {"backend": "inline"}
+    assert begun
+    begun.clear()
+    client = folder / "small_app" / "client_app.py"
+    text = client.read_text().replace("    metrics", "    sys.modules['pdb'] = sys\n    metrics")
+    client.write_text(f"import sys\n{text}")
+    run_app(folder)
+    assert not begun
