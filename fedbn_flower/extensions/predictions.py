@@ -37,7 +37,7 @@ class Predictions(Extension):
     """Asks clients for the cases of the last evaluation, of the split that the summary is of.
 
     Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
-    sends nothing; see `runtime.site_cases`.
+    sends nothing; see `runtime.at_client.site_cases`.
 
     Parameters
     ----------

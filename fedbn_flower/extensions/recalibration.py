@@ -32,7 +32,7 @@ class RecalibrationKeys(KeyGroup):
 
 
 class Recalibration(Extension):
-    """Asks clients to recalibrate what they are tested on; see `runtime.site_recalibration`."""
+    """Asks clients to recalibrate what they are tested on; see `runtime.at_client.site_recalibration`."""
 
     keys = RecalibrationKeys
     found = False

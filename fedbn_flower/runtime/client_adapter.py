@@ -51,11 +51,11 @@ from ..privacy.site import (
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
 from ..results.checkpoints.site_folder import name_of
-from .evaluation_cache import Evaluations
-from .one_answer import answer_both
+from .at_client.evaluation_cache import Evaluations
+from .at_client.one_answer import answer_both
+from .at_client.site_cases import allows_cases, settled
+from .at_client.site_recalibration import recalibrated
 from .queries import answer_queries
-from .site_cases import allows_cases, settled
-from .site_recalibration import recalibrated
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = "learnt"

@@ -14,9 +14,9 @@ from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
 from ..core.private import SUPERLINK_NODE_ID, Run
+from .at_client.site_cases import SimulatedContext
 from .client_adapter import FedbnClients
 from .client_side import ClientSide
-from .site_cases import SimulatedContext
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1

@@ -13,7 +13,7 @@ from torch import nn
 from clients import FedAvgClient, Memory
 from clients.memory import ContextStore
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.runtime.evaluation_cache import Evaluations
+from fedbn_flower.runtime.at_client.evaluation_cache import Evaluations
 
 CLIENTS, ROUNDS = 6, 3
 SERVER = ROUNDS

@@ -7,7 +7,7 @@ from clients.problems import evaluation
 from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import client_adapter as client_app
-from fedbn_flower.runtime.evaluation_cache import Evaluations
+from fedbn_flower.runtime.at_client.evaluation_cache import Evaluations
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.sweeps import dry_run, estimate
 from fedbn_flower.sweeps.cells import cells_of

@@ -10,9 +10,9 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import ROWS, metrics_of_scores
 from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
-from ..core.ground.columns import RECALIBRATED
-from ..core.ground.wire import CASES, RECALIBRATE, STATES
-from ..statistics.recalibration import PARAMETERS, Recalibration
+from ...core.ground.columns import RECALIBRATED
+from ...core.ground.wire import CASES, RECALIBRATE, STATES
+from ...statistics.recalibration import PARAMETERS, Recalibration
 
 OF_CASES = (ROWS, SCORES, TARGETS)
 

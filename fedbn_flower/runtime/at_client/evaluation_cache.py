@@ -11,9 +11,9 @@ from flwr.common import Scalar
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
 
-from ..core.bits import comparable
-from ..core.ground.overriding import overridden
-from ..core.ground.wire import ADAPT_BN, CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
+from ...core.bits import comparable
+from ...core.ground.overriding import overridden
+from ...core.ground.wire import ADAPT_BN, CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""

@@ -10,16 +10,16 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 
 from fedbn_flower.strategies.messages.npy import encoded
 
-from ..config.run_config import RunConfig
-from ..core.errors import not_allowed, os_errors_as_user_errors
-from ..core.files import ONLY_OWNER, path_of, write_atomically
-from ..core.ground.wire import CASES, CONFIG
-from ..core.partition_id import partition_id_of
-from ..federation.evaluating.cases import case_columns
-from ..federation.tasks import inputs_at
-from ..records.cases import predictions_file
-from ..results.checkpoints.memory_folder import run_of
-from ..results.checkpoints.site_folder import name_of
+from ...config.run_config import RunConfig
+from ...core.errors import not_allowed, os_errors_as_user_errors
+from ...core.files import ONLY_OWNER, path_of, write_atomically
+from ...core.ground.wire import CASES, CONFIG
+from ...core.partition_id import partition_id_of
+from ...federation.evaluating.cases import case_columns
+from ...federation.tasks import inputs_at
+from ...records.cases import predictions_file
+from ...results.checkpoints.memory_folder import run_of
+from ...results.checkpoints.site_folder import name_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

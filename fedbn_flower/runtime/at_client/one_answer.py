@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
-from ..core.errors import described
-from ..core.ground.wire import ARRAYS, CONFIG, EVALUATED, EVALUATION, FAILED, REASON
-from ..core.private import with_content
+from ...core.errors import described
+from ...core.ground.wire import ARRAYS, CONFIG, EVALUATED, EVALUATION, FAILED, REASON
+from ...core.private import with_content
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Answers = Callable[[Message, Context], Message]
