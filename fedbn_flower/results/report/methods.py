@@ -99,7 +99,8 @@ def model_card(run: Run) -> str:
     }
     if is_of_images(run):
         parts_of_card["CLAIM"] = (
-            "The items of Tejani et al. 2024, for medical images, and where this card says something of them."
+            "The items of Tejani et al. 2024, for medical images, by their numbers and in words of ours, and "
+            "where this card says something of them."
             f"\n\n{claim(run, written).markdown().rstrip()}"
         )
     sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 
-from fedbn_flower.clients.problems.surfaces import CASE_DICE
+from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95
 
 from ....records.metric_words import decimals, heading, spelt
 from ....records.metrics import PERCENT, percent, shown
@@ -66,7 +67,20 @@ def _of_all_metrics(groups: Sequence[Group], column: str) -> Table:
         rows.append([spelt(name), *cells, difference])
     if not any(row[-1] for row in rows):
         rows = [row[:-1] for row in rows]
-    return _table("metric", groups, rows)
+    table = _table("metric", groups, rows)
+    return replace(table, note=f"{table.note} {_without_hd95(groups)}".strip())
+
+
+def _without_hd95(groups: Sequence[Group]) -> str:
+    """Return of how many cases HD95 is undefined, as of those of which nothing was found; "" if of none."""
+    left_out = [
+        (run.summary.by_case or {}).get("left-out", {}).values() for group in groups for run in group.runs[:1]
+    ]
+    counts = [sum(of_site.get(HD95, 0) for of_site in sites) for sites in left_out]
+    if not any(counts):
+        return ""
+    words = (f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
+    return f"HD95 leaves out cases in which a mask is empty: {', '.join(words)}."
 
 
 def _difference(runs: Sequence[Run], metric: str, column: str, digits: int) -> str:

@@ -80,6 +80,23 @@ def test_two_runs_have_their_sites_and_metrics_side_by_side(tmp_path):
     assert side_by_side(groups[:1], "accuracy") == {}
 
 
+def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
+    for name, of_lyon in (("fedavg", 3), ("fedyogi", 0)):
+        by_case = {
+            "unit": "mm", "tolerance": 1.0, "cases": {"lyon": 100, "turin": 100},
+            "left-out": {"lyon": {"hd95": of_lyon}, "turin": {"hd95": 2}},
+            "pooled": {"hd95": 4.0, "case-dice": 0.8}, "mean": {"hd95": 4.0, "case-dice": 0.8},
+            "clients": {site: {"hd95": 4.0, "case-dice": 0.8} for site in ("lyon", "turin")},
+        }  # fmt: skip
+        more = {"by-case": by_case, "pooled": {"accuracy": 0.9}}
+        write_cases(tmp_path / name, METHODS[name], summary=summary_of_cases(METHODS[name], **more))
+    tables = side_by_side(read_groups([tmp_path / "fedavg", tmp_path / "fedyogi"]), "accuracy")
+    assert tables["Dice by case by site"].rows[0] == ["lyon", "0.800", "0.800"]
+    assert tables["All metrics, pooled"].note.endswith(
+        "HD95 leaves out cases in which a mask is empty: fedavg 5, fedyogi 2."
+    )
+
+
 def p_values(methods):
     """McNemar's of each pair by hand, then Holm's."""
     right = [
