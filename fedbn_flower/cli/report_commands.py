@@ -10,6 +10,7 @@ from ..api.export import FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..records.metric_words import spelt
 from ..results.comparisons.gain import gains_of
 from ..results.comparisons.held_out import CASES
 from ..results.plotting.plots import save_figure
@@ -26,6 +27,7 @@ from ..results.report.compare_page import (
 )
 from ..results.report.methods import methods, model_card
 from ..results.report.runs_by_seed import common_metric, legend, metrics_table, ranking_of
+from ..results.report.sections.all_metrics import side_by_side
 from ..results.report.sections.gain import gain_table
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
@@ -76,7 +78,8 @@ def _compare(options: argparse.Namespace) -> int:
     gains = [] if warning else gains_of(groups, metric)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
-        **({f"gain over training alone, {metric}": gain_table(gains)} if gains else {}),
+        **({} if warning else side_by_side(groups, metric)),
+        **({f"gain over training alone, {spelt(metric)}": gain_table(gains)} if gains else {}),
         **({ranks.title: ranks.table()} if (ranks := ranking_of(groups, metric)) else {}),
         **({f"{CASES} by site": found} if (found := held_out_of(groups)) else {}),
         "differences": differences(groups),

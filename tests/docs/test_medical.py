@@ -37,6 +37,9 @@ def runs(tmp_path_factory, cache_dir, pictures_never_drawn):
                 made = [sys.executable, ROOT / words[1], *words[2:], "--pictures", "30", "--patients", "500"]
                 subprocess.run(made, check=True)
                 continue
+            if arguments[0] == "compare":
+                assert main(arguments) == 0, words
+                continue
             if "--rounds" in arguments:  # all but inspect
                 arguments[arguments.index("--rounds") + 1] = "1"
             assert main([*arguments, *here]) == 0, words

@@ -49,7 +49,8 @@ def held_out_table(runs: Sequence[Run]) -> Table | None:
     """Return a row per site with its cases, by class if these are few; None if no run has counted them.
 
     Where runs differ, as under other seeds, it is from the least to the most. Of two classes the second one's
-    cases are the events. Where sites may have the same cases, there is no sum.
+    cases are the events. Where sites may have the same cases, or not all are in every run, as when each is
+    left out in turn, there is no sum.
     """
     every = [found for run in runs if (found := held_out_by_site(run))]
     if not every:
@@ -59,8 +60,9 @@ def held_out_table(runs: Sequence[Run]) -> Table | None:
     shown = classes if len(classes) <= MOST_CLASSES else []
     header = ["site", CASES, *(_heading(shown, number) for number in range(len(shown)))]
     listed = sites if len(sites) <= MOST_SITES else []
-    rows = [[site, *_numbers([found.get(site, {}) for found in every], shown)] for site in listed]
-    if not any(map(have_same_cases, runs)):
+    rows = [[site, *_numbers([found[site] for found in every if site in found], shown)] for site in listed]
+    same_sites = all(len(found) == len(sites) for found in every)
+    if same_sites and not any(map(have_same_cases, runs)):
         sums = [_sums(found, classes or [""]) for found in every]
         rows.append([ALL_SITES, *_numbers(sums, shown)])
     return Table(header, rows)
@@ -78,7 +80,8 @@ def have_same_cases(run: Run) -> bool:
 
 
 def _heading(classes: Sequence[str], number: int) -> str:
-    return f"{classes[number]} ({EVENTS})" if len(classes) == 2 and number == 1 else classes[number]
+    name = f"class {classes[number]}" if classes[number].isdigit() else classes[number]
+    return f"{name} ({EVENTS})" if len(classes) == 2 and number == 1 else name
 
 
 def _sums(found: Counts, classes: Sequence[str]) -> dict[str, int]:

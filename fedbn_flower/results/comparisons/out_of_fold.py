@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.ground.columns import POOLED
+from ...records.metric_words import spelt
 from ...records.metrics import shown
 from ...statistics.paired import FEWEST_EVENTS, cannot_be_told_from_best, told_from_best, too_few
 from ..report.sections.intervals import with_interval
@@ -128,7 +129,9 @@ def out_of_fold_table(
         ]
         for row in rows
     ]
-    return Table([*keys, OF, *counts, metric], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip())
+    return Table(
+        [*keys, OF, *counts, spelt(metric)], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip()
+    )
 
 
 def _is_marked(row: Mapping[str, Any], keys: Sequence[str], told: Verdict[str]) -> bool:

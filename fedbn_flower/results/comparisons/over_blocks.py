@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records.metric_words import spelt
 from ...records.metrics import PERCENT, percent
 from ...statistics.intervals import LEVEL
 from ...statistics.paired import BestCells, Ranks, friedman, told_from_best, wilcoxon_tests
@@ -63,7 +64,7 @@ class Ranking:
 
     @property
     def title(self) -> str:
-        return f"{self.metric} over {self.what}"
+        return f"{spelt(self.metric)} over {self.what}"
 
     def of(self, method: str) -> str:
         """Return whether a method cannot be told from the best mean rank: ``yes``, ``no``, ``unknown``."""

@@ -9,9 +9,10 @@ from fedbn_flower.clients.problems.metrics import METRICS, Predicted
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 
 from ...records.cases import GROUP, ID, SCORE, SITE, TARGET, predictions_of
-from ...statistics.case_metrics import CaseMetric
-from ...statistics.cases import OF_CLASS, Cases
+from ...statistics.case_metrics import Auroc, CaseMetric
+from ...statistics.cases import OF_CLASS, Cases, same_cases
 from ...statistics.on_cases import CaseTests, compare_on_cases
+from ...statistics.paired import Difference, delong_test, paired_bootstrap
 from ..decisions import is_binary
 from ..intervals import candidates, cost, same_value
 from ..run_reader import Run
@@ -49,7 +50,7 @@ def compare_runs(runs: Sequence[Run], metric: str, values: Sequence[float | None
     for run in runs:
         table = cases_of(run)
         if table is None:
-            return OnCases(None, why_not="not all runs keep their predictions")
+            return OnCases(None, why_not="not all runs keep predictions of a single target")
         if len(runs) * len(table) > MOST:
             return OnCases(None, why_not=TOO_MANY)
         tables.append(table)
@@ -69,6 +70,29 @@ def compare_tables(
         return OnCases(compare_on_cases(tables, found, seed=0), len(tables[0]))
     except ValueError:
         return OnCases(None, why_not="not all runs have the same held-out cases")
+
+
+def difference_of(first: Run, second: Run, metric: str, values: tuple[float, float]) -> Difference | None:
+    """Return by how much a run's metric is more than the first one's, of all cases, with its interval.
+
+    That of an AUROC of two classes is by DeLong, others by a paired bootstrap. None where `compare_runs`
+    would have no tests.
+    """
+    tables = [cases_of(run) for run in (first, second)]
+    before, after = tables
+    if before is None or after is None or 2 * len(before) > MOST:
+        return None
+    found = metric_of_cases([before, after], first.config, metric, values)
+    if found is None or 2 * len(before) * cost(found) > MOST:
+        return None
+    try:
+        one, other = same_cases([after, before])
+    except ValueError:
+        return None
+    if isinstance(found, Auroc) and len(found.pairs(one)) == 1:
+        (truth, late), (_, early) = found.pairs(one)[0], found.pairs(other)[0]
+        return delong_test(truth, late, early, one.in_groups)
+    return paired_bootstrap(after, before, found)
 
 
 def cases_of(run: Run) -> DataFrame | None:

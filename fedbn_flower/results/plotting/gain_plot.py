@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...records.metric_words import spelt
 from ...records.metrics import percent
 from .line_styles import COLOURS, MARKERS
 from .plots import new_figure, plain
@@ -25,8 +26,8 @@ def gain_plot(points: Mapping[str, Sequence[tuple[float, float]]], metric: str) 
         marker, colour = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
         axes.plot(x, y, marker, color=colour, markersize=5, alpha=0.8, label=plain(label))
     unit = ", %" if factor == 100 else ""
-    axes.set_xlabel(plain(f"{metric} alone{unit}"))
-    axes.set_ylabel(plain(f"{metric} with the others{unit}"))
+    axes.set_xlabel(plain(f"{spelt(metric)} alone{unit}"))
+    axes.set_ylabel(plain(f"{spelt(metric)} with the others{unit}"))
     axes.set_xlim(*ends)
     axes.set_ylim(*ends)
     axes.grid(alpha=0.3)

@@ -1,7 +1,8 @@
 """CLAIM, the Checklist for AI in Medical Imaging (2024 update), of a run on images or volumes.
 
 A. Tejani et al.: Checklist for Artificial Intelligence in Medical Imaging (CLAIM): 2024 Update. Radiology:
-Artificial Intelligence 6(4), 2024, doi:10.1148/ryai.240300.
+Artificial Intelligence 6(4), 2024, doi:10.1148/ryai.240300. Numbers and subjects are those of
+https://rsna.github.io/claim, in words of our own.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ def claim(run: Run, written: Mapping[str, str]) -> Table:
     return Table(["item", "where"], [[item, text] for item, text in found.items()], words=2)
 
 
+def says_of_missing(run: Run) -> bool:
+    """Return whether a run says what it did with missing values."""
+    return any("missing values" in note.text for note in run.learnt)
+
+
 def _of_run(run: Run) -> dict[str, str]:
     """Return what this run says of items, by number; empty where it says nothing."""
     config, summary = run.config, run.summary
@@ -89,6 +95,7 @@ def _of_run(run: Run) -> dict[str, str]:
     uncertain = "Metrics, above: 95 % intervals" if summary.intervals else ""
     new = len(summary.new_clients.clients) if summary.new_clients else 0
     return {
+        "12": "Model, above" if says_of_missing(run) else "",
         "20": f"groups of `{group}` are on one side of every split" if group else "",
         "24": f"from the weights of `{init}`" if init else f"at random, seed {config.get('seed')}",
         "26": f"round {summary.best_round}, the best by validation"

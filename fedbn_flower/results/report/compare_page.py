@@ -13,9 +13,10 @@ from ..comparisons.gain import Gain
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
-from .html import page, paragraph, section
+from .html import page, paragraph, section, without_folders
 from .run_page import MEANS, closing_sections, size
 from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
+from .sections.all_metrics import side_by_side
 from .sections.gain import gain_section
 from .sweep_page import curves, rank_sections, with_note
 from .tables import Table
@@ -32,6 +33,7 @@ COSTS: dict[str, Callable[[Summary], float | None]] = {
 }
 """The columns of the table of costs."""
 IN_BYTES = ("sent", "received")
+SAID = ("model", "rounds", "seed")
 
 
 def read_groups(folders: Sequence[Path]) -> list[Group]:
@@ -151,6 +153,16 @@ def held_out_of(groups: Sequence[Group]) -> Table | None:
     return None if data_warning(groups) else held_out_table([run for group in groups for run in group.runs])
 
 
+def in_common(groups: Sequence[Group]) -> str:
+    """Return what all runs have in common, in words: data, partition, clients, model, rounds and seed."""
+    runs = [run for group in groups for run in group.runs]
+    told = [
+        (*run.where, *(f"{key} {without_folders(str(run.config.get(key)))}" for key in SAID)) for run in runs
+    ]
+    same = [values[0] for values in zip(*told, strict=True) if len(set(values)) == 1]
+    return f"All {', '.join(same)}." if same else ""
+
+
 def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = ()) -> str:
     """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
@@ -158,15 +170,18 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
     ranks = ranking_of(groups, metric)
     held_out = held_out_of(groups)
     different = differences(groups)
+    beside = {} if warning else side_by_side(groups, metric)
     explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
     warnings = [paragraph(warning, "note")] if warning else []
     drawn = [] if warning else [section("Metrics by round", curves(groups, metric))]
     together = [paragraph(line, "note") for line in privacy_together(groups)]
     return page(
         "Comparison",
-        paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups))),
+        paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups)))
+        + paragraph(in_common(groups)),
         [
             section("Results", *warnings, table.html(), paragraph(explanation, "note"), *together),
+            *(section(name, *with_note(found)) for name, found in beside.items()),
             section(
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
             ),
@@ -178,7 +193,7 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
             *closing_sections(
                 [run.config for group in groups for run in group.runs],
                 table,
-                *(found for found in (ranks and ranks.table(), held_out) if found),
+                *(found for found in (*beside.values(), ranks and ranks.table(), held_out) if found),
             ),
         ],
     )

@@ -16,11 +16,21 @@ FOLDERS = re.compile(
     rf"""(?<![\w/.~<)\]}}])~?/(?=[\w.~-])(?:{PART}/)+(?={PART})|(?:^|(?<=['"=:]))/(?=[\w.~-])"""
 )
 """The folders of an absolute path, before its last part; not those of an address, or of ``and/or``."""
+QUOTED = re.compile(r"""(?<!\w)(['"`])(?P<value>~?/(?:(?!\1).)*|\w[^'"`\s/]*[:=]~?/(?:(?!\1).)*)\1""")
+"""A value in quotes with an absolute path in it, as in a command or a message."""
+BEGINS = re.compile(r"(?:[\w-]+[:=])?~?/(?=[\w.~-])")
+"""How a text begins that is such a value, without quotes."""
+IN_VALUE = re.compile(r"""(?:^|(?<=[=:,;|]))~?/(?=[\w.~-])(?:[^/:,;|\n]+/)*(?=[^/\s])""")
+"""The same as `FOLDERS` where the text is known to be a value: folders may have spaces in their names."""
 
 
 def without_folders(text: str) -> str:
-    """Return text in which of every absolute path only the last part is left: a page may be sent around."""
-    return FOLDERS.sub("", text)
+    """Return text in which of every absolute path only the last part is left: a page may be sent around.
+
+    A folder with a space in its name is known by quotes, or by a text that begins with the path.
+    """
+    text = QUOTED.sub(lambda found: found[1] + IN_VALUE.sub("", found["value"]) + found[1], text)
+    return FOLDERS.sub("", IN_VALUE.sub("", text) if BEGINS.match(text) else text)
 
 
 def shown_text(text: str) -> str:

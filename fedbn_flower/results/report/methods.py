@@ -12,12 +12,13 @@ from ...core.listing import number_of
 from ...core.papers import paper_of
 from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
+from ...records.metric_words import decimals, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE
 from .citations import OF_KEYS, citations, source
-from .claim import claim, is_of_images
+from .claim import claim, is_of_images, says_of_missing
 from .html import without_folders
 from .repeat_command import command_of
 from .sections.best_round import how_chosen
@@ -28,9 +29,17 @@ from .tables import Table
 MOST_NAMES = 12
 TO_WRITE = "**To be written by the authors.**"
 OWN = "a method of our own"
+FEW_SITES, FEW_EVENTS = 10, 100
+"""G. Collins, E. Ogundimu and D. Altman: Sample size considerations for the external validation of a
+multivariable prognostic model. Statistics in Medicine 35(2), 2016, for events."""
+NOT_SHOWN = "What is not shown"
+IMBALANCE = ("class-balanced", "logit-adjusted", "calc", "weighted-bce")
+"""Losses that treat rare classes in another way."""
 CHECKLIST: Mapping[str, str] = {
     "1 Title": "",
-    "3 Background and objectives": "",
+    "2 Abstract": "",
+    "3 Background": "",
+    "4 Objectives": "",
     "5 Source of data": "Data",
     "6 Participants": "Data",
     "7 Data preparation": "Data",
@@ -75,14 +84,14 @@ def model_card(run: Run) -> str:
     They are those of TRIPOD+AI, and for images those of CLAIM.
     """
     written = paragraphs(run)
-    items = [[item, f"{at}, above" if at in written else "missing"] for item, at in CHECKLIST.items()]
+    items = [[item, f"{at}, above" if at in written else "missing"] for item, at in _tripod(run).items()]
     parts_of_card = {
         "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
         "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
         "Data": written["Data"],
         "Metrics": f"{written['Evaluation']}\n\n{_results(run).markdown().rstrip()}",
         "Fairness": written.get("Fairness", "No subgroups were compared."),
-        "What is not shown": _not_shown(run),
+        NOT_SHOWN: _not_shown(run),
         "Privacy": written.get("Privacy", "The run has no differential privacy."),
         "Software": f"{written['Software']}\n\n```text\n{shlex.join(command_of(run.config))}\n```",
         "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
@@ -90,16 +99,28 @@ def model_card(run: Run) -> str:
     }
     if is_of_images(run):
         parts_of_card["CLAIM"] = (
-            "The items of Tejani et al. 2024, for medical images, and where this card says something of them."
+            "The items of Tejani et al. 2024, for medical images, by their numbers and in words of ours, and "
+            "where this card says something of them."
             f"\n\n{claim(run, written).markdown().rstrip()}"
         )
     sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
     return without_folders(f"# Model card: {title_of(run)}\n\n{sections}\n")
 
 
+def _tripod(run: Run) -> dict[str, str]:
+    """Return the `CHECKLIST`, with what only some runs say."""
+    told = {
+        "11 Missing data": "Model" if says_of_missing(run) else "",
+        "13 Class imbalance": "Training" if run.config.get("loss") in IMBALANCE else "",
+        "24 Model updating": "Evaluation" if run.summary.recalibrated else "",
+    }
+    return {**CHECKLIST, **told}
+
+
 def title_of(run: Run) -> str:
     """Return the study's own title, or else what was trained on what, by which algorithms."""
-    return str(run.config.get("title") or f"{run.config.get('model')} on {run.dataset}: {run.algorithms}")
+    model = without_folders(str(run.config.get("model")))
+    return str(run.config.get("title") or f"{model} on {run.dataset}: {run.algorithms}")
 
 
 def paragraphs(run: Run) -> dict[str, str]:
@@ -128,7 +149,12 @@ def _data(run: Run) -> Iterator[str]:
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
         yield f"They had {sum(sizes):,} examples for training ({each} a site)."
     if held_out := _held_out(run):
-        yield f"{held_out:,} examples were held out for evaluation."
+        events = _events(run)
+        of_two = "" if events is None else f", {events[1]:,} of them of class `{events[0]}`"
+        yield f"{held_out:,} examples were held out for evaluation{of_two}."
+    for note in run.learnt:
+        if note.row == "examples" and not note.text[0].isdigit():  # the numbers are said above
+            yield f"{note.text[:1].upper()}{note.text[1:]}."
     if column := config.get("group-column"):
         yield f"All examples of one group (`{column}`) were on one side of every split."
     yield f"The examples were divided among the sites by `{config.get('partition')}`."
@@ -146,9 +172,9 @@ def _model(run: Run) -> Iterator[str]:
         yield f"In the place of its BatchNorm layers stood `{norm}`{cited}: {words}."
     if (momentum := run.config.get("bn-momentum", "auto")) != "auto":
         yield f"The running statistics of BatchNorm had the momentum {momentum}."
-    for note in run.learnt:
-        if note.row in ("target", "inputs"):
-            yield f"{note.row.capitalize()}: {note.text}."
+    for row in ("target", "inputs"):
+        if texts := [note.text for note in run.learnt if note.row == row]:
+            yield f"{row.capitalize()}: {'; '.join(texts)}."
 
 
 def _training(run: Run) -> Iterator[str]:
@@ -165,6 +191,9 @@ def _training(run: Run) -> Iterator[str]:
         f"They used `{config.get('client-optimizer', 'sgd')}`, {size}, rate {config.get('client-lr')}, "
         f"momentum {config.get('client-momentum')} and weight decay {config.get('weight-decay')}."
     )
+    if loss := str(config.get("loss", "")):
+        standard = loss == "auto"
+        yield f"The loss was {'the standard one of the problem' if standard else _method(run, 'loss')}."
     if bound := run.config.get("agc"):
         yield f"Gradients were clipped adaptively, at {bound} ({source(OF_KEYS['agc'])})."
     yield f"The local objective was {_method(run, 'objective')}."
@@ -207,10 +236,12 @@ def _evaluation(run: Run) -> Iterator[str]:
             "Before, it estimated the BatchNorm statistics on its own training inputs, without labels "
             f"({source(OF_KEYS['adapt-bn'])})."
         )
-    yield f"The main metric was {run.main_metric}."
+    yield f"The main metric was {spelt(run.main_metric)}."
     further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
     if further and further != ["none"]:
-        yield f"Further metrics were {_and(further)}."
+        yield f"Further metrics were {_and([spelt(name) for name in further])}."
+    if any(name.startswith("sensitivity-at") for name in [*further, run.main_metric]):
+        yield "For a sensitivity at a specificity, the threshold was chosen on the same cases."
     if run.summary.cross_fitted:
         yield (
             "The round was chosen on the held-out cases, so its own metrics are too good. The cross-fitted "
@@ -222,9 +253,10 @@ def _evaluation(run: Run) -> Iterator[str]:
             "applied to its held-out cases."
         )
     if run.summary.intervals:
+        units = f"groups (`{column}`)" if (column := config.get("group-column")) else "cases"
         yield (
             "Intervals are of 95 %: Wilson's for shares of single cases, DeLong's for AUROCs of two classes, "
-            "otherwise by a bootstrap over groups within sites. They do not cover how training varies over "
+            f"otherwise by a bootstrap over {units} within sites. They do not cover how training varies over "
             "seeds."
         )
 
@@ -287,6 +319,14 @@ def _held_out(run: Run) -> int:
     return sum(counts.examples) if counts else 0
 
 
+def _events(run: Run) -> tuple[str, int] | None:
+    """Return the second of two classes, and how many held-out examples are of it; None of others."""
+    counts = run.summary.per_class or run.summary.global_per_class
+    if counts is None or len(counts.examples) != 2:
+        return None
+    return str(counts.names[1]), counts.examples[1]
+
+
 def _results(run: Run) -> Table:
     """Return the main metric of each site and of all, with its interval and how many cases it is of."""
     metric, found, counted = run.main_metric, Intervals.of(run), held_out_table([run])
@@ -295,34 +335,47 @@ def _results(run: Run) -> Table:
         header, counts = [*counted.header[1:]], {site: numbers for site, *numbers in counted.rows}
     none = [""] * len(header)
     rows = []
+    digits = decimals(metric, (client.get(metric) for client in run.summary.clients.values()))
     for number, client in run.summary.clients.items():
         name = str(client.get("name", number))
         beside = found.beside(name).intervals if found else {}
         rows.append(
             [
                 name,
-                shown(metric, client.get(metric)),
-                _ends(metric, beside.get(metric)),
+                shown(metric, client.get(metric), digits),
+                _ends(metric, beside.get(metric), digits),
                 *counts.get(name, none),
             ]
         )
     whole = run.summary.pooled or run.summary.mean or run.summary.global_ or {}
     beside = found.beside_pooled.intervals if found else {}
-    text, ends = shown(metric, whole.get(metric)), _ends(metric, beside.get(metric))
+    text, ends = shown(metric, whole.get(metric), digits), _ends(metric, beside.get(metric), digits)
     rows.append([ALL_SITES, text, ends, *counts.get(ALL_SITES, none)])
     if halves := run.summary.cross_fitted:
         value = (halves.pooled or halves.mean or {}).get(metric)
-        rows.append([f"{ALL_SITES}, cross-fitted", shown(metric, value), "", *counts.get(ALL_SITES, none)])
-    return Table(["site", metric, "95 % interval", *header], rows)
+        rows.append(
+            [f"{ALL_SITES}, cross-fitted", shown(metric, value, digits), "", *counts.get(ALL_SITES, none)]
+        )
+    return Table(["site", spelt(metric), "95 % interval", *header], rows)
 
 
-def _ends(metric: str, interval: Sequence[float | None] | None) -> str:
-    return " to ".join(shown(metric, end) for end in interval) if interval else ""
+def _ends(metric: str, interval: Sequence[float | None] | None, digits: int) -> str:
+    return " to ".join(shown(metric, end, digits) for end in interval) if interval else ""
 
 
 def _not_shown(run: Run) -> str:
     """Return what cannot be concluded from this run."""
     found = ["One run says nothing of how results vary over seeds; a sweep over `--seed` does."]
+    sites = len(run.summary.clients)
+    if 0 < sites < FEW_SITES:
+        found.append(f"{number_of(sites, 'site')} cannot show how results vary over sites.")
+    if (events := _events(run)) and events[1] < FEW_EVENTS:
+        found.append(
+            f"{number_of(events[1], 'event')} held out are few: Collins et al. 2016 advise {FEW_EVENTS} or "
+            "more for a validation."
+        )
+    if not run.config.get("folds"):
+        found.append("One split says nothing of how results vary over splits (`--folds`).")
     if not run.summary.new_clients:
         found.append("All sites have trained: nothing is known of new ones (`--leave-one-site-out`).")
     if not run.config.get("group-column"):

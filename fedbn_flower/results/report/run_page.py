@@ -25,7 +25,18 @@ from ..plotting.report_plots import (
 )
 from ..run_reader import Run
 from .citations import citations
-from .html import command, folded, gallery, key_values, page, paragraph, section, verbatim, warning
+from .html import (
+    command,
+    folded,
+    gallery,
+    key_values,
+    page,
+    paragraph,
+    section,
+    verbatim,
+    warning,
+    without_folders,
+)
 from .methods import title_of
 from .repeat_command import command_of, uses_session_objects
 from .sections.best_round import best_round, how_chosen
@@ -134,12 +145,14 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
 def sentence(run: Run) -> str:
     """Describe the run in plain English."""
     config, summary = run.config, run.summary
-    clients = f"{config.get('num-clients')} clients trained {config.get('model')} on {run.dataset}"
+    model, strategy, client, objective = (
+        without_folders(str(config.get(key))) for key in ("model", "strategy", "client", "objective")
+    )
+    clients = f"{config.get('num-clients')} clients trained {model} on {run.dataset}"
     budget = f"{_counted(config.get('local-epochs'), 'local epoch')} per round"
     sentences = [
         f"{clients} (partition {config.get('partition')}), {budget}, with server rule "
-        f"{config.get('strategy')}, client {config.get('client')} and objective "
-        f"{config.get('objective')}; seed {config.get('seed')}."
+        f"{strategy}, client {client} and objective {objective}; seed {config.get('seed')}."
     ]
     done, requested = summary.rounds, config.get("rounds")
     if not done:

@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
+from ...records.metric_words import heading
 from ...records.metrics import PERCENT, percent
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
@@ -205,7 +206,7 @@ def legend(groups: Sequence[Group], metric: str) -> str:
     unit = " in %" if metric in PERCENT else ""
     seeds = seeds_text([sum(bool(run.summary.rounds) for run in group.runs) for group in groups])
     deviation = f", mean ± sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
-    return f"{metric.capitalize()}{unit}{deviation}."
+    return f"{heading(metric)}{unit}{deviation}."
 
 
 def spread(values: Sequence[float], name: str) -> str:

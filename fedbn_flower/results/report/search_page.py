@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...records.metric_words import heading, spelt
 from ..plotting.report_plots import trial_values
 from ..run_reader import Run, rows_of
 from .html import gallery, page, paragraph, section
@@ -25,14 +26,14 @@ def search_page(folder: Path) -> str:
     metric = best.main_metric if best else "value"
     header = ["trial", "state", *keys, "value", "rounds", "seconds"]
     rows = [[_rounded(trial.get(name, "")) for name in header] for trial in trials]
-    table = Table([metric if name == "value" else name for name in header], rows, words=2)
+    table = Table([spelt(metric) if name == "value" else name for name in header], rows, words=2)
     values = [float(trial["value"]) if trial.get("value") else None for trial in trials]
     complete = [value for value in values if value is not None]
     tops = [(max if best and best.higher_is_better(metric) else min)(complete)] if complete else []
     lead = [paragraph(f"{len(trials)} trials, {len(complete)} of them with a value.")]
     if best:
         lead.append(paragraph(f"The best settings were run again and tested: {sentence(best)}"))
-    figures = {f"{metric.capitalize()} by {key}": trial_values(trials, key, metric) for key in keys}
+    figures = {f"{heading(metric)} by {key}": trial_values(trials, key, metric) for key in keys}
     return page(
         f"Search of {', '.join(keys)}{f' on {best.dataset}' if best else ''}",
         "".join(lead),

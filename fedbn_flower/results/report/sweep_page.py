@@ -7,6 +7,7 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...records.metric_words import heading, spelt
 from ...records.metrics import PERCENT
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import gains_of
@@ -125,9 +126,9 @@ def curves(groups: Sequence[Group], metric: str) -> str:
     figures = {}
     for number, part in enumerate(parts, start=1):
         of = f" ({number} of {len(parts)})" if len(parts) > 1 else ""
-        figures[f"{metric.capitalize()} by round{of}"] = curves_figure(part, metric)
+        figures[f"{heading(metric)} by round{of}"] = curves_figure(part, metric)
         for cost in spent:
-            figures[f"{metric.capitalize()} by {cost}{of}"] = curves_figure(part, metric, cost=cost)
+            figures[f"{heading(metric)} by {cost}{of}"] = curves_figure(part, metric, cost=cost)
     return gallery(figures, wide=True) if any(run.metrics for g in groups for run in g.runs) else ""
 
 
@@ -138,7 +139,7 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column, cost))}
     costs = {group.label: [run.costs(cost) for run in group.runs] for group in groups} if cost else None
-    return mean_curves(lines, f"{metric} ({label})", title, costs, cost)
+    return mean_curves(lines, f"{spelt(metric)}\n({label})", title, costs, cost)
 
 
 def heat_table(groups: Sequence[Group], metric: str) -> str:

@@ -155,7 +155,7 @@ def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy
     )  # fmt: skip
     federation = Federation(config)
     arrays = federation.run(InlineGrid(CLIENTS, config.to_user_config()), [])
-    found, _ = federation.evaluating.evaluation.evaluate(arrays, "test")
+    found, _ = federation.evaluation.evaluate(arrays, "test")
     parameters = np.append(arrays["1.weight"].numpy().ravel(), arrays["1.bias"].numpy())
     best = optimum(*problem)
     assert found["distance"] == pytest.approx(np.linalg.norm(parameters - best), abs=1e-6)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, recall_score, roc_auc_score
 
 from fedbn_flower import UserError
@@ -267,6 +268,9 @@ def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
         assert int(cells["positives"]) == of_row.target.sum()
         assert int(cells["missed at 0.5"]) == counts_at(of_row, 0.5).fn
         assert float(cells["AUROC"]) == pytest.approx(roc_auc_score(of_row.target, of_row.score), abs=5e-4)
+        usual = counts_at(of_row, 0.5)
+        ends = binomtest(usual.tn, usual.tn + usual.fp).proportion_ci(method="wilson")
+        assert cells["specificity at 0.5"] == f"{usual.specificity:.3f} ({ends.low:.3f} to {ends.high:.3f})"
         chosen = counts_at(of_row, choose_threshold(of_row, "youden"))
         assert int(cells["missed"]) == chosen.fn
         assert float(cells["specificity"]) == pytest.approx(chosen.specificity, abs=5e-4)
@@ -280,6 +284,11 @@ def test_without_the_cases_nothing_is_said(rare):
 
 def test_of_several_classes_nothing_is_said(run):
     assert "Decisions by site" not in run_page(Run.read(run().folder))
+
+
+def test_cases_that_belong_together_have_no_intervals_of_single_ones():
+    page = "".join(decisions(pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1)))
+    assert " to " not in page.partition("</table>")[0]
 
 
 def test_of_many_sites_those_are_shown_that_miss_most():

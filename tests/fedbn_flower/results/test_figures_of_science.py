@@ -105,7 +105,7 @@ def test_all_sites_have_their_curves_on_the_same_axes():
     found = curves_by_site(Kept(table))
     (roc,), (precision,) = found["ROC curve"].axes, found["Precision and recall"].axes
     texts = [text.get_text() for text in roc.figure.legends[0].get_texts()]
-    assert [text.partition(":")[0] for text in texts] == ["Lyon", "Turin", r"\$ite", "all pooled"]
+    assert [text.partition(":")[0] for text in texts] == ["Lyon", "Turin", r"\$ite", "all sites pooled"]
     for text, (_, of) in zip(texts, [*table.groupby("site", sort=False), ("", table)], strict=True):
         ends = delong(of["target"], of["score"])
         area = roc_auc_score(of["target"], of["score"])
@@ -126,7 +126,7 @@ def test_sites_of_one_class_have_no_curve_and_shared_cases_are_not_pooled():
     table = cases()
     table.loc[table["site"] == "Turin", "target"] = 0
     texts = [t.get_text() for t in curves_by_site(Kept(table))["ROC curve"].legends[0].get_texts()]
-    assert [text.partition(":")[0] for text in texts] == ["Lyon", r"\$ite", "all pooled"]
+    assert [text.partition(":")[0] for text in texts] == ["Lyon", r"\$ite", "all sites pooled"]
     shared = cases().assign(id=[*range(30)] * 3)
     texts = [t.get_text() for t in curves_by_site(Kept(shared))["ROC curve"].legends[0].get_texts()]
     assert len(texts) == 3

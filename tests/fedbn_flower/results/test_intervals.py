@@ -69,7 +69,7 @@ def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_pa
     assert sum(text.startswith("In brackets: 95 % intervals") for text in shown.text["p"]) == 1
     text = (result.folder / "report.html").read_text()
     assert f"lyon (n {len(lyon)}, events {lyon.target.sum()})" in text
-    assert f"all pooled (n {n}, events {ill})" in text
+    assert f"all sites pooled (n {n}, events {ill})" in text
 
 
 def test_each_metric_of_two_classes_has_intervals_around_the_runs_own_values(run):

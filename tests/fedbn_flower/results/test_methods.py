@@ -4,6 +4,8 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fedbn_flower import simulate
@@ -64,6 +66,35 @@ def test_code_of_ones_own_is_named_and_not_run(ran, tmp_path):
     run = ran(strategy=f"{file}:SignSGD", server_lr=0.005)
     file.write_text("raise SystemExit('it was run')")
     assert f"`{file}:SignSGD`, a method of our own" in paragraphs(run)["Aggregation"]
+
+
+def test_loss_missing_values_events_and_split_of_a_table_are_said(ran, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"]).assign(ill=np.arange(200) % 4 // 3)
+    frame.loc[:20, "a"] = np.nan
+    frame["site"] = np.arange(200) % 2
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    keys = {"dataset": str(tmp_path / "t.csv"), "label_column": "ill", "partition": "natural:site"}
+    keys |= {"num_clients": 2, "model": "linear", "strategy": "fedavg", "client": "fedavg"}
+    run = ran(**keys, loss="class-balanced", metrics="sensitivity-at:0.9,auroc")
+    written = paragraphs(run)
+    held_out = run.summary.per_class.examples
+    assert f"{sum(held_out)} examples were held out for evaluation, {held_out[1]} of them" in written["Data"]
+    assert "a fixed 20 % of the rows of each 'site' is held out." in written["Data"]
+    assert "The loss was `class-balanced` ([Cui et al. 2019]" in written["Training"]
+    assert "The main metric was sensitivity at specificity 0.9. Further" in written["Evaluation"]
+    assert "the threshold was chosen on the same cases" in written["Evaluation"]
+    assert "a bootstrap over cases within sites" in written["Evaluation"]
+    card = model_card(run)
+    assert "| 11 Missing data | Model, above |" in card
+    assert "| 13 Class imbalance | Training, above |" in card
+    assert "| site | sensitivity at specificity 0.9 | 95 % interval |" in card
+    assert f"{held_out[1]} events held out are few" in card
+    assert "2 sites cannot show how results vary over sites." in card
+    plain = replace(run, config={**run.config, "loss": "auto", "group-column": "a"})
+    assert "The loss was the standard one of the problem." in paragraphs(plain)["Training"]
+    assert "a bootstrap over groups (`a`) within sites" in paragraphs(plain)["Evaluation"]
+    assert "| 13 Class imbalance | missing |" in model_card(plain)
 
 
 def test_privacy_is_said_with_its_numbers(ran):

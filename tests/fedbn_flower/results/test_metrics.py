@@ -251,14 +251,14 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
         (folder / "metrics.csv").write_text("round,accuracy,global-accuracy\n" + rows)
     grid.plot()
     (axes,) = drawn[0].axes
-    assert axes.get_ylabel() == "accuracy (mean over held-out examples)"
+    assert axes.get_ylabel() == "accuracy\n(mean over held-out examples)"
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6]])
 
     for row in grid.rows:
         (tmp_path / str(row["folder"]) / "metrics.csv").write_text("round,accuracy,global-accuracy\n1,,0.9\n")
     grid.plot()
     (axes,) = drawn[1].axes
-    assert axes.get_ylabel() == "accuracy (global model)"
+    assert axes.get_ylabel() == "accuracy\n(global model)"
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.9]])
 
     (tmp_path / "metrics.csv").write_text(

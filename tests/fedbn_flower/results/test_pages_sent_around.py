@@ -27,6 +27,11 @@ from fedbn_flower.results.run_reader import Run
         ("and/or, n/a, 1 / 2, mg /dl, kB/s", "and/or, n/a, 1 / 2, mg /dl, kB/s"),
         ("https://doi.org/10.1/x, url={https://a.b/c/d}", "https://doi.org/10.1/x, url={https://a.b/c/d}"),
         ("../x/y, x/y.csv", "../x/y, x/y.csv"),
+        ("/home/me/m y/x.py:net", "x.py:net"),
+        ("~/m y/x y.py", "x y.py"),
+        ("tokens:/a b/c.json:/c d/e", "tokens:c.json:e"),
+        ("--model '/a b/c d/x.py:net' --dataset 'n/a'", "--model 'x.py:net' --dataset 'n/a'"),
+        ("it's `/home/me/m y/x.py:net`, and/or 'a b/c'", "it's `x.py:net`, and/or 'a b/c'"),
         ("", ""),
     ],
 )
@@ -57,6 +62,20 @@ def test_nothing_written_of_a_run_names_its_folders(of_files, tmp_path):
         assert not re.search(r"[^\w<./]/(?:tmp|home|root|work)/", text)
     assert str(tmp_path) in (found.folder / "config.json").read_text()
     assert "mine.py:net" in run_page(found)
+
+
+def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path):
+    folder = tmp_path / "ward seven"
+    folder.mkdir()
+    (folder / "mine.py").write_text(
+        "from torch import nn\n\n\ndef net(spec):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.LazyLinear(spec.outputs))\n"
+    )
+    found = Run.read(run(num_clients=2, rounds=1, model=f"{folder}/mine.py:net", client="fedavg").folder)
+    for text in (run_page(found), model_card(found), methods(found)):
+        assert "mine.py:net" in text
+        assert "ward" not in text
+        assert "seven/" not in text
 
 
 def test_the_page_has_the_date(of_files):

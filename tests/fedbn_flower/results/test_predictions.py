@@ -66,7 +66,7 @@ def test_the_operating_point_is_that_of_all_clients(run):
         row = next(line for line in page.splitlines() if f"{label}</td>" in line and line.count("<td") == 3)
         said = [float(text) for text in re.findall(r'class="number">([\d.]+)<', row)]
         expected = positive[above].sum() / positive.sum(), negative[~above].sum() / negative.sum()
-        assert said == pytest.approx(expected, abs=1e-4)
+        assert said == pytest.approx(expected, abs=5e-4)
     assert expected[1] > 0
     assert run.summary["pooled"]["sensitivity-at:0.9"] > 0
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ....records.metric_words import spelt
 from ...run_reader import Run
 from ..html import paragraph
 from .client_tables import twice
@@ -15,7 +16,7 @@ def how_chosen(run: Run) -> str:
     if not summary.best_round:
         return ""
     by = "the held-out cases" if run.config.get("best") == WORD else "the validation share"
-    return f"The saved model is that of round {summary.best_round}, of the best {metric} on {by}."
+    return f"The saved model is that of round {summary.best_round}, of the best {spelt(metric)} on {by}."
 
 
 def best_round(run: Run) -> Iterator[str]:

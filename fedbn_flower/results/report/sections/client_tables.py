@@ -193,7 +193,11 @@ def twice(
     metrics = [name for name in found.mean or {} if name not in run.class_columns]
     keys = list(dict.fromkeys(key for client in found.clients.values() for key in client))
     parameters = [key for key in keys if parameter and key.startswith(parameter)]
-    header = ["model", *parameters, *(text for name in metrics for text in (name, f"{name}, {word}"))]
+    header = [
+        "model",
+        *parameters,
+        *(text for name in metrics for text in (spelt(name), f"{spelt(name)}, {word}")),
+    ]
     return Table(
         header,
         [

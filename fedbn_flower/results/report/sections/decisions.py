@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ....records.cases import GROUP
+from ....statistics.intervals import wilson
 from ...decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
 from ...plotting.decision_plots import calibration_curve, decision_curves
 from ..html import folded, gallery, paragraph
@@ -25,7 +27,8 @@ HEADER = (*AT_USUAL, "threshold", "missed", "sensitivity", "specificity")
 NOTE = (
     "Class 1 is predicted from the threshold on. Each site's own is that of the greatest sensitivity + "
     "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
-    "Bins of the calibration have at least 20 cases; intervals are of 95 % (Wilson)."
+    "In brackets: 95 % intervals (Wilson), of cases that are in no groups. AUROCs are of single cases here; "
+    "those of other tables may be of fixed thresholds. Bins of the calibration have at least 20 cases."
 )
 
 
@@ -63,7 +66,9 @@ def at_usual(name: str, cases: DataFrame) -> list[str]:
     """Return a row of `AT_USUAL`."""
     usual = counts_at(cases, USUAL)
     found = [name, f"{len(cases):,}", f"{usual.tp + usual.fn:,}", _number(auroc(cases))]
-    return [*found, f"{usual.fn:,}", _number(usual.sensitivity), _number(usual.specificity)]
+    grouped = GROUP in cases and cases[GROUP].notna().any()
+    shares = ((usual.tp, usual.tp + usual.fn), (usual.tn, usual.tn + usual.fp))
+    return [*found, f"{usual.fn:,}", *(_share(hits, of, not grouped) for hits, of in shares)]
 
 
 def _row(name: str, cases: DataFrame) -> list[str]:
@@ -72,6 +77,14 @@ def _row(name: str, cases: DataFrame) -> list[str]:
     if math.isnan(own):  # without both classes there is none
         return [*found, "", "", "", ""]
     return [*found, f"{own:.3f}", f"{chosen.fn:,}", _number(chosen.sensitivity), _number(chosen.specificity)]
+
+
+def _share(hits: int, cases: int, single: bool) -> str:
+    """Return a share of cases, with Wilson's interval if these are ``single``."""
+    if not cases:
+        return ""
+    found = wilson(hits, cases)
+    return f"{found.value:.3f}" + (f" ({found.low:.3f} to {found.high:.3f})" if single else "")
 
 
 def _number(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from ....records.metric_words import heading, spelt
 from ....records.metrics import percent
 from ...comparisons.gain import Gain, OfClient
 from ...plotting.gain_plot import gain_plot
@@ -33,7 +34,7 @@ def gain_table(gains: Sequence[Gain]) -> Table:
                 f"{_points(gain.metric, gain.least.gain)} ({_named(gain, gain.least)})",
             ]
         )
-    metric = gains[0].metric if gains else ""
+    metric = spelt(gains[0].metric) if gains else ""
     lacking = "" if all(gain.has_intervals for gain in gains) else WITHOUT
     return Table(["together", *HEADER], rows, note=WORDS.format(metric=metric) + lacking)
 
@@ -47,9 +48,7 @@ def gain_section(gains: Sequence[Gain]) -> Iterator[str]:
     yield paragraph(table.note, "note")
     points = {gain.group: [(one.alone, one.together) for one in gain.clients] for gain in gains[:MOST_DRAWN]}
     metric = gains[0].metric
-    yield gallery(
-        {f"{metric.capitalize()} of each client, alone and with the others": gain_plot(points, metric)}
-    )
+    yield gallery({f"{heading(metric)} of each client, alone and with the others": gain_plot(points, metric)})
 
 
 def _points(metric: str, value: float) -> str:

@@ -138,7 +138,7 @@ def _figure(run: Run, found: Intervals) -> InlineFigure | None:
         return None
     names = {run.client_names.get(int(partition), partition): of for partition, of in clients.items()}
     rows = [(site, values, found.beside(site)) for site, values in names.items()]
-    rows.append(("all pooled", summary.pooled or summary.mean or {}, found.beside_pooled))
+    rows.append(("all sites pooled", summary.pooled or summary.mean or {}, found.beside_pooled))
     rows.append(("mean over sites", summary.client_mean or {}, found.beside_mean))
     drawn = [
         (_label(name, beside.counts), values[metric], *beside.intervals[metric])

@@ -72,8 +72,8 @@ def _operating_points(
             continue
         here = curve(found[HISTOGRAM][0])
         values = [
-            f"{here.tp[point] / here.tp[-1]:.4f}" if here.tp[-1] else "",
-            f"{1 - here.fp[point] / here.fp[-1]:.4f}" if here.fp[-1] else "",
+            f"{here.tp[point] / here.tp[-1]:.3f}" if here.tp[-1] else "",
+            f"{1 - here.fp[point] / here.fp[-1]:.3f}" if here.fp[-1] else "",
         ]
         rows.append([_model(run, who), *values])
     yield Table(["model", "sensitivity", "specificity"], rows).html()

@@ -37,7 +37,7 @@ def segmentation_by_case(run: Run) -> Iterator[str]:
         for site in found["cases"]
     ]
     sites = list(found["cases"])
-    rows.append(_row("all pooled", found, found["pooled"], ends.get("pooled", {}), sites))
+    rows.append(_row("all sites pooled", found, found["pooled"], ends.get("pooled", {}), sites))
     rows.append(_row("mean over sites", found, found["mean"], ends.get("mean", {}), []))
     yield Table(["site", *_header(found)], rows).html()
     if classes := _classes(found):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ....records.cases import SCORE, SITE, TARGET
 from ....statistics.cases import Cases
 from ....statistics.intervals import delong
+from ...decisions import POOLED
 from ...plotting.site_curves import precision_recall_curves, roc_curves
 from ...run_reader import Run
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 ROC, PRECISION = "ROC curve", "Precision and recall"
 """The figures that these stand for where single cases are known, of `metric_plots.FIGURES`."""
 MOST_SITES = 10
-POOLED = "all pooled"
 
 
 def curves_by_site(run: Run) -> dict[str, InlineFigure]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ....records.metric_words import spelt
 from ....records.metrics import percent, shown
 from ...run_reader import Run
 from ...subgroups import NOTE, UNKNOWN
@@ -46,13 +47,13 @@ def in_words(found: Mapping[str, Any]) -> Iterator[str]:
     value = with_interval(metric, shown(metric, worst["value"]), worst["interval"])
     of = f", the worst of {worst['of']}: it was picked by these cases, and looks worse than it is."
     of = of if worst["of"] > 1 else "."
-    yield f"Worst subgroup: {_full(worst['by'], worst['subgroup'])}, {metric} {value}{of}"
+    yield f"Worst subgroup: {_full(worst['by'], worst['subgroup'])}, {spelt(metric)} {value}{of}"
     for attribute, differences in found["differences"].items():
         if metric in differences:
             one = differences[metric]
             yield (
-                f"Largest difference by {attribute}: {metric} {_points(metric, one)}, {one['higher']} over "
-                f"{one['lower']}."
+                f"Largest difference by {attribute}: {spelt(metric)} {_points(metric, one)}, "
+                f"{one['higher']} over {one['lower']}."
             )
 
 
@@ -95,4 +96,4 @@ def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
         ]
         for name, one in every
     ]
-    return Table([first, *(COUNTS[key] for key in counts), *names], cells)
+    return Table([first, *(COUNTS[key] for key in counts), *map(spelt, names)], cells)

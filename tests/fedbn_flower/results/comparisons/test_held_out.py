@@ -87,6 +87,19 @@ def test_runs_that_differ_have_a_range_and_shared_cases_no_sum(tmp_path):
     assert [row[0] for row in held_out_table([Run.read(shared)]).rows] == ["lyon", "turin"]
 
 
+def test_a_site_that_is_left_out_of_a_run_has_no_cases_less(tmp_path):
+    """In each run one of two sites is left out: its cases are those of the other run, and there is no sum."""
+    runs = []
+    for site, cases in METHODS["fedavg"].items():
+        runs.append(Run.read(write_cases(tmp_path / site, {site: cases})))
+    assert held_out_table(runs).rows == ROWS[:2]
+
+
+def test_classes_that_are_numbers_are_called_classes(tmp_path):
+    folder = write_cases(tmp_path / "run", METHODS["fedavg"], class_names=["0", "1"])
+    assert held_out_table([Run.read(folder)]).header[2:] == ["class 0", "class 1 (events)"]
+
+
 def test_whether_sites_have_the_same_cases_is_read_from_the_folder(tmp_path):
     for name, examples in (("shared", [5, 2]), ("own", [10, 4])):
         per_class = {"names": ["a", "b"], "examples": examples, "accuracy": [1, 1]}

@@ -2,23 +2,27 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from clients.problems.metrics.scores import thresholds
 from fedbn_flower.cli import main
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results.comparisons.same_cases import cases_of
+from fedbn_flower.results.comparisons.same_cases import cases_of, difference_of
+from fedbn_flower.results.report.compare_page import read_groups
 from fedbn_flower.results.report.runs_by_seed import Sweep, best_groups, metrics_table
+from fedbn_flower.results.report.sections.all_metrics import side_by_side
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.statistics.paired import delong_test, holm, mcnemar
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..html_page import page
-from .written import columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
+from .written import accuracy, columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
 
@@ -26,6 +30,71 @@ METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
 @pytest.fixture
 def swept(tmp_path):
     return write_sweep_of_cases(tmp_path / "sweep", METHODS)
+
+
+@pytest.mark.parametrize("metric", ["auroc", "accuracy"])
+def test_a_difference_of_two_runs_has_an_interval(tmp_path, metric):
+    """Of AUROCs DeLong's; of accuracies near the closed form of a paired share."""
+    runs = []
+    for name in ("fedavg", "fedyogi"):
+        runs.append(Run.read(write_cases(tmp_path / name, METHODS[name], strategy=name)))
+    (first, second), targets = (
+        [np.concatenate([c["scores"][:, 1] for c in METHODS[n].values()]) for n in ("fedavg", "fedyogi")],
+        np.concatenate([c["targets"] for c in METHODS["fedavg"].values()]),
+    )
+    if metric == "auroc":
+        both = [np.searchsorted(thresholds(1000).numpy(), scores, "right") for scores in (first, second)]
+        values = tuple(roc_auc_score(targets, scores) for scores in both)
+        runs = [replace(run, config={**run.config, "thresholds": 1000}) for run in runs]
+        assert difference_of(*runs, metric, values) == pytest.approx(delong_test(targets, *both[::-1]))
+        return
+    right = [(scores >= 0.5) == targets for scores in (first, second)]
+    found = difference_of(*runs, metric, tuple(r.mean() for r in right))
+    change = right[1].astype(int) - right[0].astype(int)
+    assert found.difference == pytest.approx(change.mean())
+    half = 1.96 * change.std() / np.sqrt(len(change))
+    assert (found.low, found.high) == pytest.approx((change.mean() - half, change.mean() + half), abs=0.02)
+    assert difference_of(*runs, metric, (0.1, 0.2)) is None  # not what the cases give
+
+
+def test_two_runs_have_their_sites_and_metrics_side_by_side(tmp_path):
+    of_two = {name: METHODS[name] for name in ("fedavg", "fedyogi")}
+    for name, cases in of_two.items():
+        write_cases(tmp_path / name, cases, strategy=name)
+    groups = read_groups([tmp_path / name for name in of_two])
+    by_site, every = side_by_side(groups, "accuracy").values()
+    right = {
+        (site, name): 100 * float(((c["scores"][:, 1] >= 0.5) == c["targets"]).mean())
+        for name, cases in of_two.items()
+        for site, c in cases.items()
+    }
+    assert by_site.header == ["site", "fedavg", "fedyogi"]
+    assert by_site.rows[:2] == [
+        [site, *(f"{right[site, name]:.1f} %" for name in of_two)] for site in ("lyon", "turin")
+    ]
+    assert every.header == ["metric", "fedavg", "fedyogi", "fedyogi less fedavg"]
+    whole = {name: 100 * accuracy(cases) for name, cases in of_two.items()}
+    row = next(row for row in every.rows if row[0] == "accuracy")
+    assert row[1:3] == [f"{value:.1f} %" for value in whole.values()]
+    assert row[3].startswith(f"{whole['fedyogi'] - whole['fedavg']:+.1f} points (")
+    assert side_by_side(groups[:1], "accuracy") == {}
+
+
+def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
+    for name, of_lyon in (("fedavg", 3), ("fedyogi", 0)):
+        by_case = {
+            "unit": "mm", "tolerance": 1.0, "cases": {"lyon": 100, "turin": 100},
+            "left-out": {"lyon": {"hd95": of_lyon}, "turin": {"hd95": 2}},
+            "pooled": {"hd95": 4.0, "case-dice": 0.8}, "mean": {"hd95": 4.0, "case-dice": 0.8},
+            "clients": {site: {"hd95": 4.0, "case-dice": 0.8} for site in ("lyon", "turin")},
+        }  # fmt: skip
+        more = {"by-case": by_case, "pooled": {"accuracy": 0.9}}
+        write_cases(tmp_path / name, METHODS[name], summary=summary_of_cases(METHODS[name], **more))
+    tables = side_by_side(read_groups([tmp_path / "fedavg", tmp_path / "fedyogi"]), "accuracy")
+    assert tables["Dice by case by site"].rows[0] == ["lyon", "0.800", "0.800"]
+    assert tables["All metrics, pooled"].note.endswith(
+        "HD95 leaves out cases in which a mask is empty: fedavg 5, fedyogi 2."
+    )
 
 
 def p_values(methods):
@@ -132,7 +201,7 @@ def test_where_clients_have_the_same_cases_an_example_is_a_group(tmp_path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("none", "not all runs keep their predictions"),
+        ("none", "not all runs keep predictions of a single target"),
         ("other", "not all runs have the same held-out cases"),
         ("value", "the predictions do not give the runs' accuracy"),
         ("many", "the rows and cases are too many"),
