@@ -53,7 +53,7 @@ def runs(tmp_path_factory, cache_dir, pictures_never_drawn):
 
 
 def test_every_job_has_its_figures_by_site(runs):
-    assert {path.name for path in runs.iterdir()} == {*FIGURES, "data"}
+    assert {path.name for path in runs.iterdir()} == {*FIGURES, "scans"}
     for name, metric in FIGURES.items():
         summary = json.loads((runs / name / "summary.json").read_text())
         config = json.loads((runs / name / "config.json").read_text())
@@ -64,7 +64,7 @@ def test_every_job_has_its_figures_by_site(runs):
 
 
 def test_inspect_says_what_the_page_quotes(runs):
-    page = (runs / "data" / "inspect.html").read_text()
+    page = (runs / "scans" / "inspect.html").read_text()
     (quoted,) = (block.body for block in blocks_of(PAGE) if block.language == "text")
     words = " ".join(quoted.split()).removeprefix("inputs ").replace("of 90 scans", "of 30 scans")
     found = " ".join(re.sub(r"<[^>]*>", " ", unescape(page)).split())

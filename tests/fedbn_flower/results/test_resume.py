@@ -27,7 +27,7 @@ from fedbn_flower.runtime.simulation import simulate
 
 from ..combinations import COVER, EACH, title
 
-PARTNERS = {"fedrep": {"head_epochs": 1}}
+PARTNERS = {"fedrep": {"head_epochs": 1}, "fixbn": {"fix_from": 3}}
 SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5}
 FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::2] if names not in EACH]
 
