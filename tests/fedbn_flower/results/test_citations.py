@@ -11,7 +11,7 @@ from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
 from strategies.aggregation.buffers import PROTOCOLS
-from strategies.aggregation.means import MEANS
+from strategies.aggregation.named_means import MEANS
 
 from .written import CONFIG
 
