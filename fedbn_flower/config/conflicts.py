@@ -153,8 +153,10 @@ def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
         of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
         most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
         raise not_allowed("min-replies", wanted, most)
-    if (least := named_mean(mean := settings.get("mean", "weighted")).least) > sampled:
-        raise not_allowed("mean", mean, f"one for the {sampled} clients that train in a round: it needs {least}")
+    least = named_mean(mean := settings.get("mean", "weighted")).least
+    if config.reference == "none" and least > sampled:  # a reference has no such mean
+        most = f"one of at most {sampled} answers, the clients that train in a round; it needs {least}"
+        raise not_allowed("mean", mean, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
         raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
 

@@ -158,7 +158,8 @@ class Bulyan(Krum):
         mean = np.empty(sum(entry.size for entry in self.reference), self.dtype)
         for part, differences in self._blocks(chosen):
             with np.errstate(invalid="ignore"):  # constants that are not finite, such as attention masks
-                mean[part] = middle_mean(np.sort(np.stack(list(differences)), axis=0), kept)
+                values = np.sort(np.stack(list(differences), axis=1), axis=1)
+                mean[part] = middle_mean(values, kept)
         return mean
 
 
@@ -243,13 +244,10 @@ def krum_order(distances: NDArray[np.float64], f: int) -> NDArray[np.intp]:
 
 
 def middle_mean(values: NDArray, kept: int) -> NDArray:
-    """Return, by column of sorted values, the mean of those nearest to the column's median: a run of them."""
-    n = len(values)
-    median = (values[(n - 1) // 2] + values[n // 2]) / 2
-    best, least = values[:kept].mean(axis=0), np.maximum(median - values[0], values[kept - 1] - median)
-    for start in range(1, n - kept + 1):
-        run = values[start : start + kept]
-        farthest = np.maximum(median - run[0], run[-1] - median)
-        best = np.where(farthest < least, run.mean(axis=0), best)
-        least = np.minimum(least, farthest)
-    return best
+    """Return, by row of sorted values, the mean of those nearest to the row's median: a run of them."""
+    n = values.shape[1]
+    median = (values[:, (n - 1) // 2] + values[:, n // 2]) / 2
+    ends = [np.maximum(median - values[:, i], values[:, i + kept - 1] - median) for i in range(n - kept + 1)]
+    runs = np.argmin(ends, axis=0)[:, None] + np.arange(kept)
+    mean: NDArray = np.take_along_axis(values, runs, axis=1).mean(axis=1)
+    return mean
