@@ -224,4 +224,3 @@ def _slice_entries(entries: Sequence[NDArray], starts: Sequence[int], part: slic
         entry[max(part.start - start, 0) : part.stop - start]
         for entry, start in zip(entries[first:last], starts[first:last], strict=True)
     ]
-

@@ -54,13 +54,13 @@ def named_mean(text: str) -> NamedMean:
     numbers = rest.split(",") if colon else []
     whole = [int(number) for number in numbers if number.isascii() and number.isdigit()]
     match name, len(numbers):
-        case ("krum" | "bulyan"), 1 if len(whole) == 1:
+        case (("krum" | "bulyan"), 1) if len(whole) == 1:
             return NamedMean(name, tuple(whole))
         case "multi-krum", 2 if len(whole) == 2 and whole[1] >= 1:
             return NamedMean(name, tuple(whole))
         case "centered-clip", 1 if 0 < (tau := float(rest)) < math.inf:
             return NamedMean(name, (tau,))
-        case ("weighted" | "median" | "trimmed" | "geometric-median"), 0:
+        case (("weighted" | "median" | "trimmed" | "geometric-median"), 0):
             return NamedMean(name)
     raise ValueError(f"expected {FORM}")
 

@@ -74,8 +74,7 @@ class WholeAnswers(TrimmedMean):
         scales = coefficients.astype(self.dtype)
         for part, differences in self._blocks(used):
             for i, difference in zip(used, differences, strict=True):
-                difference *= scales[i]
-                total[part] += difference
+                total[part] += scales[i] * difference
             for scale, other in zip(scales[n:], others, strict=True):
                 total[part] += scale * other[part]
         return total

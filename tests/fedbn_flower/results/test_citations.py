@@ -45,6 +45,22 @@ def test_cited_are_the_algorithms_that_ran():
 
 
 @pytest.mark.parametrize(
+    ("mean", "cited"),
+    [
+        ("weighted", set()), ("krum:1", {"blanchard2017krum"}), ("multi-krum:1,2", {"blanchard2017krum"}),
+        ("bulyan:0", {"elmhamdi2018bulyan"}), ("geometric-median", {"pillutla2022rfa"}),
+        ("centered-clip:0.1", {"karimireddy2021history"}),
+    ],
+)  # fmt: skip
+def test_cited_is_the_mean(mean, cited):
+    without, keys = (
+        set(re.findall(r"^@\w+\{(.*),$", citations([CONFIG | one]), re.MULTILINE))
+        for one in ({}, {"mean": mean})
+    )
+    assert keys - without == cited
+
+
+@pytest.mark.parametrize(
     ("protocol", "cited"),
     [("sync", False), ("fedbuff:3", "nguyen2022fedbuff"), ("fedasync:hinge:1:2", "xie2019fedasync")],
 )

@@ -88,7 +88,9 @@ def test_the_class_is_a_fedavg(rule):
 
 def scalars(values, examples=lambda i: 1, **metrics):
     return lambda messages: [
-        answer(m, {"w": np.full(1, values[i], np.float32)}, examples(i), **{n: v[i] for n, v in metrics.items()})
+        answer(
+            m, {"w": np.full(1, values[i], np.float32)}, examples(i), **{n: v[i] for n, v in metrics.items()}
+        )
         for i, m in enumerate(messages)
     ]
 
@@ -131,8 +133,8 @@ def test_metrics_of_all_answers(rule):
 
 
 def test_bulyan_chooses_one_by_one():
-    """By hand in test_whole_answers: of 0, ..., 5, 1000 the paper's takes 1 to 5. Flower's takes the five best
-    at once, 0 to 4 or 1 to 5, and those are 0 to 4 here: their order is that of the scores 2, 3, 1, 4, 0."""
+    """By hand in test_whole_answers: of 0, ..., 5, 1000 the paper's takes 1 to 5. Flower's takes the
+    five with the best scores at once: 0 and 5 have the same, and 0 is earlier."""
     values = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 1000.0)
     theirs, ours = (result(api.Bulyan(num_malicious_nodes=1), values)[0]["w"] for api in APIS)
     assert (theirs, ours) == (2.0, 3.0)
