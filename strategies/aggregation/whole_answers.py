@@ -212,7 +212,7 @@ class CenteredClip(WholeAnswers):
         c[n] = 1
         for _ in range(self.STEPS):
             distances = distances_to(c, products)[:n]
-            kept = np.minimum(1, self.tau / np.maximum(distances, self.tau))
+            kept = self.tau / np.maximum(distances, self.tau)
             c *= 1 - kept.mean()
             c[:n] += kept / n
         mean = self.combined(c, centre)
