@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
@@ -62,7 +63,7 @@ class Refusals:
 
     def never_updated(self, config: RunConfig, sampled: bool) -> RunFailed:
         """Return the error of a run of which no round had enough usable replies."""
-        settings = dict(config.algorithm_settings)
+        settings: dict[str, Any] = dict(config.algorithm_settings)
         least = max(settings.get("min-replies", 1), named_mean(settings.get("mean", "weighted")).least)
         failed = "every client failed" if least == 1 else "too few clients answered usefully"
         why = f"{failed} in every round" if sampled else "no client took part in any round"
