@@ -1,4 +1,4 @@
-"""Runs under means of whole answers: clients that are lost, runs that are resumed, Ray's workers."""
+"""Runs under means of whole answers: clients that are lost, and runs that are resumed."""
 
 from pathlib import Path
 
@@ -43,11 +43,3 @@ def test_a_round_with_too_few_answers_leaves_the_model(run, mean, caplog):
 def test_a_run_in_which_no_round_has_enough(run):
     with pytest.raises(RunFailed, match="too few clients answered usefully in every round; the model was n"):
         run(**KEYS | {"mean": "krum:2", "dropout": 0.8}, rounds=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mean", ["multi-krum:1,3", "centered-clip:0.2"])
-def test_rays_workers_find_the_same(run, mean, on_the_pool):
-    for backend in ("inline", "ray"):
-        run(**KEYS, mean=mean, rounds=2, backend=backend, run_dir=backend)
-    assert model("inline") == model("ray")
