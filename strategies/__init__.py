@@ -25,6 +25,7 @@ from .rules.fednova import FedNova
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
+from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .selections import SELECTIONS, Candidates, Selection
 
@@ -48,6 +49,7 @@ __all__ = [
     "SELECTIONS",
     "STRATEGIES",
     "Answer",
+    "Bulyan",
     "Candidates",
     "Codec",
     "ExpectedMetrics",
@@ -64,6 +66,8 @@ __all__ = [
     "FedSat",
     "FedTrimmedAvg",
     "FedYogi",
+    "Krum",
+    "MultiKrum",
     "Participation",
     "PhaseReport",
     "PseudoGradientStrategy",

@@ -19,8 +19,8 @@ from fedbn_flower.core.ground.wire import SERVER_ROUND
 
 from .aggregation.buffers import Buffer
 from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
-from .aggregation.means import MeanKind, new_mean
 from .aggregation.mechanism import Mechanism
+from .aggregation.named_means import MeanKind, named_mean, new_mean
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, all_finite, steppable
 from .expected import ExpectedMetrics, FurtherNames
@@ -105,7 +105,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     )
     _mean_: MeanKind = setting(
         "weighted",
-        description="mean over clients; median and trimmed are robust, and weight all clients equally",
+        description="mean over clients; all but weighted are robust, and all but weighted and "
+        "geometric-median weight clients equally",
     )
     _trim_: float = setting(
         0.1, ge=0, lt=0.5, description="fraction that the trimmed mean leaves out at each end"
@@ -341,10 +342,13 @@ class PseudoGradientStrategy(FlowerFedAvg):
         if self.mechanism:
             updated = self.__published(self.mechanism, reading, fold.result())
         elif reading.round is None or len(reading.contents) < self._min_replies_:
-            self._phase_replies_.too_few(len(reading.contents), self._min_replies_)
+            self._phase_replies_.too_few(len(reading.contents), f"min_replies is {self._min_replies_}")
+            return None, None
+        elif len(reading.contents) < (least := named_mean(self._mean_).least):
+            self._phase_replies_.too_few(len(reading.contents), f"mean {self._mean_!r} needs {least}")
             return None, None
         else:
-            means = fold.result().means()
+            means = fold.result().means(self.rule_state if phase.model else None)
             delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
             round = replace(
                 reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means

@@ -24,7 +24,10 @@ SYNONYMS = {
 
 
 def signature(cls: type) -> inspect.Signature:
-    """Return the signature: Flower's arguments and the public settings (also by position), then the rest."""
+    """Return the signature: Flower's arguments and the public settings (also by position), then the rest.
+
+    A class whose settings Flower has among its own arguments names the next one in ``_settings_before_``.
+    """
     keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     settings = [
         inspect.Parameter(
@@ -32,8 +35,11 @@ def signature(cls: type) -> inspect.Signature:
         )
         for name, field in declared(cls).items()
     ]
+    flowers, before = list(FLOWERS), getattr(cls, "_settings_before_", None)
+    at = next((i for i, parameter in enumerate(flowers) if parameter.name == before), len(flowers))
+    flowers[at:at] = settings
     others = [inspect.Parameter(name, keyword, default=default) for name, default in OTHERS.items()]
-    return inspect.Signature(sorted([*FLOWERS, *settings, *others], key=lambda parameter: parameter.kind))
+    return inspect.Signature(sorted([*flowers, *others], key=lambda parameter: parameter.kind))
 
 
 class SignatureOfClass:

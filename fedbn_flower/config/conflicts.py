@@ -7,6 +7,7 @@ from pydantic.fields import FieldInfo
 
 from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
+from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..data.images.library_augment import check_augment
@@ -152,6 +153,10 @@ def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
         of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
         most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
         raise not_allowed("min-replies", wanted, most)
+    least = named_mean(mean := settings.get("mean", "weighted")).least
+    if config.reference == "none" and least > sampled:  # a reference has no such mean
+        most = f"one of at most {sampled} answers, the clients that train in a round; it needs {least}"
+        raise not_allowed("mean", mean, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
         raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
 

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
 from fedbn_flower.strategies import TooFewNodes
+from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
@@ -61,8 +63,9 @@ class Refusals:
 
     def never_updated(self, config: RunConfig, sampled: bool) -> RunFailed:
         """Return the error of a run of which no round had enough usable replies."""
-        alone = dict(config.algorithm_settings).get("min-replies", 1) == 1
-        failed = "every client failed" if alone else "too few clients answered usefully"
+        settings: dict[str, Any] = dict(config.algorithm_settings)
+        least = max(settings.get("min-replies", 1), named_mean(settings.get("mean", "weighted")).least)
+        failed = "every client failed" if least == 1 else "too few clients answered usefully"
         why = f"{failed} in every round" if sampled else "no client took part in any round"
         diverged = bool(self.clients) and all(DIVERGED in reason for reason in self.clients)
         what_to_do = advice(config.client_lr) if diverged else ""

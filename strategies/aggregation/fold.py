@@ -16,7 +16,9 @@ from ..messages.validation import Answer
 from .buffers import Buffer, Stale
 from .means import MeanOfDifferences, Summand, SumOfWholes, WeightedMean
 from .mechanism import Mechanism
+from .rule_state import RuleState
 from .vectors import Layout, Vector
+from .whole_answers import WholeAnswers
 
 GROUP = 8  # most answers per group; groups are in partition order
 
@@ -192,9 +194,21 @@ class PartialSum:
             else:
                 self.sums[name] = mean
 
-    def means(self) -> dict[str, Vector]:
-        """Return every mean by name. Call it once: it divides the sums in place."""
-        return {name: mean.mean() for name, mean in self.sums.items()}
+    def means(self, state: RuleState | None = None) -> dict[str, Vector]:
+        """Return every mean by name. Call it once: it divides the sums in place.
+
+        A mean of whole answers may use and change the rule's ``state``.
+        """
+        stepped = self.sums[PARAMETERS]
+        found = {PARAMETERS: stepped.mean_of(state) if isinstance(stepped, WholeAnswers) else stepped.mean()}
+        for name, mean in self.sums.items():
+            if name == PARAMETERS:
+                continue
+            if isinstance(stepped, WholeAnswers) and isinstance(mean, WholeAnswers):
+                found[name] = mean.beside(stepped)
+            else:
+                found[name] = mean.mean()
+        return found
 
     def total(self, name: str) -> Vector:
         """Return the weighted sum of a name, undivided."""

@@ -6,9 +6,9 @@ and 2.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from .vectors import BLOCK, Vector, blocks
 
 HELD = 2**29  # bytes of vectors that wait to be summed together, at most
-
-MeanKind = Literal["weighted", "median", "trimmed"]
 
 
 class Summand(NamedTuple):
@@ -178,9 +176,11 @@ class TrimmedMean:
         self.dtype = dtype
         self.trim = trim
         self.answers: list[tuple[list[NDArray], float, Sequence[NDArray]]] = []
+        self.weights: list[float] = []
 
     def add(self, summand: Summand) -> None:
         """Add an answer. The paper's means ignore its weight; the entries must not change before `mean`."""
+        self.weights.append(summand.weight)
         own = self.reference if summand.reference is None else summand.reference
         self.answers.append(([entry.reshape(-1) for entry in summand.entries], summand.factor, own))
 
@@ -188,27 +188,33 @@ class TrimmedMean:
 
     def merge(self, other: "TrimmedMean") -> None:
         self.answers += other.answers
+        self.weights += other.weights
 
     def mean(self) -> Vector:
         """Return the mean as one flat vector, computed block by block."""
-        n, dtype = len(self.answers), self.dtype
+        n = len(self.answers)
         cut = min(max(1, int(self.trim * n + 1e-9)), (n - 1) // 2) if self.trim else 0
-        starts = [0, *accumulate(entry.size for entry in self.reference)]
-        mean = np.empty(starts[-1], dtype)
+        mean = np.empty(sum(entry.size for entry in self.reference), self.dtype)
         for part in blocks(mean.size, 4):  # each with a column per answer
-            values = np.empty((part.stop - part.start, n), dtype)
-            common = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
-            for column, (entries, factor, own) in enumerate(self.answers):
-                difference = np.concatenate(_slice_entries(entries, starts, part), dtype=dtype)
-                if own is self.reference:
-                    difference -= common
-                else:
-                    difference -= np.concatenate(_slice_entries(own, starts, part), dtype=dtype)
-                difference *= dtype.type(factor)
+            values = np.empty((part.stop - part.start, n), self.dtype)
+            for column, difference in enumerate(self.differences(part, range(n))):
                 values[:, column] = difference
             values.sort(axis=1)  # faster than np.partition for so few values
             np.mean(values[:, cut : n - cut], axis=1, out=mean[part])
         return mean
+
+    def differences(self, part: slice, chosen: Iterable[int]) -> Iterator[Vector]:
+        """Yield a slice of the chosen answers' differences, each a new vector with its factor."""
+        dtype, starts = self.dtype, [0, *accumulate(entry.size for entry in self.reference)]
+        common = np.concatenate(_slice_entries(self.reference, starts, part), dtype=dtype)
+        for entries, factor, own in (self.answers[position] for position in chosen):
+            difference = np.concatenate(_slice_entries(entries, starts, part), dtype=dtype)
+            if own is self.reference:
+                difference -= common
+            else:
+                difference -= np.concatenate(_slice_entries(own, starts, part), dtype=dtype)
+            difference *= dtype.type(factor)
+            yield difference
 
 
 def _slice_entries(entries: Sequence[NDArray], starts: Sequence[int], part: slice) -> list[NDArray]:
@@ -218,17 +224,3 @@ def _slice_entries(entries: Sequence[NDArray], starts: Sequence[int], part: slic
         entry[max(part.start - start, 0) : part.stop - start]
         for entry, start in zip(entries[first:last], starts[first:last], strict=True)
     ]
-
-
-MEANS: dict[str, type[WeightedMean | TrimmedMean]] = {
-    "weighted": WeightedMean,
-    "median": TrimmedMean,
-    "trimmed": TrimmedMean,
-}
-
-
-def new_mean(kind: MeanKind, trim: float, reference: Sequence[NDArray], dtype: np.dtype) -> MeanOfDifferences:
-    """Return an empty mean of a kind. ``trim`` is used by the trimmed mean only."""
-    if kind == "weighted":
-        return WeightedMean(reference, dtype)
-    return TrimmedMean(reference, dtype, 0.5 if kind == "median" else trim)

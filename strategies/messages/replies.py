@@ -168,10 +168,10 @@ class Replies:
         name = self.nodes.name(node)
         self._warn(reason, f"{self._title}: {name} dropped: {reason}", name)
 
-    def too_few(self, usable: int, min_replies: int) -> None:
+    def too_few(self, usable: int, wanted: str) -> None:
         """Log that the phase has no result, if it sent any message."""
         if self._sent:
-            found = f"{usable} of {len(self._sent)} answers are usable, min_replies is {min_replies}"
+            found = f"{usable} of {len(self._sent)} answers are usable, {wanted}"
             self._warn(TOO_FEW, f"{self._title}: {found}: the model is unchanged")
 
     def _warn(self, reason: str, line: str, name: str = "") -> None:

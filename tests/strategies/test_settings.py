@@ -16,6 +16,7 @@ from strategies import (
     PseudoGradientStrategy,
     setting,
 )
+from strategies.aggregation.named_means import FORM
 
 
 class Base:
@@ -79,7 +80,7 @@ def test_words():
     fields = model_of(PseudoGradientStrategy).model_fields
     assert {name: allowed(field) for name, field in fields.items()} == {
         "seed": "a whole number >= 0",
-        "mean": "one of 'weighted', 'median', 'trimmed'",
+        "mean": FORM,
         "trim": "a number in [0, 0.5)",
         "clip_update_norm": "a number >= 0",
         "max_weight": "a number in [0, 2^53]",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
-from fedbn_flower.strategies.aggregation.means import MEANS
+from fedbn_flower.strategies.aggregation.named_means import MEANS
 
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
@@ -32,13 +32,13 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
     """BibTeX of what runs of these configurations rest on: Flower, and every built-in algorithm that names a
     paper. Algorithms from files are not looked at: a report runs nobody's code."""
     keys = [FLOWER]
-    tables: dict[str, Mapping[str, object]] = {**NAMED, "mean": MEANS}
+    tables: dict[str, Mapping[str, object]] = {**NAMED}
     for config in configs:
         for kind, known in tables.items():
             names = parts(str(config.get(kind, "")), known)
             keys += [paper_of(known[name]) for name in names if name in known]
         with_argument = {kind: registry.names for kind, registry in WITH_ARGUMENT.items()}
-        for kind, known in {**with_argument, "protocol": PROTOCOLS}.items():
+        for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
         keys += [key for name, key in OF_KEYS.items() if config.get(name)]

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
+
 from ...config.help import as_text, first_line
 from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ...core.listing import number_of
@@ -206,7 +208,7 @@ def _training(run: Run) -> Iterator[str]:
 
 def _aggregation(run: Run) -> Iterator[str]:
     weighting, mean = run.config.get("weighting"), run.config.get("mean", "weighted")
-    by_size = weighting == "num-examples" and mean == "weighted"  # a robust mean weights all alike
+    by_size = weighting == "num-examples" and mean in WEIGHTED  # other means weight all alike
     by = "weighted by numbers of examples" if by_size else "all with the same weight"
     yield (
         f"From the sites' answers, {by}, the server updated the shared entries of the model by "

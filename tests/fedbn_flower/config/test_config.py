@@ -100,6 +100,17 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
         ("--mu 0.1", "it is a setting of fedprox"),
         ("--alpha 0.1", "it is a setting of feddyn"),
         ("--trim 0.2", "trim: 0.2 is not used by mean 'weighted'; it is a setting of mean 'trimmed'"),
+        (
+            "--mean krum",
+            "mean: 'krum' is not allowed; expected one of 'weighted', 'median', 'trimmed', 'krum:F'",
+        ),
+        ("--mean centered-clip:-1", "mean: 'centered-clip:-1' is not allowed"),
+        (
+            "--mean krum:1 --num-clients 4",
+            "mean: 'krum:1' is not allowed; expected one of at most 4 answers, the clients that train in a "
+            "round; it needs 5",
+        ),
+        ("--mean bulyan:1 --num-clients 12 --fraction-train 0.5", "at most 6 answers, the clients"),
         ("--settings tau", "settings: 'tau' is not allowed; expected KEY=VALUE ..., no key twice"),
         ("--settings 'tau=1 tau=2'", "settings: 'tau=1 tau=2' is not allowed"),
         ("--settings 'tau=\"1'", "settings: 'tau=\"1' is not allowed"),

@@ -11,7 +11,7 @@ from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
 from strategies.aggregation.buffers import PROTOCOLS
-from strategies.aggregation.means import MEANS
+from strategies.aggregation.named_means import MEANS
 
 from .written import CONFIG
 
@@ -42,6 +42,22 @@ def test_cited_are_the_algorithms_that_ran():
     cited = citations([CONFIG | {"client": "fedbn+fedper", "strategy": "my.py:Rule", "mean": "median"}])
     keys = re.findall(r"^@\w+\{(.*),$", cited, re.MULTILINE)
     assert keys == ["beutel2020flower", "li2021fedbn", "arivazhagan2019fedper", "yin2018byzantine"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "cited"),
+    [
+        ("weighted", set()), ("krum:1", {"blanchard2017krum"}), ("multi-krum:1,2", {"blanchard2017krum"}),
+        ("bulyan:0", {"elmhamdi2018bulyan"}), ("geometric-median", {"pillutla2022rfa"}),
+        ("centered-clip:0.1", {"karimireddy2021history"}),
+    ],
+)  # fmt: skip
+def test_cited_is_the_mean(mean, cited):
+    without, keys = (
+        set(re.findall(r"^@\w+\{(.*),$", citations([CONFIG | one]), re.MULTILINE))
+        for one in ({}, {"mean": mean})
+    )
+    assert keys - without == cited
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,253 @@
+"""Krum, Bulyan, the geometric median, centered clipping against their papers' formulas, written out here."""
+
+import logging
+from functools import partial
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies import FedAvg, FedYogi
+from strategies.aggregation.means import Summand
+from strategies.aggregation.named_means import named_mean, new_mean
+from strategies.aggregation.rule_state import RuleState
+from strategies.aggregation.whole_answers import CENTRE
+
+from ..helpers import CannedGrid, one_round, record, train_reply
+
+KINDS = ["krum:2", "multi-krum:2,3", "bulyan:2", "geometric-median", "centered-clip:1.5"]
+FIVE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [100.0, 100.0]])
+
+
+def mean_of(kind, values, weights=None, state=None, dtype=np.float64):
+    """Our mean of rows, in two entries and from a reference of 1."""
+    values = np.asarray(values)
+    size = values.shape[1]
+    mean = new_mean(kind, 0.1, [np.ones(1), np.ones(size - 1)], np.dtype(dtype))
+    for row, weight in zip(values + 1, weights or [1.0] * len(values), strict=True):
+        mean.add(Summand([row[:1], row[1:]], weight))
+    return mean.mean_of(RuleState() if state is None else state)
+
+
+def scores(values, f):
+    """Krum's scores, by their definition, each with those by one neighbour more, and so on, for ties."""
+    n = len(values)
+    found = []
+    for i in range(n):
+        others = sorted(((values[i] - values[j]) ** 2).sum() for j in range(n) if j != i)
+        found.append([sum(others[:count]) for count in range(max(1, n - f - 2), n)])
+    return found
+
+
+def krum(values, f, m=1):
+    return values[sorted(range(len(values)), key=lambda i: scores(values, f)[i])[:m]].mean(axis=0)
+
+
+def bulyan(values, f):
+    left, taken = list(range(len(values))), []
+    while len(taken) < len(values) - 2 * f:
+        own = scores(values[left], f)
+        taken.append(left.pop(own.index(min(own))))
+    found = []
+    for column in values[taken].T:
+        near = sorted(column, key=lambda value: abs(value - np.median(column)))
+        found.append(np.mean(near[: len(taken) - 2 * f]))
+    return np.array(found)
+
+
+def weiszfeld(values, weights):
+    lengths = np.linalg.norm(values, axis=1)
+    start = values * np.minimum(1, np.median(lengths) / lengths)[:, None]
+    v = np.average(start, axis=0, weights=weights)
+    for _ in range(10):
+        b = np.array([w / max(1e-6, np.linalg.norm(v - x)) for w, x in zip(weights, values, strict=True)])
+        v = (b[:, None] * values).sum(0) / b.sum()
+    return v
+
+
+def clipped(values, v, tau):
+    for _ in range(3):
+        v = v + np.mean([(x - v) * min(1, tau / max(np.linalg.norm(x - v), 1e-300)) for x in values], axis=0)
+    return v
+
+
+FORMULAS = {
+    "krum:2": lambda values, weights: krum(values, 2),
+    "multi-krum:2,3": lambda values, weights: krum(values, 2, 3),
+    "bulyan:2": lambda values, weights: bulyan(values, 2),
+    "geometric-median": weiszfeld,
+    "centered-clip:1.5": lambda values, weights: clipped(values, 0, 1.5),
+}
+
+
+# ---- by hand ----------------------------------------------------------------------------------------
+
+
+def test_krum_by_hand():
+    """f = 1 of 5: the two nearest others. Squared distances of (0,0): 1, 4, 2; of (1,0): 1, 5, 1; of (0,2):
+    4, 5, 2; of (1,1): 2, 1, 2. The scores are 3, 2, 6, 3, far: (1,0) is taken; three are (1,0), (0,0), (1,1).
+    """
+    np.testing.assert_allclose(mean_of("krum:1", FIVE), [1, 0])
+    np.testing.assert_allclose(mean_of("multi-krum:1,3", FIVE), [2 / 3, 1 / 3])
+
+
+def test_bulyan_by_hand():
+    """f = 1 of 0, 1, ..., 5 and 1000 takes five, and of these the three that are nearest to the median.
+
+    Of seven, by the four nearest others: 2 and 3 have 1 + 1 + 4 + 4, and 3 is nearer to 1000: 3 is taken.
+    Then by three of 0, 1, 2, 4, 5, 1000: 2 has 1 + 4 + 4, the least. By two of 0, 1, 4, 5, 1000: 1 and 4 have
+    1 + 9, both 16 next, and 4 is nearer to 1000. By one of 0, 1, 5, 1000: 0 and 1 have 1, and 1 is nearer to
+    5. By one of 0, 5, 1000: both have 25, and 5 is nearer to 1000. The median of 1, ..., 5 is 3: the mean of
+    2, 3, 4.
+    """
+    values = np.array([[0], [1], [2], [3], [4], [5], [1000]], float).repeat(2, axis=1)
+    np.testing.assert_allclose(mean_of("bulyan:1", values), [3, 3])
+
+
+def test_the_geometric_median_by_hand():
+    """Of three corners of a square and its middle, which is where their distances are least, by symmetry."""
+    cross = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], float)
+    np.testing.assert_allclose(mean_of("geometric-median", cross), [0, 0], atol=1e-9)
+    three = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])  # two of three in one place: it is there
+    np.testing.assert_allclose(mean_of("geometric-median", three), [0, 0], atol=1e-5)
+    spread = np.array([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
+    weighty = mean_of("geometric-median", spread, weights=[1, 1, 9])  # most of the weight in one place
+    np.testing.assert_allclose(weighty, [1, 1], atol=1e-3)
+
+
+def test_centered_clip_by_hand():
+    """tau 1 of 4, 0, -1 and -2, 1, 3, which are one vector each: from v = 0, the clipped are 1, 0, -1: v = 0.
+
+    With 4, 4, -1: 1/3 after a step, 2/3 after two, 1 after three; the next update goes on from there.
+    """
+    column = lambda *values: np.array(values, float)[:, None] * [1.0, 0.0]  # noqa: E731
+    state = RuleState()
+    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 0, -1), state=state), [0, 0], atol=1e-12)
+    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [1, 0])
+    np.testing.assert_allclose(state.vectors[CENTRE], [1, 0])
+    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [2, 0])
+
+
+# ---- by the papers' formulas ------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(KINDS), n=st.integers(11, 15), seed=st.integers(0, 999))
+def test_every_mean_by_its_formula(kind, n, seed):
+    rng = np.random.default_rng(seed)
+    values, weights = rng.normal(size=(n, 5)), [float(w) for w in rng.integers(1, 9, n)]
+    np.testing.assert_allclose(mean_of(kind, values, weights), FORMULAS[kind](values, weights), atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 999))
+def test_the_order_of_the_answers_does_not_matter(kind, seed):
+    rng = np.random.default_rng(seed)
+    values, order = rng.normal(size=(12, 4)), rng.permutation(12)
+    np.testing.assert_allclose(mean_of(kind, values[order]), mean_of(kind, values), atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(KINDS), scale=st.floats(10, 1e15), seed=st.integers(0, 99))
+def test_one_lie_of_any_size_moves_it_little(kind, scale, seed):
+    """No further than the honest ones are from their middle; the weighted mean goes wherever it is told."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(size=(11, 6))
+    lie = np.full((1, 6), scale)
+    got = mean_of(kind, np.concatenate([lie, honest]))
+    farthest = np.linalg.norm(honest - honest.mean(0), axis=1).max()
+    assert np.linalg.norm(got - honest.mean(0)) <= farthest + 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_put_together(kind, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(11, 17))
+    whole = mean_of(kind, values)
+    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5 * 16)
+    np.testing.assert_allclose(mean_of(kind, values), whole, atol=1e-9)
+
+
+# ---- in a rule --------------------------------------------------------------------------------------
+
+
+def answers(i, x):
+    """What client i makes of x; client 0 lies."""
+    rng = np.random.default_rng(i)
+    w = np.full(4, np.float32(1e15)) if i == 0 else x["w"] + rng.normal(size=4).astype(np.float32)
+    return {"w": w, "bn.running_mean": np.full(2, 1e9 if i == 0 else i, np.float32), "mask": x["mask"]}
+
+
+START = {
+    "w": np.zeros(4, np.float32),
+    "bn.running_mean": np.zeros(2, np.float32),
+    "mask": np.array([0, -np.inf], np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_and_constants_of_a_round(kind):
+    """A mask stays as it was sent; statistics are of honest clients too, though client 0 claims much."""
+    models = [answers(i, START) for i in range(12)]
+    got = one_round(FedAvg(mean=kind), START, models, [1] * 12)
+    assert np.isfinite(got["w"]).all()
+    assert (np.abs(got["w"]) < 5).all()
+    assert ((got["bn.running_mean"] >= 1) & (got["bn.running_mean"] <= 11)).all()
+    assert got["mask"].tolist() == [0, -np.inf]
+
+
+def test_krum_takes_the_statistics_of_the_answer_that_it_takes():
+    models = [{"w": np.array([v], np.float32), "bn.running_mean": np.array([i], np.float32)}
+              for i, v in enumerate((9, 1, 1.5, 2.25, 30))]  # fmt: skip
+    start = {name: np.zeros(1, np.float32) for name in models[0]}
+    got = one_round(FedAvg(mean="krum:1"), start, models, [1] * 5)  # scores: big, 1.8, 0.8, 2.1, big
+    assert (got["w"], got["bn.running_mean"]) == (1.5, 2)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("krum:1", 5), ("multi-krum:1,6", 7), ("bulyan:1", 7)])
+def test_a_lost_answer_may_leave_too_few(kind, least, caplog):
+    """Then the model and the rule stay, and a line says so; with another round's answers it goes on."""
+    rule, lost = FedYogi(mean=kind), {0}
+    client = lambda m, i: None if i in lost else train_reply(m, answers(i + 1, START))  # noqa: E731
+    grid = CannedGrid(least, client)
+    with caplog.at_level(logging.WARNING):
+        messages = rule.configure_train(1, record(START), ConfigRecord(), grid)
+        assert rule.aggregate_train(1, grid.send_and_receive(messages)) == (None, None)
+    assert f"{least - 1} of {least} answers are usable, mean '{kind}' needs {least}" in caplog.text
+    assert (rule.rule_state.updates, rule.rule_state.vectors) == (0, {})
+    lost.clear()
+    messages = rule.configure_train(2, record(START), ConfigRecord(), grid)
+    assert rule.aggregate_train(2, grid.send_and_receive(messages))[0]
+    assert rule.rule_state.updates == 1
+
+
+def test_the_centre_goes_on_from_a_saved_state():
+    """Two rounds of one rule are a round each of two, the second with the state of the first."""
+    models = [answers(i, START) for i in range(1, 6)]
+    make = partial(FedAvg, mean="centered-clip:0.5")
+    first, second = make(), make()
+    one_round(first, START, models, [1] * 5)
+    second.rule_state.vectors = {name: vector.copy() for name, vector in first.rule_state.vectors.items()}
+    assert list(second.rule_state.vectors) == [CENTRE]
+    on = one_round(first, START, models, [1] * 5, 2)
+    assert one_round(second, START, models, [1] * 5, 2)["w"].tobytes() == on["w"].tobytes()
+    assert one_round(make(), START, models, [1] * 5, 2)["w"].tobytes() != on["w"].tobytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["krum", "krum:", "krum:-1", "krum:1.5", "krum:1,2", "krum:x", "multi-krum:1", "multi-krum:1,0",
+     "bulyan", "bulyan:", "geometric-median:1", "centered-clip", "centered-clip:0", "centered-clip:inf",
+     "centered-clip:nan", "centered-clip:x", "median:1", "Krum:1", ""],
+)  # fmt: skip
+def test_what_names_no_mean(text):
+    with pytest.raises(ValueError, match="mean='.*' is not allowed; expected one of 'weighted'"):
+        FedAvg(mean=text)
+    with pytest.raises(ValueError, match="expected one of|could not convert"):
+        named_mean(text)
+
+
+@pytest.mark.parametrize(("text", "least"), [("krum:2", 7), ("multi-krum:2,9", 11), ("bulyan:2", 11)])
+def test_how_many_answers_it_needs(text, least):
+    assert named_mean(text).least == least
