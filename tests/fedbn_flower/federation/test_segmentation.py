@@ -164,6 +164,7 @@ def test_the_head_of_a_unet_is_its_last_convolution(configured, sites):
         ({"loss": "focal"}, "loss: 'focal' is not allowed; .* it needs classes, and .* has masks"),
         ({"loss": "logit-adjusted"}, "loss: 'logit-adjusted' is not allowed; .* it needs classes"),
         ({"objective": "fedrs"}, "objective: 'fedrs' is not allowed; .* it needs classes, and .* has masks"),
+        ({"objective": "fedlc"}, "objective: 'fedlc' is not allowed; .* it needs classes"),
         ({"objective": "fedntd"}, "objective: 'fedntd' is not allowed; .* it needs classes"),
         ({"objective": "fedproto", "strategy": "fedproto"}, "objective: 'fedproto' .* it needs classes"),
         (

@@ -223,6 +223,7 @@ REFUSED = {
         "`example_wise`": {"objective": key, "strategy": rule}
         for key, name, rule in (
             ("fedsam", "FedSAM", "fedavg"), ("fedrs", "FedRS", "fedavg"),
+            ("fedlc", "FedLC", "fedavg"), ("feddecorr", "FedDecorr", "fedavg"),
             ("fedproto", "FedProto", "fedproto"), ("fedsat", "FedSat", "fedsat"),
             ("scaffold-momentum", "ScaffoldMomentum", "scaffold-momentum"),
         )
