@@ -140,7 +140,10 @@ def test_the_unet_learns_volumes(run, client):
     assert found["pooled"]["dice"] > 0.8
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "ditto", "fedbn+ditto"])
+@pytest.mark.parametrize(
+    "client",
+    ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg", "ditto", "fedbn+ditto"],
+)
 def test_every_client_learns_masks(run, sites, client):
     summary = run(dataset=str(sites), client=client, **KEYS).summary
     assert summary["failures"] == 0

@@ -216,7 +216,7 @@ REFUSED = {
     **{
         f"client: {name!r} is not allowed; expected one of fedavg, fedbn, fedper, silobn, or some of these "
         f"{EXPECTED}": {"client": name}
-        for name in ("fedrep", "ditto", "alone")
+        for name in ("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone")
     },
     **{
         f"objective: {key!r} is not allowed; expected another one {EXPECTED}: objective {name} does not set "
