@@ -123,8 +123,8 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
         ),
         (
             "fedbabu+fedper",
-            "client: 'fedbabu+fedper' is not allowed; expected only one of 'fedbabu' and 'fedper', which both "
-            "decide about the head",
+            "client: 'fedbabu+fedper' is not allowed; expected only one of 'fedbabu' and 'fedper', which "
+            "both decide about the head",
         ),
         (
             "fedbn+fedavg",
