@@ -11,11 +11,13 @@ from .objectives import FORMER_NAMES, OBJECTIVES, Local, LocalWork, Objective, O
 from .policies.alone import AloneClient
 from .policies.ditto import DittoClient
 from .policies.fbn import FBNClient
+from .policies.fedbabu import FedBABUClient
 from .policies.fedbn import FedBNClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.fixbn import FixBNClient
 from .policies.hbn import HBNClient
+from .policies.lg_fedavg import LGFedAvgClient
 from .policies.silobn import SiloBNClient
 from .problems import (
     METRICS,
@@ -44,6 +46,8 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "alone": AloneClient,
     "fedper": FedPerClient,
     "fedrep": FedRepClient,
+    "fedbabu": FedBABUClient,
+    "lg-fedavg": LGFedAvgClient,
     "ditto": DittoClient,
 }
 """Built-in clients by name. To add one, import it above and enter it here."""
@@ -63,12 +67,14 @@ __all__ = [
     "Examples",
     "FBNClient",
     "FedAvgClient",
+    "FedBABUClient",
     "FedBNClient",
     "FedPerClient",
     "FedRepClient",
     "FixBNClient",
     "Groups",
     "HBNClient",
+    "LGFedAvgClient",
     "LeastSquares",
     "Local",
     "LocalTask",

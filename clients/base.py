@@ -61,6 +61,8 @@ class FedAvgClient(NumPyClient):
     """What the policy decides, in words. Two policies that decide the same cannot be combined."""
     remembers: ClassVar[bool] = False
     """Whether its memory has more than its local entries."""
+    trains_head: ClassVar[bool] = True
+    """Whether it trains the head, and not the body alone."""
     norm: ClassVar[str] = ""
     """The norm that its model has by default; empty for the model's own BatchNorm."""
     pooled_by: ClassVar[str] = ""

@@ -19,6 +19,7 @@ from .messages.replies import PhaseReport
 from .messages.validation import Answer
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
+from .rules.fedams import FedAMS
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
 from .rules.fednova import FedNova
@@ -36,6 +37,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadagrad": FedAdagrad,
     "fedyogi": FedYogi,
     "fedadam": FedAdam,
+    "fedams": FedAMS,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
@@ -54,6 +56,7 @@ __all__ = [
     "Codec",
     "ExpectedMetrics",
     "Extras",
+    "FedAMS",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",

@@ -7,6 +7,7 @@ ones are known to everyone from the start: they are in no message, no sum, no me
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -61,6 +62,18 @@ def freeze(model: nn.Module, patterns: Sequence[str], trained: Sequence[str] = (
         if name in frozen:
             parameter.requires_grad_(False)
     return frozen
+
+
+@contextmanager
+def untrained(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Freeze parameters; make them trainable again afterwards."""
+    for p in parameters:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in parameters:
+            p.requires_grad_(True)
 
 
 def constant_entries(

@@ -1,7 +1,9 @@
 """Local objectives, one file each."""
 
 from .base import Local, LocalWork, Objective, Outcome
+from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedlc import FedLC
 from .fedntd import FedNTD
 from .fedproto import FedProto
 from .fedprox import FedProx
@@ -20,8 +22,10 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "scaffold-momentum": ScaffoldMomentum,
     "moon": Moon,
     "fedrs": FedRS,
+    "fedlc": FedLC,
     "fedsam": FedSAM,
     "fedntd": FedNTD,
+    "feddecorr": FedDecorr,
     "fedproto": FedProto,
     "fedsat": FedSat,
 }

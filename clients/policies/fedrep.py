@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 from flwr.common import Scalar
 
 from fedbn_flower.core.ground.settings import setting
 
+from ..modules.frozen import untrained
 from ..modules.head import head_entries, head_of
-from ..modules.lazy_torch import nn
 from ..objectives.plain import Plain
 from ..training import LocalRun, train_model
 from .fedper import FedPerClient
@@ -41,22 +40,10 @@ class FedRepClient(FedPerClient):
         body = [p for name, p in trained.items() if name not in entries]
         metrics: dict[str, float] = {}
         if head:
-            with _frozen(body):
+            with untrained(body):
                 head_run = replace(head_run, training=training, seed=(*run.seed, SEED))
                 metrics = train_model(model, head_run, outside)
         if body:
-            with _frozen(head):
+            with untrained(head):
                 metrics = train_model(model, run, inside)
         return metrics
-
-
-@contextmanager
-def _frozen(trained: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Freeze parameters; make them trainable again afterwards."""
-    for p in trained:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in trained:
-            p.requires_grad_(True)

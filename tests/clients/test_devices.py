@@ -11,7 +11,7 @@ from clients import CLIENTS, OBJECTIVES
 
 from .helpers import CONFIG, make_client, small_model
 
-NEEDS_VALUES = {"fedntd", "fedrs"}
+NEEDS_VALUES = {"fedlc", "fedntd", "fedrs"}
 """They select or count by values, which meta tensors do not have."""
 
 

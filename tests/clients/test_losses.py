@@ -1,5 +1,7 @@
 """Losses against their formulas, and what they are where a setting says nothing; with every objective."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients import CLIENTS, LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
+from clients import OBJECTIVES as BUILT_IN
 from clients.lockstep import reason_not_equivalent, reason_not_supported
 
 from .helpers import CONFIG
@@ -27,7 +30,7 @@ from .written import (
     make_client,
 )
 
-OBJECTIVES = ("plain", "fedprox", "moon", "fedrs", "fedsam", "fedntd")
+OBJECTIVES = ("plain", "fedprox", "moon", "fedrs", "fedlc", "fedsam", "fedntd", "feddecorr")
 SETTINGS = {
     "auto": {},
     "class-balanced": {"beta": 0.9},
@@ -166,8 +169,14 @@ def test_without_examples_counts_are_refused(name):
         LOSSES[name]()(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
 
 
-@pytest.mark.parametrize("loss", SETTINGS)
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        (objective, loss)
+        for objective, loss in product(OBJECTIVES, SETTINGS)
+        if loss in BUILT_IN[objective].requires.get("loss", SETTINGS)
+    ],
+)
 def test_every_objective_learns_with_every_loss(objective, loss):
     """Five rounds on classes that can be told: the usual loss, at which all are scored, falls."""
     client = small_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)

@@ -151,6 +151,9 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
             raise not_allowed("recalibrate", config.recalibrate, wanted)
     if not trainable_names(model):
         raise not_allowed("model", name, "one with a trainable parameter")
+    if not CLIENT.find(config.client).trains_head and _is_head_alone(model):
+        wanted = f"another one: before the head of {name!r} nothing is trained"
+        raise not_allowed("client", config.client, wanted)
     _check_optimizer(config, model, name)
     _check_problem(inputs, model)
     if config.precision != "fp32":
@@ -277,6 +280,11 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
         raise not_allowed("softmax-output", True, "false: of masks the loss applies the softmax")
 
 
+def _is_head_alone(model: nn.Module) -> bool:
+    """Whether nothing is trained before the head."""
+    return not set(trainable_names(model)) - head_entries(model)
+
+
 def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str, batch: torch.Tensor) -> int:
     if not OBJECTIVE.find(config.objective).of_features:
         return 0
@@ -287,7 +295,7 @@ def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str
         found, _ = features(model, batch)
     except ValueError as error:
         raise UserError(f"objective: {config.objective!r} needs the model's features, but {error}") from None
-    if not set(trainable_names(model)) - head_entries(model):
+    if _is_head_alone(model):
         wanted = f"another one: before the head of {name!r} nothing is trained"
         raise not_allowed("objective", config.objective, wanted)
     return found.shape[1]

@@ -12,8 +12,10 @@ from clients import (
     DittoClient,
     Examples,
     FedAvgClient,
+    FedBABUClient,
     FedPerClient,
     FedRepClient,
+    LGFedAvgClient,
     LocalTask,
     LocalTraining,
     Memory,
@@ -94,6 +96,81 @@ def test_two_rounds_of_fedrep_by_hand():
     assert fit(clients, a)[0] == pytest.approx(a - 0.2 * h * (h * a - 2), rel=1e-5)
     assert heads()[0] == pytest.approx(h, rel=1e-5)
     assert clients[0].evaluate([np.float32([[a]])], PULLED)[0] == pytest.approx((h * a - 2) ** 2, rel=1e-3)
+
+
+def test_two_rounds_of_lg_fedavg_by_hand():
+    """f = (h a x - y)^2, a the body at home, h the head: each -= 0.1 * 2 x (h a x - y) times the other.
+
+    An answer that is lost, in a third round, leaves the body where it was.
+    """
+    clients = two_clients(LGFedAvgClient, 2, LocalTraining(1, 0))
+
+    def bodies():
+        return [client.memory.read("local")["0.weight"].item() for client in clients]
+
+    assert [client.shared_names for client in clients] == [["1.weight"]] * 2
+    assert fit(clients, 1.0) == pytest.approx([1.2, 0.6])
+    assert bodies() == pytest.approx([1.2, 0.6])
+    h = 0.9  # the mean
+    assert fit(clients, h) == pytest.approx([h + 0.2 * 0.92 * 1.2, h - 0.4 * 0.08 * 0.6])
+    expected = [1.2 + 0.2 * 0.92 * h, 0.6 - 0.4 * 0.08 * h]
+    assert bodies() == pytest.approx(expected)
+    losses = [client.evaluate([np.float32([[h]])], PULLED)[0] for client in clients]
+    a, b = expected
+    assert losses == pytest.approx([(2 - a * h) ** 2, (1 - 2 * b * h) ** 2], rel=1e-4)
+    clients[0].fit([np.float32([[h]])], CONFIG)
+    assert clients[0].evaluate([np.float32([[h]])], PULLED)[0] != pytest.approx(losses[0])
+    clients[0].memory = Memory(clients[0].memory._store)
+    assert clients[0].evaluate([np.float32([[h]])], PULLED)[0] == pytest.approx(losses[0])
+
+
+def test_lg_fedavg_keeps_at_home_what_fedper_shares():
+    model = small_model()
+    body, head = LGFedAvgClient.local_entries(model), FedPerClient.local_entries(model)
+    assert body | head == set(model.state_dict())
+    assert not body & head
+    assert head == {"4.weight", "4.bias"}
+
+
+def test_two_rounds_of_fedbabu_by_hand():
+    """f = (h a x - y)^2: a -= 0.2 h x (h a x - y) with h = 1 in all rounds; fine-tuning steps both."""
+    clients = two_clients(FedBABUClient, 2, LocalTraining(1, 0))
+    assert [client.shared_names for client in clients] == [["0.weight", "1.weight"]] * 2
+    one, client = np.ones((1, 1), np.float32), clients[0]
+    for a, expected in ((1.0, [1.2, 0.6]), (0.9, [0.9 + 0.2 * 1.1, 0.9 - 0.4 * 0.8])):
+        sent = [client.fit([np.float32([[a]]), one], CONFIG).arrays for client in clients]
+        assert [arrays[0].item() for arrays in sent] == pytest.approx(expected)
+        assert all(np.array_equal(arrays[1], one) for arrays in sent)
+    loss = client.evaluate([np.float32([[a]]), one], PULLED | {"fine-tune": 1})[0]
+    tuned, head = a + 0.2 * 1.1, 1 + 0.2 * 1.1 * a
+    assert loss == pytest.approx((2 - tuned * head) ** 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["plain", "fedprox", "feddyn", "moon", "fedsam", "fedntd"])
+def test_in_fedbabus_training_nothing_of_the_head_moves(objective):
+    """Nor by weight decay, nor its BatchNorm; it trains again afterwards."""
+    model = Watched()
+    training = LocalTraining(2, 8, "sgd", 0.9, 0.1)
+    client = make_client(FedBABUClient, model=model, training=training, objective=objective)
+    for server_round in (1, 2):
+        update = client.fit(client.get_parameters({}), CONFIG | {"server-round": server_round})
+        client.memory.commit()
+        for name, array in update.arrays.by_name().items():
+            same = np.array_equal(array, client.task.initial[name])
+            assert same == name.startswith("top."), name
+    assert all(p.requires_grad for p in model.parameters())
+    trained = [seen for seen in model.seen if seen[1] == [True] * 4 + [False] * 4]
+    assert trained
+    assert all(top == {False} for (_, top), _, _ in trained)
+
+
+def test_fedbabus_fine_tuning_is_of_the_whole_model_in_training_mode():
+    """Its BatchNorm in the head too."""
+    model = Watched()
+    client = make_client(FedBABUClient, model=model)
+    client.evaluate(client.get_parameters({}), PULLED | {"fine-tune": 3})
+    modes = [modes for modes, _, _ in model.seen]
+    assert modes[:3] == [[{True}, {True}]] * 3
 
 
 class Watched(nn.Module):
@@ -224,6 +301,10 @@ def test_fine_tuning_is_forgotten(name):
 def test_who_trains_in_lockstep():
     task = make_client(FedPerClient).task
     assert reason_not_supported(FedPerClient, task) or reason_not_equivalent(FedPerClient, task, {}) == ""
+    task = make_client(LGFedAvgClient).task
+    found = reason_not_supported(LGFedAvgClient, task) or reason_not_equivalent(LGFedAvgClient, task, {})
+    assert found == ""
+    assert reason_not_supported(FedBABUClient, task) == "client FedBABUClient overrides train"
     assert reason_not_supported(FedRepClient, task) == "client FedRepClient overrides train"
     assert reason_not_supported(DittoClient, task) == "client DittoClient overrides fit"
 

@@ -94,7 +94,7 @@ def test_what_does_not_go_is_one_line(own, arguments, told):
 @pytest.mark.parametrize(
     ("key", "name"),
     [*(("loss", name) for name in ("class-balanced", "focal", "label-smoothing", "logit-adjusted")),
-     ("objective", "fedrs"), ("objective", "fedntd"), ("loss", "own.py:Soft")],
+     ("objective", "fedrs"), ("objective", "fedlc"), ("objective", "fedntd"), ("loss", "own.py:Soft")],
 )  # fmt: skip
 def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, tmp_path, key, name):
     rng = np.random.default_rng(0)
@@ -161,6 +161,8 @@ def many(configured):
         ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not set `alike`"),
         ({"objective": "moon"}, 1, "objective Moon does not set `elementwise`"),
         ({"objective": "fedrs"}, 1, "objective FedRS does not set `elementwise`"),
+        ({"objective": "fedlc"}, 1, "objective FedLC does not set `elementwise`"),
+        ({"objective": "feddecorr"}, 1, "objective FedDecorr does not set `elementwise`"),
         ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
         ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
     ],
@@ -180,9 +182,10 @@ def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
     assert same(*models, atol=1e-5)
 
 
-def test_moon_needs_something_before_the_head(configured):
-    with pytest.raises(UserError, match="objective: 'moon' is not allowed; .* nothing is trained"):
-        Federation(configured(objective="moon", model="linear", client="fedavg"))
+@pytest.mark.parametrize("objective", ["moon", "feddecorr"])
+def test_what_is_of_features_needs_something_before_the_head(configured, objective):
+    with pytest.raises(UserError, match=f"objective: '{objective}' is not allowed; .* nothing is trained"):
+        Federation(configured(objective=objective, model="linear", client="fedavg"))
 
 
 def test_a_head_is_where_the_model_says_beneath_a_softmax_too(monkeypatch):

@@ -140,7 +140,10 @@ def test_the_unet_learns_volumes(run, client):
     assert found["pooled"]["dice"] > 0.8
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "ditto", "fedbn+ditto"])
+@pytest.mark.parametrize(
+    "client",
+    ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg", "ditto", "fedbn+ditto"],
+)
 def test_every_client_learns_masks(run, sites, client):
     summary = run(dataset=str(sites), client=client, **KEYS).summary
     assert summary["failures"] == 0
@@ -164,6 +167,7 @@ def test_the_head_of_a_unet_is_its_last_convolution(configured, sites):
         ({"loss": "focal"}, "loss: 'focal' is not allowed; .* it needs classes, and .* has masks"),
         ({"loss": "logit-adjusted"}, "loss: 'logit-adjusted' is not allowed; .* it needs classes"),
         ({"objective": "fedrs"}, "objective: 'fedrs' is not allowed; .* it needs classes, and .* has masks"),
+        ({"objective": "fedlc"}, "objective: 'fedlc' is not allowed; .* it needs classes"),
         ({"objective": "fedntd"}, "objective: 'fedntd' is not allowed; .* it needs classes"),
         ({"objective": "fedproto", "strategy": "fedproto"}, "objective: 'fedproto' .* it needs classes"),
         (

@@ -122,6 +122,11 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
             "'fedrep', which both decide about the head",
         ),
         (
+            "fedbabu+fedper",
+            "client: 'fedbabu+fedper' is not allowed; expected only one of 'fedbabu' and 'fedper', which "
+            "both decide about the head",
+        ),
+        (
             "fedbn+fedavg",
             "client: 'fedbn+fedavg' is not allowed; expected only 'fedbn', which is 'fedavg' and more",
         ),
@@ -167,6 +172,18 @@ def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
         Federation(configured(client=client, model="linear"))
 
 
+@pytest.mark.parametrize("client", ["fedbabu", "ditto+fedbabu"])
+def test_a_model_that_is_all_head_has_no_body_to_train(configured, client):
+    told = "is not allowed; expected another one: before the head of 'linear' nothing is trained"
+    with pytest.raises(UserError, match=told):
+        Federation(configured(client=client, model="linear"))
+
+
+def test_a_body_and_a_head_that_both_stay_at_home_leave_nothing(configured):
+    with pytest.raises(UserError, match="another one: no entry is left to share"):
+        Federation(configured(client="lg-fedavg+fedper"))
+
+
 def test_a_client_that_shares_nothing_names_the_strategy_that_it_goes_with(configured):
     with pytest.raises(
         UserError, match="expected another one, or strategy and objective 'fedproto' with it:"
@@ -185,7 +202,16 @@ def output(config):
     return notices(federation.inputs)
 
 
-NEW = ["fedper", "fedrep", "ditto", "fedbn+fedper", "silobn+ditto", "fedbn+fedrep+ditto"]
+NEW = [
+    "fedper",
+    "lg-fedavg",
+    "fedrep",
+    "fedbabu+silobn",
+    "ditto",
+    "fedbn+fedper",
+    "silobn+ditto",
+    "fedbn+fedrep+ditto",
+]
 
 
 @pytest.mark.slow

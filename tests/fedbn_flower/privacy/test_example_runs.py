@@ -216,13 +216,14 @@ REFUSED = {
     **{
         f"client: {name!r} is not allowed; expected one of fedavg, fedbn, fedper, silobn, or some of these "
         f"{EXPECTED}": {"client": name}
-        for name in ("fedrep", "ditto", "alone")
+        for name in ("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone")
     },
     **{
         f"objective: {key!r} is not allowed; expected another one {EXPECTED}: objective {name} does not set "
         "`example_wise`": {"objective": key, "strategy": rule}
         for key, name, rule in (
             ("fedsam", "FedSAM", "fedavg"), ("fedrs", "FedRS", "fedavg"),
+            ("fedlc", "FedLC", "fedavg"), ("feddecorr", "FedDecorr", "fedavg"),
             ("fedproto", "FedProto", "fedproto"), ("fedsat", "FedSat", "fedsat"),
             ("scaffold-momentum", "ScaffoldMomentum", "scaffold-momentum"),
         )

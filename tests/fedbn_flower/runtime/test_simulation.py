@@ -17,13 +17,15 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 from fedbn_flower.runtime.simulation import simulate
 
+HEAD = {"4.weight", "4.bias"}
 LOCAL = {
     "fedavg": set(),
     "silobn": {"2.running_mean", "2.running_var", "2.num_batches_tracked"},
     "fedbn": {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"},
-    **{name: {"4.weight", "4.bias"} for name in ("fedper", "fedrep", "fedper+ditto")},
+    **{name: HEAD for name in ("fedper", "fedrep", "fedper+ditto")},
 }
-MLP_BN = {"1.weight", "1.bias", "4.weight", "4.bias"} | LOCAL["fedbn"]
+MLP_BN = {"1.weight", "1.bias"} | HEAD | LOCAL["fedbn"]
+LOCAL["lg-fedavg"] = MLP_BN - HEAD
 
 
 class Listening(InlineGrid):

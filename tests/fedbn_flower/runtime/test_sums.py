@@ -44,6 +44,7 @@ def run(config, summed):
     "values",
     [
         {"strategy": "fedyogi", "client": "fedbn"},
+        {"strategy": "fedams", "client": "lg-fedavg"},
         {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
         {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
         {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.9},
