@@ -90,7 +90,7 @@ def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(argument
         (
             "--strategy fedavg --tau 0.5",
             "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
-            "it is a setting of fedadagrad, fedadam, fedams, fedyogi",
+            "it is a setting of fedadagrad, fedadam, fedyogi",
         ),
         (
             "--strategy fedavg,fednova --beta-2 0.9",
