@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import exchanges
+from benchmarks import one_exchange
 from benchmarks.flower_apps.__main__ import compared, difference
 from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
 from benchmarks.simulation_peers.job import Job, write_data
@@ -61,7 +61,7 @@ def write_run(folder, waits, seconds):
     (folder / "metrics.csv").write_text("\n".join(["round,train-seconds,evaluate-seconds", *rows]) + "\n")
     summary = {"rounds": len(waits), "seconds-per-round": seconds}
     (folder / "summary.json").write_text(json.dumps(summary))
-    return exchanges.measured(folder)
+    return one_exchange.measured(folder)
 
 
 def test_exchanges_are_counted_by_what_was_waited_for(tmp_path):
@@ -69,7 +69,7 @@ def test_exchanges_are_counted_by_what_was_waited_for(tmp_path):
     off = write_run(tmp_path / "off", [(7.0, 6.0), (8.0, 7.0)], 14.5)
     auto = write_run(tmp_path / "auto", [(7.5, 0.0), (8.0, 6.5)], 11.6)
     assert (off, auto) == ((2.0, 14.0, 14.5), (1.5, 11.0, 11.6))
-    lines = exchanges.table({"off": [off], "auto": [auto]}).splitlines()
+    lines = one_exchange.table({"off": [off], "auto": [auto]}).splitlines()
     assert lines[3] == "| `auto` | 1.50 (1.50-1.50) | 11.00 (11.00-11.00) | 11.60 (11.60-11.60) |"
     assert lines[-2:] == [
         "- exchanges, `auto` / `off`: 0.75 (0.75-0.75)",

@@ -1,6 +1,6 @@
 """Seconds of a round between real SuperNodes, in which a site is asked once or twice.
 
-    python benchmarks/exchanges.py
+    python benchmarks/one_exchange.py
 
 A SuperLink and SuperNodes on this machine (deploy/local_federation.py), and runs of ``flwr run`` in turning
 order: with ``evaluate-with-training`` ``off``, which asks sites to train and then to evaluate, and ``auto``,

@@ -1,6 +1,6 @@
 """Seconds of one exchange with real SuperNodes: a message to each of two, with TLS, until all have answered.
 
-    python benchmarks/exchange.py
+    python benchmarks/warm_sites.py
 
 - empty: a Flower app whose client sends back at once what it gets, 78 kB (`empty_app`).
 - warm: the digits with their model of the same size, as SuperNodes train it.
