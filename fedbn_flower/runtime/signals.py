@@ -1,5 +1,6 @@
-"""Keep the program's handler of SIGTERM while Ray installs another."""
+"""Keep what is the program's while Ray installs its own: SIGTERM's handler, and what `breakpoint` calls."""
 
+import os
 import signal
 import sys
 import threading
@@ -21,6 +22,19 @@ def sigterm_handled_as_before() -> Iterator[None]:
         raise KeyboardInterrupt from error
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def breakpoints_as_before() -> Iterator[None]:
+    """Ray names a debugger of its own, which this process and those it starts would stop in."""
+    name = "PYTHONBREAKPOINT"
+    before = os.environ.get(name)
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -331,4 +331,4 @@ def test_workers_have_the_environment_that_is_theirs_and_this_process_the_one_it
         assert {f"{name}={value}" for name, value in MEMORY.items()} <= set(given)
         assert any(word.startswith(f"PYTHONPATH={ROOT}") for word in given)
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
-    assert not set(MEMORY) & set(os.environ)
+    assert not {*MEMORY, "PYTHONBREAKPOINT"} & set(os.environ)

@@ -18,7 +18,7 @@ from ...core.session_objects import session_objects
 from ..client_adapter import FedbnClients
 from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
-from ..signals import sigterm_handled_as_before
+from ..signals import breakpoints_as_before, sigterm_handled_as_before
 from .clusters import Raylet, all_cores, check_cluster, end_workers, free_cores, is_lost, raylet_address
 from .worker import Worker, sent, stored
 
@@ -77,7 +77,7 @@ class RayPool:
         if address:
             check_cluster(address)
             packages = [str(ROOT / name) for name in ("fedbn_flower", "strategies", "clients")]
-            with sigterm_handled_as_before():
+            with sigterm_handled_as_before(), breakpoints_as_before():
                 ray.init(
                     address=address,
                     runtime_env={"py_modules": packages, "env_vars": MEMORY},
@@ -91,7 +91,7 @@ class RayPool:
         else:
             cores = os.cpu_count() or 1
             with (
-                sigterm_handled_as_before(), daemons_in_groups_of_their_own(),
+                sigterm_handled_as_before(), breakpoints_as_before(), daemons_in_groups_of_their_own(),
                 # By what they inherit: with an environment of Ray's own they would start seconds later.
                 starting_with({"PYTHONPATH": path, **returns}), keeping_freed_memory(),
             ):  # fmt: skip

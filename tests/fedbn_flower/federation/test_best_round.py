@@ -227,7 +227,7 @@ def test_what_was_chosen_by_what_is_said(run, captured):
     shown, found = page(output.folder), output.summary["cross-fitted"]
     kept = output.summary["best-round"]
     assert (
-        f"The saved model is that of round {kept}, of the best auroc on the held-out cases."
+        f"The saved model is that of round {kept}, of the best AUROC on the held-out cases."
         in shown.text["p"]
     )
     first, second = found["rounds"]["half-1"], found["rounds"]["half-2"]
@@ -236,7 +236,7 @@ def test_what_was_chosen_by_what_is_said(run, captured):
     read = Run.read(output.folder)
     told = summary_table(captured[-1].config, read.summary)
     assert "pooled, cross-fitted" in list(told.columns[0].cells)
-    assert f"| all sites, cross-fitted | {found['pooled']['auroc']:.4g} |" in model_card(read)
+    assert f"| all sites, cross-fitted | {found['pooled']['auroc']:.3f} | " in model_card(read)
     assert "The round was chosen on the held-out cases, so its own metrics are too good." in methods(read)
     rows = {row[0]: row for row in shown.rows if len(row) == 7}
     assert rows["all clients' examples pooled"][2] == f"{found['pooled']['loss']:.4g}"
