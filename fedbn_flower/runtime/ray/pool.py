@@ -132,6 +132,7 @@ class RayPool:
         self._run = run_config, num_clients, stored(session_objects()), sent(clients or FedbnClients())
         calls = [worker.start_run.remote(*self._run) for worker in self.workers]
         _wait_for([calls[i] for i in self.started])
+        self._ask_who_starts()
 
     def wait_for_workers(self) -> None:
         """Wait until every worker has started.
@@ -162,11 +163,14 @@ class RayPool:
         ------
         UserError
             When the data of a machine are missing, or others.
+        RunFailed
+            When a worker cannot say.
         """
         if self.inline:
             return
         self._data = digest
-        for host, found, why in ray.get([self.workers[i].data.remote() for i in self.started]):
+        self._ask_who_starts()
+        for host, found, why in _wait_for([self.workers[i].data.remote() for i in self.started]):
             if found != digest:
                 missing = f"data that machine {host!r} of the cluster has, too"
                 raise not_allowed(key, value, f"{missing} ({why or 'it has others'})")
@@ -185,6 +189,14 @@ class RayPool:
 
     def _start(self, index: int) -> None:
         self.workers[index] = self._actor.remote(*self._run)
+        self._ask(index)
+
+    def _ask_who_starts(self) -> None:
+        """Ask those that have not started yet anew: what they say is of a run."""
+        for index in list(self.starting):
+            self._ask(index)
+
+    def _ask(self, index: int) -> None:
         worker = self.workers[index]
         self.starting[index] = worker.data.remote() if self._data else worker.process_id.remote()
 
@@ -237,10 +249,10 @@ class RayPool:
         end_workers(self.workers, self._cores)
 
 
-def _wait_for(calls: list[Any]) -> None:
-    """Wait for a call to each worker; raise `RunFailed` if one cannot be had."""
+def _wait_for(calls: list[Any]) -> list[Any]:
+    """Return what a call to each worker gives; raise `RunFailed` if one cannot be had."""
     try:
-        ray.get(calls)
+        return ray.get(calls)
     except RayError as error:
         raise RunFailed(f"Ray's workers cannot start: {_last_line(error)}") from error
 

@@ -7,7 +7,9 @@ from flwr.app import MessageType, RecordDict
 
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.ray import grid as ray_grid
+from fedbn_flower.runtime.ray import pool as ray_pool
 from fedbn_flower.runtime.ray.grid import AHEAD, Call, RayGrid
+from fedbn_flower.runtime.ray.pool import RayPool
 
 WORKERS = 2
 
@@ -88,3 +90,14 @@ def test_memories_of_many_clients_and_in_a_cluster_go_to_this_machines_object_st
     monkeypatch.setattr(ray_grid, "ray", store)
     pool = SimpleNamespace(workers=[None], start_run=lambda *run: None, inline=inline)
     assert RayGrid(pool, clients, {})._memories.kept("what came") == kept
+
+
+def test_a_worker_that_starts_says_what_the_run_that_waits_for_it_asks(monkeypatch):
+    """One that was begun in the run before, on other data or none, is asked anew."""
+    monkeypatch.setattr(ray_pool.ray, "get", lambda calls: calls)
+    asked = {name: SimpleNamespace(remote=lambda name=name: name) for name in ("data", "process_id")}
+    pool = RayPool.__new__(RayPool)
+    pool.inline, pool._unusable = False, set()
+    pool.workers, pool.starting = [SimpleNamespace(**asked)], {0: "of the run before"}
+    pool.check_data("dataset", "digits", "a digest")
+    assert pool.starting == {0: "data"}
