@@ -54,6 +54,9 @@ class FedAvgClient(NumPyClient):
         When a tied tensor is local under one of its names and shared under another.
     """
 
+    purpose = "Shares the whole model, BatchNorm statistics included: where to begin."
+    helps: ClassVar[tuple[str, ...]] = ("baseline",)
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     paper = "mcmahan2017fedavg"
 
     LOCAL_GROUP = "local"

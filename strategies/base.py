@@ -83,6 +83,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
         For an unknown argument.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ()
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """Requirements on the run configuration: key -> allowed values."""
     weighs_alike: ClassVar[bool] = False

@@ -27,6 +27,8 @@ class Loss:
         Values of the declared settings, by attribute; the others have their defaults.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ("baseline",)
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """Requirements on the run configuration: key -> allowed values."""
     of_classes: ClassVar[bool] = False

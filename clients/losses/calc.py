@@ -20,6 +20,7 @@ class Calc(Loss):
     """
 
     purpose = "For classes that a client confuses (with objective fedsat)."
+    helps = ("label-skew",)
     paper = "chowdhury2024fedsat"
 
     requires: ClassVar = {"objective": {"fedsat"}}

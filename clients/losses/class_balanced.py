@@ -16,6 +16,7 @@ class ClassBalanced(Loss):
     """
 
     purpose = "For rare classes: each class counts about alike."
+    helps = ("rare-classes",)
     paper = "cui2019classbalanced"
 
     of_classes = True

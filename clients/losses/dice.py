@@ -21,6 +21,7 @@ class Dice(Loss):
     """
 
     purpose = "For masks of small structures: overlap instead of pixels."
+    helps = ("rare-classes",)
     paper = "milletari2016vnet"
 
     of_masks = True
@@ -34,6 +35,7 @@ class DiceCe(Loss):
     """The soft Dice loss plus cross-entropy, as in nnU-Net (``loss dice`` says of which classes)."""
 
     purpose = "For masks: overlap and pixels, the usual choice."
+    helps = ("rare-classes",)
     paper = "isensee2021nnunet"
 
     of_masks = True

@@ -12,6 +12,7 @@ class Focal(Loss):
     """``-(1 - p_y)^gamma log p_y`` (equation 4): well-classified examples have little weight."""
 
     purpose = "For many easy examples: hard ones count more."
+    helps = ("rare-classes",)
     paper = "lin2017focal"
 
     of_classes = True

@@ -12,6 +12,7 @@ class LabelSmoothing(Loss):
     """Cross-entropy to ``(1 - s) one-hot + s / classes`` (section 7)."""
 
     purpose = "For labels with mistakes, and against overconfidence."
+    helps = ("wrong-labels",)
     paper = "szegedy2016rethinking"
 
     of_classes = True

@@ -15,6 +15,7 @@ class LogitAdjusted(Loss):
     """
 
     purpose = "For rare classes at a client: its share of classes is allowed for."
+    helps = ("rare-classes", "label-skew")
     paper = "menon2021logit"
 
     of_classes = True

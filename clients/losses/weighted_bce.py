@@ -16,6 +16,7 @@ class WeightedBce(Loss):
     """
 
     purpose = "For rare labels: positive examples count as much as negative ones."
+    helps = ("rare-classes",)
 
     requires: ClassVar = {"problem": {"multi-label"}}
 

@@ -98,6 +98,8 @@ class Objective:
         The client's model, examples and loss. Without it the problem's standard loss is used.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ()
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """Requirements on the run configuration: key -> allowed values."""
     of_classes: ClassVar[bool] = False

@@ -18,6 +18,7 @@ class FedDecorr(Objective):
     """
 
     purpose = "Keeps features from collapsing to few directions: strong label skew."
+    helps = ("label-skew",)
     paper = "shi2023feddecorr"
 
     beta: float = setting(

@@ -14,6 +14,7 @@ class FedDyn(Objective):
     """
 
     purpose = "The clients' half of FedDyn: corrects drift under label skew."
+    helps = ("label-skew",)
     paper = "acar2021feddyn"
 
     alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)

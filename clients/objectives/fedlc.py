@@ -21,6 +21,7 @@ class FedLC(Objective):
     """
 
     purpose = "A margin for the classes that a client has few of: label skew."
+    helps = ("label-skew",)
     paper = "zhang2022fedlc"
 
     requires: ClassVar = {"loss": {"auto", "class-balanced", "focal", "logit-adjusted"}}

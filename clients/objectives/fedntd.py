@@ -17,6 +17,7 @@ class FedNTD(Objective):
     """
 
     purpose = "Keeps what the global model knows of classes that a client lacks."
+    helps = ("label-skew",)
     paper = "lee2022fedntd"
 
     beta: float = setting(1.0, ge=0, alias="ntd-beta", description="weight of the distillation")

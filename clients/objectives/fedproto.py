@@ -22,6 +22,7 @@ class FedProto(Objective):
     """
 
     purpose = "Pulls features to the mean features of all clients (with strategy fedproto)."
+    helps = ("personal-models", "label-skew")
     paper = "tan2022fedproto"
 
     weight: float = setting(

@@ -14,6 +14,7 @@ class FedProx(Objective):
     """
 
     purpose = "Keeps a client near the global model: label skew, unequal work."
+    helps = ("unequal-work", "label-skew")
     paper = "li2020fedprox"
 
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)

@@ -16,6 +16,7 @@ class FedRS(Objective):
     """
 
     purpose = "Spares the classes that a client lacks: for clients with few classes each."
+    helps = ("label-skew",)
     paper = "li2021fedrs"
 
     a: float = setting(0.5, ge=0, le=1, alias="rs-a", description="scale of a class missing at a client")

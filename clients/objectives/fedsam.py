@@ -16,6 +16,7 @@ class FedSAM(Objective):
     """
 
     purpose = "Looks for flat minima, which survive averaging better; twice the work."
+    helps = ("label-skew",)
     paper = "qu2022fedsam"
 
     rho: float = setting(0.05, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)

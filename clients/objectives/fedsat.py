@@ -22,6 +22,7 @@ class FedSat(Objective):
     """
 
     purpose = "Counts which classes a client confuses (with strategy fedsat)."
+    helps = ("label-skew",)
     paper = "chowdhury2024fedsat"
 
     mu: float = setting(0.95, ge=0, lt=1, alias="confusion-mu", description="decay of the running confusion")

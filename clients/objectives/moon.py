@@ -20,6 +20,7 @@ class Moon(Objective):
     """
 
     purpose = "Keeps features near those of the global model: label skew in images."
+    helps = ("label-skew",)
     paper = "li2021moon"
 
     mu: float = setting(1.0, ge=0, description="weight of the contrastive term", allow_inf_nan=False)

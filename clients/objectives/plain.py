@@ -7,6 +7,7 @@ class Plain(Objective):
     """The loss f without further terms, whatever the optimiser."""
 
     purpose = "The loss alone: where to begin."
+    helps = ("baseline",)
 
     elementwise = True
     example_wise = True

@@ -16,6 +16,7 @@ class Scaffold(Objective):
     """
 
     purpose = "The clients' half of SCAFFOLD: corrects drift under label skew."
+    helps = ("label-skew",)
     paper = "karimireddy2020scaffold"
 
     requires: ClassVar = {"strategy": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}
@@ -49,6 +50,7 @@ class ScaffoldMomentum(Scaffold):
     """
 
     purpose = "The same with momentum, as in NIID-Bench's code."
+    helps = ("label-skew",)
     paper = "li2022niidbench"
 
     requires: ClassVar = {

@@ -9,6 +9,8 @@ from ..modules.lazy_torch import nn
 class AloneClient(FedAvgClient):
     """Keeps the whole model at home. Only further records are sent, such as FedProto's prototypes."""
 
+    helps = ("baseline",)
+
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
         return frozenset(model.state_dict())

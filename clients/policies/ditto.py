@@ -29,6 +29,8 @@ class DittoClient(FedAvgClient):
     has its personal BatchNorm statistics. The update sent to the server does not depend on v.
     """
 
+    purpose = "Shares one model, and keeps a personal model close to it."
+    helps = ("personal-models", "fairness", "hostile-clients")
     paper = "li2021ditto"
 
     decides = "a personal model"

@@ -27,6 +27,7 @@ class FBNClient(PoolingClient):
     purpose = (
         "One shared model; BatchNorm normalises by the running statistics of all clients, also in training."
     )
+    helps = ("feature-shift", "label-skew")
     paper = "guerraoui2024fbn"
     pooled_by = "fbn-momentum"
 

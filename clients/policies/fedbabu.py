@@ -19,6 +19,8 @@ class FedBABUClient(FedAvgClient):
     of the whole model, body and head, as in the paper.
     """
 
+    purpose = "Shares everything and trains the body alone: for fine-tuning afterwards (--fine-tune)."
+    helps = ("personal-models", "label-skew")
     paper = "oh2022fedbabu"
 
     decides = "the head"

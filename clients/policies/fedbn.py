@@ -10,6 +10,8 @@ from ..modules.lazy_torch import nn
 class FedBNClient(FedAvgClient):
     """Keeps every BatchNorm entry at home and shares everything else (arXiv 2102.07623, Algorithm 1)."""
 
+    purpose = "Keeps every BatchNorm entry at home and shares everything else."
+    helps = ("feature-shift", "personal-models")
     paper = "li2021fedbn"
 
     decides = "BatchNorm"

@@ -10,6 +10,8 @@ from ..modules.lazy_torch import nn
 class FedPerClient(FedAvgClient):
     """Keeps the head at home, trained together with the body (arXiv 1912.00818, algorithms 1 and 2)."""
 
+    purpose = "Keeps the head at home, trained together with the body."
+    helps = ("personal-models", "label-skew")
     paper = "arivazhagan2019fedper"
 
     decides = "the head"

@@ -25,6 +25,8 @@ class FedRepClient(FedPerClient):
     shared parameters, apply only to the training of the body.
     """
 
+    purpose = "Keeps the head at home and trains it first, then the body."
+    helps = ("personal-models", "label-skew")
     paper = "collins2021fedrep"
 
     head_epochs: int = setting(10, ge=1, description="passes over the client's examples to train the head")

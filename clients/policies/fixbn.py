@@ -17,6 +17,7 @@ class FixBNClient(FedAvgClient):
     """
 
     purpose = "One shared model; in its last rounds BatchNorm trains with the shared statistics."
+    helps = ("label-skew",)
     paper = "zhong2023fixbn"
 
     decides = "BatchNorm"

@@ -29,6 +29,7 @@ class HBNClient(PoolingClient):
     """
 
     purpose = "One shared model; BatchNorm trains on a learnt mix of the batch's and all clients' statistics."
+    helps = ("label-skew",)
     paper = "chen2025hybrid"
     norm = "hybrid"
     pooled_by = "hbn-momentum"

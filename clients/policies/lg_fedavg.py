@@ -13,6 +13,8 @@ class LGFedAvgClient(FedAvgClient):
     BatchNorm of the body stays at home with it.
     """
 
+    purpose = "Keeps the body at home and shares the head: FedPer turned round."
+    helps = ("personal-models",)
     paper = "liang2020lgfedavg"
 
     decides = "the body"

@@ -10,6 +10,8 @@ from ..modules.lazy_torch import nn
 class SiloBNClient(FedAvgClient):
     """Keeps the BatchNorm statistics at home and shares everything else (arXiv 2008.07424, section 3)."""
 
+    purpose = "Keeps the BatchNorm statistics at home and shares everything else."
+    helps = ("feature-shift", "personal-models")
     paper = "andreux2020siloed"
 
     decides = "BatchNorm"

@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--version" in arguments:
             print(_versions())
             return 0
-        if "--list" in arguments:
-            from .listing import lines
+        if any(argument.partition("=")[0] == "--list" for argument in arguments):
+            from .listing import show
 
-            print(*lines(long="--long" in arguments), sep="\n")
+            show(arguments)
             return 0
         if arguments and arguments[0] in COMMANDS:
             run_command = resolve_name(f"{__package__}.{COMMANDS[arguments[0]]}:{arguments[0]}")

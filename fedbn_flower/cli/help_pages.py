@@ -19,6 +19,7 @@ what to run first:
   fedbn-sim inspect --dataset FOLDER                         look at your data
   fedbn-sim --dataset FOLDER --partition natural:site --num-clients 3
   fedbn-sim --list                                           every name, and what it is for
+  fedbn-sim --list personal-models                           those for a purpose, or of a kind
 
 commands:
   inspect DATA       a page on the data of all sites     report DIR      rewrite the report of a run

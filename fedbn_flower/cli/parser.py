@@ -205,8 +205,10 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{key}", dest=key, action=_Gone, help=argparse.SUPPRESS)
     parser.add_argument(
         "--list",
-        action="store_true",
-        help="show every name and what it is for, and exit; formulas with --list --long",
+        nargs="*",
+        metavar="WORD",
+        help="show every name and what it is for, and exit; those of a kind or a purpose: --list strategy, "
+        "--list label-skew; formulas with --list --long",
     )
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(

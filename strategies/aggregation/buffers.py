@@ -24,6 +24,8 @@ class AsynchronousProtocol(ABC):
     stays between those of the server and the clients.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ()
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     size: int
     """K, the number of answers that make an update."""
     from_current: ClassVar[bool]
@@ -43,6 +45,8 @@ class FedBuff(AsynchronousProtocol):
     weights w_i.
     """
 
+    purpose = "The server steps on every K answers and waits for nobody."
+    helps = ("unequal-work",)
     paper = "nguyen2022fedbuff"
     from_current = False
 
@@ -60,6 +64,8 @@ class FedAsync(AsynchronousProtocol):
     of its clients is the objective ``fedprox``. s is 1, `polynomial` or `hinge`.
     """
 
+    purpose = "The server steps on each answer as it comes."
+    helps = ("unequal-work",)
     paper = "xie2019fedasync"
     from_current = True
 

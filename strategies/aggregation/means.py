@@ -63,6 +63,9 @@ class WeightedMean:
         The floating dtype of the arithmetic.
     """
 
+    purpose = "The mean by examples, or of all alike with --weighting uniform: withstands no lie."
+    helps: ClassVar[tuple[str, ...]] = ("baseline",)
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     rounds: ClassVar[bool] = False
     """Whether each summand is rounded."""
 
@@ -169,6 +172,8 @@ class TrimmedMean:
         Fraction left out at each end, in [0, 1/2].
     """
 
+    purpose = "By coordinate, without extreme values: the share --trim at each end, or all but the median."
+    helps: ClassVar[tuple[str, ...]] = ("hostile-clients",)
     paper: ClassVar = "yin2018byzantine"
 
     def __init__(self, reference: Sequence[NDArray], dtype: np.dtype, trim: float) -> None:

@@ -93,6 +93,8 @@ class Krum(WholeAnswers):
     that an answer has counts if its stepped parameters were chosen.
     """
 
+    purpose = "The answer that is nearest to others (krum:F), or the mean of the M that are (multi-krum:F,M)."
+    helps = ("hostile-clients",)
     paper: ClassVar = "blanchard2017krum"
 
     def __init__(self, reference: Sequence[NDArray], dtype: np.dtype, f: int, m: int = 1) -> None:
@@ -139,6 +141,8 @@ class Bulyan(Krum):
     one neighbour at least, where n - f - 2 is none.
     """
 
+    purpose = "Krum's choices, and of these a trimmed mean: withstands lies in single coordinates, too."
+    helps = ("hostile-clients",)
     paper: ClassVar = "elmhamdi2018bulyan"
 
     @staticmethod
@@ -173,6 +177,8 @@ class GeometricMedian(WholeAnswers):
     length. From the plain mean, ten steps would not come back from a lie of any size.
     """
 
+    purpose = "The point of least total distance to the answers: for less than half of the weight."
+    helps = ("hostile-clients",)
     paper: ClassVar = "pillutla2022rfa"
     STEPS, NU = 10, 1e-6
 
@@ -195,6 +201,8 @@ class CenteredClip(WholeAnswers):
     state. Statistics, counters and a rule's further vectors, which have no such scale, take their median.
     """
 
+    purpose = "Differences to the last step, clipped: withstands lies that add up over rounds."
+    helps = ("hostile-clients",)
     paper: ClassVar = "karimireddy2021history"
     STEPS = 3
 

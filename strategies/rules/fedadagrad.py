@@ -12,6 +12,7 @@ class FedAdagrad(AdaptiveStrategy):
     """
 
     purpose = "A step size for each parameter that only shrinks: for sparse gradients, as of text."
+    helps = ("few-rounds", "label-skew")
     paper = "reddi2021adaptive"
 
     beta_1 = 0.0

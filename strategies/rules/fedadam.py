@@ -8,6 +8,7 @@ class FedAdam(DecayingStrategy):
     """``x += eta m^ / (sqrt(v^) + tau)``, ``m = b1 m + (1 - b1) D``, ``v = b2 v + (1 - b2) D^2``."""
 
     purpose = "A step size for each parameter that follows recent rounds: few rounds, label skew."
+    helps = ("few-rounds", "label-skew")
     paper = "reddi2021adaptive"
 
     def second_moment(self, v: Vector, squared: Vector) -> None:

@@ -18,6 +18,7 @@ class FedAMS(PseudoGradientStrategy):
     """
 
     purpose = "FedAdam whose step sizes never grow again: no burst after quiet rounds."
+    helps = ("few-rounds",)
     paper = "wang2022fedams"
     post_processes_mean = True
 

@@ -5,6 +5,7 @@ McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Dec
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -36,6 +37,7 @@ class FedAvg(PseudoGradientStrategy):
     """
 
     purpose = "The mean of the clients' models: where to begin."
+    helps: ClassVar[tuple[str, ...]] = ("baseline",)
     paper = "mcmahan2017fedavg"
     post_processes_mean = True
 
@@ -54,6 +56,7 @@ class FedAvgM(PseudoGradientStrategy):
     """
 
     purpose = "FedAvg with momentum on the server: steadier under label skew."
+    helps = ("few-rounds", "label-skew")
     paper = "hsu2019measuring"
     post_processes_mean = True
 

@@ -16,6 +16,7 @@ class FedDyn(PseudoGradientStrategy):
     """
 
     purpose = "Corrects drift under label skew by a term at each client (with objective feddyn)."
+    helps = ("label-skew",)
     paper = "acar2021feddyn"
 
     requires = {"objective": {"feddyn"}}  # noqa: RUF012

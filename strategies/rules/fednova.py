@@ -31,6 +31,7 @@ class FedNova(PseudoGradientStrategy):
     """
 
     purpose = "For clients that do unequal amounts of local work."
+    helps = ("unequal-work",)
     paper = "wang2020fednova"
 
     requires = {"client-optimizer": {"sgd"}}  # noqa: RUF012

@@ -35,6 +35,7 @@ class FedProto(FedAvg):
     """
 
     purpose = "Shares a mean feature of each class, so that clients' models may differ."
+    helps = ("personal-models", "label-skew")
     paper = "tan2022fedproto"
 
     requires = {"objective": {"fedproto"}, "mean": {"weighted"}}  # noqa: RUF012

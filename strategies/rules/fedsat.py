@@ -27,6 +27,7 @@ class FedSat(PseudoGradientStrategy):
     """
 
     purpose = "Favours clients that are good at the classes that others get wrong."
+    helps = ("label-skew",)
     paper = "chowdhury2024fedsat"
 
     requires = {"objective": {"fedsat"}, "mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012

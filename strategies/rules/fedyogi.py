@@ -13,6 +13,7 @@ class FedYogi(DecayingStrategy):
     """
 
     purpose = "A step size for each parameter that changes slowly: the default."
+    helps = ("few-rounds",)
     paper = "reddi2021adaptive"
 
     eta_l = 0.0316

@@ -26,6 +26,7 @@ class Scaffold(PseudoGradientStrategy):
     """
 
     purpose = "Corrects drift under label skew by control variates (with objective scaffold)."
+    helps = ("label-skew",)
     paper = "karimireddy2020scaffold"
 
     requires = {"objective": {"scaffold"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
@@ -60,6 +61,7 @@ class ScaffoldMomentum(Scaffold):
     """
 
     purpose = "SCAFFOLD with momentum at the clients, as in NIID-Bench's code."
+    helps = ("label-skew",)
     paper = "li2022niidbench"
 
     requires = {"objective": {"scaffold-momentum"}, "mean": {"weighted"}}  # noqa: RUF012

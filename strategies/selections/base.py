@@ -51,6 +51,8 @@ class Selection(ABC):
         For an argument that is not allowed; the message says what is.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ()
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     paper: ClassVar[str] = ""
 
     def __init__(self, argument: str = "") -> None:

@@ -8,6 +8,8 @@ from .base import Candidates, Positions, Selection
 class BySize(Selection):
     """Draw clients one after the other, each with probability proportional to its training examples."""
 
+    helps = ("baseline",)
+
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         return drawn_by_size(candidates.sizes, count, rng)
 

@@ -13,6 +13,7 @@ class PowerOfChoice(Selection):
     is `by-size`.
     """
 
+    helps = ("few-rounds",)
     paper = "cho2022power"
 
     def __init__(self, argument: str = "") -> None:

@@ -8,5 +8,7 @@ from .base import Candidates, Positions, Selection
 class Uniform(Selection):
     """Draw clients uniformly, without replacement."""
 
+    helps = ("baseline",)
+
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         return rng.choice(len(candidates), size=count, replace=False)

@@ -26,6 +26,8 @@ class Norm(ABC):
         For an argument that is not allowed; the message says what is.
     """
 
+    helps: ClassVar[tuple[str, ...]] = ()
+    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
     paper: ClassVar[str] = ""
 
     def __init__(self, argument: str = "") -> None:

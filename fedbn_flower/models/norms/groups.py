@@ -15,6 +15,7 @@ from .base import Norm
 class Group(Norm):
     """GroupNorm with ``group:G`` groups of channels: each example by itself (Hsieh et al. 2020)."""
 
+    helps = ("label-skew",)
     paper = "hsieh2020noniid"
 
     def __init__(self, argument: str = "") -> None:
@@ -36,6 +37,7 @@ class Group(Norm):
 class Layer(Norm):
     """LayerNorm over all channels and positions of an example, with a weight and a bias for each channel."""
 
+    helps = ("label-skew",)
     paper = "ba2016layer"
 
     def instead(self, layer: BatchNorm) -> nn.Module:
@@ -45,6 +47,7 @@ class Layer(Norm):
 class Instance(Norm):
     """InstanceNorm: each channel of an example over its positions."""
 
+    helps = ("feature-shift",)
     paper = "ulyanov2016instance"
 
     def instead(self, layer: BatchNorm) -> nn.Module:

@@ -11,6 +11,7 @@ from .base import Norm
 class Hybrid(Norm):
     """BatchNorm that trains on a learnt mix of running and batch statistics, which client ``hbn`` takes."""
 
+    helps = ("label-skew",)
     paper = "chen2025hybrid"
 
     def instead(self, layer: BatchNorm) -> nn.Module:

@@ -11,5 +11,7 @@ from .base import Norm
 class Keep(Norm):
     """The model as it is, with the BatchNorm layers that it has."""
 
+    helps = ("baseline",)
+
     def instead(self, layer: BatchNorm) -> nn.Module:
         return layer

@@ -11,6 +11,8 @@ from .base import Norm
 class Nothing(Norm):
     """No normalisation: what is left of a layer is its weight and bias for each channel."""
 
+    helps = ("baseline",)
+
     def instead(self, layer: BatchNorm) -> nn.Module:
         from ..layers import Affine  # imports PyTorch
 

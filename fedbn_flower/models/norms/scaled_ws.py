@@ -20,6 +20,7 @@ class ScaledWS(Nothing):
     convolutions stay as they are. With it goes adaptive gradient clipping, ``agc``.
     """
 
+    helps = ("feature-shift",)
     paper = "zhuang2024fedwon"
 
     def with_others(self, model: nn.Module) -> nn.Module:

@@ -18,6 +18,8 @@ from ...names import METRIC, WITH_ARGUMENT, parts
 FLOWER = "beutel2020flower"
 OF_KEYS = {"agc": "brock2021highperformance", "adapt-bn": AdaptBN.paper}
 """The papers of keys that name nothing, cited where they are not 0 or false."""
+LATEX = re.compile(r"\\(?:\W|\w(?=\{))|[{}]")
+"""Accents and braces."""
 
 
 @cache
@@ -56,8 +58,23 @@ def source(key: str) -> str:
     KeyError
         When ``papers.md`` has no such entry.
     """
-    fields = dict(re.findall(r"^ +(\w+) += \{(.*)\},$", entries()[key], re.MULTILINE))
-    surnames = [author.partition(",")[0] for author in fields["author"].split(" and ")]
+    text, eprint = authors_and_year(key), _fields(key).get("eprint")
+    return f"[{text}](https://arxiv.org/abs/{eprint})" if eprint else text
+
+
+def authors_and_year(key: str) -> str:
+    """A paper as a text names it: ``Li et al. 2021``, in ASCII.
+
+    Raises
+    ------
+    KeyError
+        When ``papers.md`` has no such entry.
+    """
+    fields = _fields(key)
+    surnames = [LATEX.sub("", author.partition(",")[0]) for author in fields["author"].split(" and ")]
     authors = " and ".join(surnames) if len(surnames) <= 2 else f"{surnames[0]} et al."
-    text = f"{authors} {fields['year']}"
-    return f"[{text}](https://arxiv.org/abs/{fields['eprint']})" if "eprint" in fields else text
+    return f"{authors} {fields['year']}"
+
+
+def _fields(key: str) -> dict[str, str]:
+    return dict(re.findall(r"^ +(\w+) += \{(.*)\},$", entries()[key], re.MULTILINE))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -17,6 +18,8 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.extension_names import EXTENSION
 from fedbn_flower.config.help import first_line
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.purposes import GROUPS, PURPOSES, purposes_of
+from fedbn_flower.core.papers import paper_of
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.names import (
     APP,
@@ -32,7 +35,10 @@ from fedbn_flower.names import (
     STRATEGY,
 )
 from fedbn_flower.results.progress import RoundLines
+from fedbn_flower.results.report.citations import authors_and_year
 from fedbn_flower.results.run_directory import default_run_folder
+from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
+from fedbn_flower.strategies.aggregation.named_means import MEANS
 
 
 def help_of(capsys, arguments):
@@ -98,17 +104,37 @@ def test_help_shows_the_keys_of_a_topic_or_one_key(capsys):
 KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, NORM, SELECTION, COMPRESS, EXTENSION)
 
 
-def test_every_name_is_listed_with_a_line_on_it(capsys):
+NAMES = {registry.key: registry.names for registry in KINDS} | {"mean": MEANS, "protocol": PROTOCOLS}
+
+
+def sections(text):
+    """What ``--list`` printed: by heading, or without one by kind, its lines."""
+    found = {}
+    for block in text.rstrip().split("\n\n"):
+        title, colon, _ = block.partition(":")
+        rows = block.splitlines()
+        found[title if colon and title in PURPOSES else rows[0].split()[0]] = rows[title in PURPOSES :]
+    return found
+
+
+def test_every_name_is_listed_with_a_line_on_it_once_for_each_purpose(capsys):
     assert cli.main(["--list", "--long"]) == 0
-    *lines, union, dataset, partition = capsys.readouterr().out.splitlines()
-    assert [tuple(line.split(maxsplit=2)) for line in lines] == [
-        (registry.key, name, first_line(algorithm).replace("``", ""))
-        for registry in KINDS
-        for name, algorithm in registry.names.items()
-    ]
+    text = capsys.readouterr().out
+    *lines, union, dataset, partition = [row for rows in sections(text).values() for row in rows]
+    expected = {
+        (kind, name): first_line(algorithm).replace("``", "").removesuffix(".")
+        for kind, names in NAMES.items()
+        for name, algorithm in names.items()
+    }
+    for line in lines:
+        kind, name, words = line.split(maxsplit=2)
+        assert words.startswith(expected[kind, name])
+        described = NAMES[kind][name]
+        assert not paper_of(described) or authors_and_year(paper_of(described)) in words
+    listed = Counter(tuple(line.split(maxsplit=2)[:2]) for line in lines)
+    assert listed == {(kind, name): len(purposes_of(NAMES[kind][name])) or 1 for kind, name in expected}
     assert "objective  plain             The loss f without further terms, whatever the optimiser." in lines
-    starts = {(line.split()[0], len(line) - len(line.split(maxsplit=2)[2])) for line in lines}
-    assert len(starts) == len({kind for kind, _ in starts})  # a column for each kind
+    assert len({len(line) - len(line.split(maxsplit=2)[2]) for line in lines}) == 1  # straight columns
     assert union.startswith("client     NAME+NAME: ")
     assert dataset.startswith("dataset    scanners and digits (embedded)")
     assert partition == f"partition  {PartitionSpec.FORMS}"
@@ -118,15 +144,59 @@ def test_the_short_list_says_what_a_method_is_for(capsys):
     assert cli.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
-        "objective  fedprox           Keeps a client near the global model: label skew, unequal work."
-        in lines
+        "objective  fedprox           Keeps a client near the global model: label skew, unequal work "
+        "(Li et al. 2020)." in lines
     )
     formulas = [
         line
         for line in lines
-        if line.split()[0] in ("strategy", "client", "objective", "loss") and "=" in line
+        if line.startswith(("strategy ", "client ", "objective ", "loss ")) and "=" in line
     ]
     assert formulas == []
+
+
+def listed(capsys, *words):
+    """The heading and the names of each section that ``--list`` shows for some words."""
+    assert cli.main(["--list", *words]) == 0
+    found = sections(capsys.readouterr().out)
+    return {title: [tuple(row.split()[:2]) for row in rows] for title, rows in found.items()}
+
+
+def test_the_list_of_a_kind_a_purpose_a_group_and_a_name(capsys):
+    fair = {("client", "ditto")}
+    assert fair <= {*listed(capsys, "fairness")["fairness"]}
+    hostile = listed(capsys, "hostile-clients")
+    assert [*hostile] == ["hostile-clients"]
+    assert {("mean", name) for name in MEANS if name != "weighted"} <= {*hostile["hostile-clients"]}
+    strategies = {row for rows in listed(capsys, "Strategy").values() for row in rows}
+    assert strategies == {("strategy", name) for name in STRATEGY.names}
+    both = listed(capsys, "heterogeneity", "client")
+    assert {*both} <= {*GROUPS["heterogeneity"]}
+    assert {kind for rows in both.values() for kind, _ in rows} == {"client"}
+    assert {("client", "silobn"), ("client", "fedbn")} <= {*both["feature-shift"]}
+    assert listed(capsys, "dice") == {"rare-classes": [("loss", "dice")], "metrics": [("metrics", "dice")]}
+    assert [*listed(capsys, "partition")] == ["partition"]
+    assert cli.main(["--list=fedprox", "--rounds", "3"]) == 0
+    assert [*sections(capsys.readouterr().out)] == ["label-skew", "unequal-work"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["labelskew"],
+            "list: unknown name 'labelskew' (did you mean 'label-skew'?); expected one of ",
+        ),
+        (["client", "metrics"], "list: 'client metrics' is not allowed; nothing is all of these"),
+    ],
+)
+def test_a_word_that_lists_nothing_is_one_line(capsys, words, message):
+    assert cli.main(["--list", *words]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert line.startswith(f"error: {message}")
+    assert "label-skew" not in message or {*PURPOSES, *GROUPS, *NAMES} <= {*re.findall(r"[a-z-]+", line)}
 
 
 def test_the_version(capsys):

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from fedbn_flower.cli.listing import NAMES, WITH_PURPOSE
+from fedbn_flower.core.ground.purposes import PURPOSES, purposes_of
 from tests.test_house import ROOT
 
 COPIED = ("strategies", "clients", "fedbn_flower")
@@ -45,6 +47,7 @@ from fedbn_flower.core.ground.settings import setting
 class HalfStep(PseudoGradientStrategy):
     """``x += share D`` for a rule that is new."""
 
+    helps = ("few-rounds", "label-skew")
     paper = "reddi2021adaptive"
     requires = {"objective": {"half-pull"}}
 
@@ -62,6 +65,8 @@ from ..base import FedAvgClient
 class HomeBiasClient(FedAvgClient):
     """Keeps every bias at home, for a client that is new."""
 
+    helps = ("personal-models",)
+
     @staticmethod
     def local_entries(model: nn.Module) -> frozenset[str]:
         return frozenset(name for name in model.state_dict() if name.endswith("bias"))
@@ -74,6 +79,7 @@ from .base import Objective
 class HalfPull(Objective):
     """f with weights pulled to zero, for an objective that is new."""
 
+    helps = ("label-skew",)
     to_zero: float = setting(0.001, ge=0, description="how strongly weights are pulled")
 
     def correct_gradients(self) -> None:
@@ -88,6 +94,8 @@ from .base import Loss
 
 class Doubled(Loss):
     """Twice the usual loss, for a loss that is new."""
+
+    helps = ("rare-classes",)
 
     def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         return 2 * super().__call__(output, targets, reduction)
@@ -123,6 +131,7 @@ from .base import Norm
 class Root(Norm):
     """RMSNorm over the channels, for a norm that is new."""
 
+    helps = ("feature-shift",)
     paper = "ba2016layer"
 
     def instead(self, layer: nn.BatchNorm1d) -> nn.Module:
@@ -136,6 +145,8 @@ from .base import Candidates, Positions, Selection
 
 class FirstOnes(Selection):
     """Those of the least partitions, for a selection that is new."""
+
+    helps = ("fairness",)
 
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         return np.arange(count)
@@ -284,11 +295,31 @@ def test_adding_one_is_a_file_and_an_entry_with_its_import(project):
         assert (len(lost), len(got)) == (0, 2), name
 
 
+def test_each_says_what_it_is_for():
+    """CONTRIBUTING has the line that a class needs."""
+    wrong = [
+        f"{kind} {name}: its class {described.__name__} has helps = {vars(described).get('helps')!r}, "
+        f"where one or more of {(*PURPOSES,)} are needed, in a tuple"
+        for kind in WITH_PURPOSE
+        for name, described in NAMES[kind].items()
+        if not isinstance(vars(described).get("helps"), tuple)
+        or not purposes_of(described)
+        or {*purposes_of(described)} - {*PURPOSES}
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert {kind for kind, (_, _, text) in NEW.items() if "helps = " in text} == NEW.keys() & {*WITH_PURPOSE}
+
+
 @pytest.mark.slow  # seconds in a process of their own, as the next two
 def test_the_list_shows_each_with_its_description(done):
     listed = {tuple(line.split(maxsplit=2)) for line in done[0].splitlines()}
     for kind, (name, _, text) in NEW.items():
-        assert (kind, name, first_line(text).replace("``", "")) in listed
+        words = first_line(text).replace("``", "").removesuffix(".")
+        assert any(row[:2] == (kind, name) and row[2].startswith(words) for row in listed)
+    assert (
+        "narrow            Three units between two layers, for a model that is new (He et al. 2016)."
+        in done[0]
+    )
 
 
 @pytest.mark.slow
@@ -304,6 +335,8 @@ def test_docs_and_help_follow(project, done):
         words = first_line(text).replace("``", "`")
         assert f"## {kind.capitalize()} `{name}`\n\n{words}" in after["docs/reference.md"]
         assert f"| `{name}` | {words} |" in after["docs/algorithms.md"]
+        for purpose in re.findall(r"[a-z-]+", (re.search(r"helps = (.*)", text) or ["", ""])[1]):
+            assert f"| {purpose} | {kind} | `{name}` | {words} |" in after["docs/algorithms.md"]
     paper = "[Reddi et al. 2021](https://arxiv.org/abs/2003.00295)"
     assert f"| `step-share` 0.5 | `objective` half-pull | {paper} |" in after["docs/algorithms.md"]
     assert 'step-share = "auto"\n' in after["pyproject.toml"]
