@@ -17,7 +17,7 @@ from strategies.messages.npy import viewed
 from tests.test_house import ROOT
 
 ORDER = [
-    "Compression", "PooledStatistics", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience",
+    "Compression", "PooledStatistics", "Attack", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience",
     "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration", "Divergence",
 ]  # fmt: skip
 HEARD = []
