@@ -3,13 +3,13 @@
 Those of `BUILT_IN` are part of every run, and do nothing without their keys.
 """
 
-from .adapt_bn import AdaptBN, AdaptBNKeys
+from .attack import Attack, AttackKeys
 from .base import AtClient, Extension, Moment, Outgoing, Stop
+from .before_evaluation import AdaptBN, AdaptBNKeys, FineTuning
 from .compression import Compression, CompressionKeys
 from .conflict import Conflict
 from .devices import Devices, DevicesKeys
 from .divergence import Divergence
-from .fine_tuning import FineTuning
 from .freezing import Freezing, FreezingKeys
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
@@ -43,6 +43,7 @@ EXTENSIONS: dict[str, type[Extension]] = {
 BUILT_IN: tuple[type[Extension], ...] = (
     Compression,  # nearest to the wire: the others see whole models
     PooledStatistics,  # what clients gathered, before anybody reads it as statistics
+    Attack,  # what it makes of updates and answers is coded and read as any other
     Selection,
     Holdout,  # before whatever goes by the number of clients that train
     Freezing,
@@ -70,6 +71,7 @@ class ExtensionKeys(
     DevicesKeys,
     ProtocolKeys,
     PrivacyKeys,
+    AttackKeys,
     PatienceKeys,
     TargetKeys,
     HoldoutKeys,

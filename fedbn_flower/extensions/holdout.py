@@ -1,6 +1,6 @@
 """``holdout-clients``: clients that never train, and are evaluated at the end as new ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -70,34 +70,51 @@ class Holdout(Extension):
         if not (moment.tests and self.held_out and moment.shared):
             return {}
         if not self.run.config["leave-one-site-out"]:
-            return {NEW: self._answers(model, settings, moment)}
+            return {NEW: evaluated_by(self.held_out, PHASE, model, settings, moment)}
         return {
-            phase: self._answers(model, {**settings, OWN_STATISTICS: own}, moment)
+            phase: evaluated_by(self.held_out, PHASE, model, {**settings, OWN_STATISTICS: own}, moment)
             for phase, own in ((NEW, True), (NEW_AS_RECEIVED, False))
         }
 
-    def _answers(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport:
-        """Return what the held-out clients answer to a message with these settings."""
-        rule, nodes = moment.rule, moment.rule.node_directory
-        connected = nodes.connected(moment.exchange.grid, 1, "holdout-clients")
-        asked = ConfigRecord({**settings, SERVER_ROUND: moment.number})
-        content = RecordDict({ARRAYS: model, CONFIG: asked})
-        messages = [
-            Message(content, node, MessageType.EVALUATE)
-            for node in connected
-            if nodes.partition(node) in self.held_out
-        ]
-        replies = Replies(nodes)
-        replies.expect(PHASE, moment.number, messages)
-        answers = moment.exchange.answers(MessageType.EVALUATE, messages, counted=False)
 
-        def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
-            with refusing():
-                _, metrics = check_metrics(content, NUM_EXAMPLES)
-                return metrics, rule.expected_metrics.read(content, metrics)
+def evaluated_by(
+    partitions: Collection[int], phase: str, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
+) -> PhaseReport:
+    """Return what clients answer to a message to evaluate, beside those that the rule sends.
 
-        for _, partition, (metrics, states) in replies.usable(PHASE, moment.number, answers, read):
-            rule._further_names_.admit(moment.number, metrics, rule.expected_metrics)
-            replies.report.metrics[partition] = metrics
-            replies.report.states[partition] = states
-        return replies.report
+    Parameters
+    ----------
+    partitions : Collection[int]
+        The clients.
+    phase : str
+        What it is called in the log.
+    model : ArrayRecord
+        The model.
+    settings : Mapping[str, Any]
+        What the message says beside it.
+    moment : Moment
+        The round.
+    """
+    rule, nodes = moment.rule, moment.rule.node_directory
+    connected = nodes.connected(moment.exchange.grid, 1, "holdout-clients" if phase == PHASE else phase)
+    asked = ConfigRecord({**settings, SERVER_ROUND: moment.number})
+    content = RecordDict({ARRAYS: model, CONFIG: asked})
+    messages = [
+        Message(content, node, MessageType.EVALUATE)
+        for node in connected
+        if nodes.partition(node) in partitions
+    ]
+    replies = Replies(nodes)
+    replies.expect(phase, moment.number, messages)
+    answers = moment.exchange.answers(MessageType.EVALUATE, messages, counted=False)
+
+    def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
+        with refusing():
+            _, metrics = check_metrics(content, NUM_EXAMPLES)
+            return metrics, rule.expected_metrics.read(content, metrics)
+
+    for _, partition, (metrics, states) in replies.usable(phase, moment.number, answers, read):
+        rule._further_names_.admit(moment.number, metrics, rule.expected_metrics)
+        replies.report.metrics[partition] = metrics
+        replies.report.states[partition] = states
+    return replies.report

@@ -7,6 +7,7 @@ from fedbn_flower.clients.modules.moments import pooled_layers
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..extensions import Moment
+from ..extensions.attack import Attack
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
 from ..extensions.holdout import Holdout
@@ -19,6 +20,7 @@ from ..extensions.rates import Rates
 from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
+from .attackers import attack_of
 from .checks.site_sizes import sites_sizes
 from .evaluating.cases import keeps_cases
 from .extensions import Collaborators
@@ -48,6 +50,7 @@ def collaborators(
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},
+        Attack: attack_of(inputs),
         Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},

@@ -20,14 +20,34 @@ from ..config.extension_names import EXTENSION, extension_names
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.files import json_text
-from ..core.ground.columns import COSTS, PRIVACY, RATES, ROUND_COLUMNS, SIMULATED_SECONDS, STALENESS_OF_ROUND
+from ..core.ground.columns import (
+    ATTACK_SUCCESS,
+    ATTACKERS,
+    COSTS,
+    PRIVACY,
+    RATES,
+    ROUND_COLUMNS,
+    SIMULATED_SECONDS,
+    STALENESS_OF_ROUND,
+)
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
 from ..names import as_user_error, short
 from ..records.events import RoundResult, RunInfo
 
-TAKEN = frozenset({*ROUND_COLUMNS, *COSTS, *RATES, *PRIVACY, *STALENESS_OF_ROUND, SIMULATED_SECONDS})
+TAKEN = frozenset(
+    {
+        *ROUND_COLUMNS,
+        *COSTS,
+        *RATES,
+        *PRIVACY,
+        *STALENESS_OF_ROUND,
+        SIMULATED_SECONDS,
+        ATTACKERS,
+        ATTACK_SUCCESS,
+    }
+)
 """Columns of ``metrics.csv`` that are others'."""
 RESULTS: Mapping[str, tuple[Any, str]] = {
     "before_round": (Stop | None, "Stop(reason) or None"),
@@ -257,7 +277,9 @@ def may_run_in_workers(config: RunConfig) -> bool:
     """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
     classes = [*BUILT_IN, *map(EXTENSION.find, extension_names(config.extension))]
     hooks = ("trained", "received")
-    return all(cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes)
+    return not config.needs_all_answers and all(
+        cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes
+    )
 
 
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:

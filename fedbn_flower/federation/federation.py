@@ -389,18 +389,21 @@ class Federation:
         self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord, course: Course
     ) -> Iterable[Message]:
         """Return the answers to the round's train messages; with them the round before is complete."""
-        strategy, grid = self.strategy, moment.exchange.grid
+        strategy, grid, partition = (
+            self.strategy,
+            moment.exchange.grid,
+            self.strategy.node_directory.partition,
+        )
 
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-                return strategy.configure_train(moment.number, sent, told, grid)
+                messages = list(strategy.configure_train(moment.number, sent, told, grid))
+            self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
+            return messages
 
         answers = self.extensions.answers(moment, arrays, configure)
         if answers is None:
-            messages = list(configure())
-            partition = strategy.node_directory.partition
-            self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
-            answers = moment.exchange.answers(MessageType.TRAIN, messages)
+            answers = moment.exchange.answers(MessageType.TRAIN, configure())
         complete_waiting = partial(self._complete_waiting, course)
         return self.memories.noted(grid, moment.number, MessageType.TRAIN, answers, complete_waiting)
 

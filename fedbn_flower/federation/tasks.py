@@ -26,6 +26,7 @@ from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
+from .attackers import patched_examples, training_examples
 from .checks.example_wise import check_example_wise
 from .evaluating.halves import half_of
 from .inputs import RunInputs, inputs_of, prepared_split
@@ -59,6 +60,8 @@ def inputs_at(
     """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
     place: tuple[Any, ...] = ()
     if "data-path" in node_config:
+        if config.attacks:
+            raise not_allowed("attack", config.attack, "'none' at a node with data of its own (data-path)")
         place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto")), scale
     if config.init and (init := node_config.get("init")):
         config = config.model_copy(update={"init": str(init)})
@@ -93,13 +96,18 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
     )
-    columns = {"train": train, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
+    poisoned, prepare_train = training_examples(inputs, partition_id, train, prepare)
+    columns = {"train": poisoned, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
     augment = dataset.kind.augmentation(config.augment)
     if dataset.problem.windows:
         augment = RandomPatches(dataset.problem.windows, augment)
     examples = {
         split: Examples(
-            columns[split], indices, prepare, augment if split == "train" else None, device=config.device
+            columns[split],
+            indices,
+            prepare_train if split == "train" else prepare,
+            augment if split == "train" else None,
+            device=config.device,
         )
         for split, indices in rows.items()
     }
@@ -107,6 +115,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = prepared_split(inputs, split, prepare, domain)
+    examples |= patched_examples(inputs, partition_id, prepare)
     train_examples = examples[TRAIN]
     examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
     initial = inputs.initial(partition_id)

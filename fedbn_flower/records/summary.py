@@ -108,6 +108,8 @@ class RunFigures(Part):
     rounds_to_target: RoundsToTarget | None = None
     costs_to_target: CostsToTarget | None = None
     privacy: Mapping[str, Any] | None = None
+    attack: Mapping[str, Any] | None = None
+    """Which attack there was, by whom, how often, and its success; none in a run without."""
     best_round: int | None = None
     cross_fitted: CrossFitted | None = None
     """With ``best cross-fitted``."""

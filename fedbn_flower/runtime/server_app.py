@@ -15,11 +15,12 @@ from flwr.serverapp import Grid, ServerApp
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
-from ..core.errors import RunCutOff, RunFailed, UserError, os_errors_as_user_errors
+from ..core.errors import RunCutOff, RunFailed, UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
+from ..extensions.attack.names import ON_DATA
 from ..federation.checks.nodes import check_nodes
 from ..federation.checks.site_counts import sites_counts
 from ..federation.exchange import LONGEST_WAIT, SHORTEST_WAIT
@@ -167,6 +168,7 @@ class StreamingGrid(Grid):
 
 def _run(grid: Grid, config: RunConfig) -> None:
     check_trackers(config)
+    _check_attack(config)
     federation = Federation(config, FLOWER)
     if config.inspect:
         _inspect(grid, federation)
@@ -183,6 +185,19 @@ def _run(grid: Grid, config: RunConfig) -> None:
         recorded_run(federation, grid, results, [RoundLog(), *trackers(config)], checkpoint)
         federation.tell_complete(grid)
     LOGGER.info("results are in %s", folder)
+
+
+def _check_attack(config: RunConfig) -> None:
+    """Refuse attacks but for those on examples: a node's update is its own.
+
+    Raises
+    ------
+    UserError
+        For another attack.
+    """
+    if any(attack.name not in ON_DATA for attack in config.attacks):
+        wanted = f"one of {', '.join(ON_DATA)} under flwr run: others are of simulated clients (run_sim.py)"
+        raise not_allowed("attack", config.attack, wanted)
 
 
 def _inspect(grid: Grid, federation: Federation) -> None:

@@ -23,12 +23,17 @@ STALENESS_OF_ROUND = (f"{STALENESS}-mean", f"{STALENESS}-max")
 PRIVACY = ("epsilon", "noise-std", "clip-norm")
 """Of a round with differential privacy: epsilon so far, the deviation of the noise on each entry of the mean
 update, and the bound on a client's update."""
+ATTACKER, ATTACKERS = "attacker", "attackers"
+"""Whether a client that trained attacked; and how many of a round did, of those whose answers were used."""
+ATTACK_SUCCESS, PATCHED = "attack-success", "patched"
+"""The share of patched examples, of other classes, that the model takes for the backdoor's; their split."""
 CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
 SITE = "site"
 """The client's name: the next column, where the data have names."""
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
 CLIENT_MEDIAN = "client-median-"
+HONEST = f"honest-{CLIENT_MEAN}"
 WORST, WORST_TENTH, DEVIATION = "worst-client-", "worst-tenth-", "client-std-"
 """Prefixes of metrics that are not those of one client."""
 

@@ -107,11 +107,13 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
                 *columns.STALENESS_OF_ROUND,
             }
             | {columns.SIMULATED_SECONDS, columns.STALENESS, wire.SENT_BYTES}
+            | {columns.ATTACKER, columns.ATTACKERS, columns.ATTACK_SUCCESS}
         ),
         (
             columns.GLOBAL,
             columns.CLIENT_MEAN,
             columns.CLIENT_MEDIAN,
+            columns.HONEST,
             columns.POOLED,
             columns.WORST,
             columns.WORST_TENTH,

@@ -43,7 +43,7 @@ def participation(config: RunConfig) -> SeededParticipation:
     )
 
 
-BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "reference")
+BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "reference", "attack")
 """The keys that, if they are not the default, say of which partitions a run is, or when each takes part."""
 
 

@@ -12,7 +12,8 @@ from fedbn_flower.strategies.aggregation.named_means import MEANS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.papers import paper_of
-from ...extensions.adapt_bn import AdaptBN
+from ...extensions.attack.names import papers_of
+from ...extensions.before_evaluation import AdaptBN
 from ...names import METRIC, WITH_ARGUMENT, parts
 
 FLOWER = "beutel2020flower"
@@ -43,6 +44,7 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
+        keys += papers_of(str(config.get("attack", "")))
         keys += [key for name, key in OF_KEYS.items() if config.get(name)]
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]

@@ -39,6 +39,7 @@ from .html import (
 )
 from .methods import title_of
 from .repeat_command import command_of, uses_session_objects
+from .sections.attack import attack
 from .sections.best_round import best_round, how_chosen
 from .sections.client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
 from .sections.decisions import decisions
@@ -128,6 +129,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section(f"{CASES.capitalize()} by site", held_out.html() if held_out else ""),
             section("Segmentation by case", *segmentation_by_case(run)),
             section("Privacy", *_privacy(run, without_noise)),
+            section("Attack", *attack(run)),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
             section("Subgroups", *subgroups(run)),

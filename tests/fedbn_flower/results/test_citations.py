@@ -7,6 +7,7 @@ import pytest
 from clients import METRICS, PROBLEMS
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.papers import paper_of
+from fedbn_flower.extensions.attack.names import PAPERS
 from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
@@ -22,7 +23,7 @@ def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
         for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, NORMS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
-    assert named | {FLOWER} | set(OF_KEYS.values()) == entries().keys()
+    assert named | {FLOWER} | set(OF_KEYS.values()) | set(PAPERS.values()) == entries().keys()
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,12 @@ def test_a_paper_in_a_table_of_the_docs():
     assert source("li2021fedrs") == "Li and Zhan 2021"
     with pytest.raises(KeyError, match="nobody1900nothing"):
         source("nobody1900nothing")
+
+
+def test_an_attack_cites_its_papers():
+    text = citations([{"attack": "backdoor:3+replacement:5"}, {"attack": "label-flip"}, {"attack": "none"}])
+    assert set(re.findall(r"^@\w+\{(.+),$", text, re.MULTILINE)) == {
+        FLOWER,
+        "gu2017badnets",
+        "bagdasaryan2020backdoor",
+    }

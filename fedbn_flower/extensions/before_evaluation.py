@@ -1,11 +1,11 @@
-"""``adapt-bn``: BatchNorm statistics of a client's own inputs before each evaluation."""
+"""What a client does to a model before each evaluation, and then forgets: ``fine-tune``, ``adapt-bn``."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field as setting
 
-from ..core.ground.wire import ADAPT_BN
+from ..core.ground.wire import ADAPT_BN, FINE_TUNE
 from ..core.key_group import KeyGroup
 from .base import Extension, Moment
 
@@ -20,6 +20,14 @@ class AdaptBNKeys(KeyGroup):
         description="before it evaluates a model, a client estimates the BatchNorm statistics on its own "
         "training inputs, without labels (AdaBN); the result is then discarded",
     )
+
+
+class FineTuning(Extension):
+    """Tells clients how many steps they take before they evaluate a model, which they then forget."""
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        steps = self.run.config["fine-tune"]
+        return {FINE_TUNE: steps} if steps else {}
 
 
 class AdaptBN(Extension):

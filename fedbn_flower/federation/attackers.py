@@ -1,0 +1,122 @@
+"""Who attacks in a run, which of their examples that changes, and on what a backdoor is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedbn_flower.clients import Columns, Examples, Prepare
+
+from ..core.errors import not_allowed
+from ..core.ground.columns import PATCHED
+from ..core.process_cache import process_cache
+from ..data.images.moments import top_of
+from ..data.images.shift_spec import domain_of, seen_by
+from ..extensions.attack.examples import Patched, poisoned, to_be_patched
+from ..extensions.attack.keys import attackers_drawn
+from ..extensions.attack.names import ON_DATA, NamedAttack
+from .inputs import RunInputs
+
+
+def attack_of(inputs: RunInputs) -> Mapping[str, Any]:
+    """Return what the extension `Attack` is made of: nothing without an attack.
+
+    Raises
+    ------
+    UserError
+        When the attack does not fit the data, or the attackers the clients.
+    """
+    attacks = inputs.config.attacks
+    if not attacks:
+        return {}
+    attackers = attackers_of(inputs)
+    if not inputs.dataset.has_examples:
+        wanted = f"'none' with dataset {inputs.config.dataset!r}: attackers are simulated, sites are not"
+        raise not_allowed("attack", inputs.config.attack, wanted)
+    for attack in attacks:
+        _check_data(inputs, attack)
+    return {"attacks": attacks, "attackers": attackers, "patched": _trying(inputs, attackers)}
+
+
+@process_cache(maxsize=16)
+def attackers_of(inputs: RunInputs) -> frozenset[int]:
+    """Return the partitions of a run's attackers; see `attackers_drawn`."""
+    config = inputs.config
+    training = sorted(set(range(config.num_clients)) - inputs.held_out_clients)
+    return attackers_drawn(config.attackers, config.seed, training)
+
+
+def training_examples(
+    inputs: RunInputs, partition_id: int, columns: Columns, prepare: Prepare
+) -> tuple[Columns, Prepare]:
+    """Return the columns of a client's training examples, poisoned if it attacks, and what prepares them."""
+    attack = next((one for one in inputs.config.attacks if one.name in ON_DATA), None)
+    if attack is None or partition_id not in attackers_of(inputs):
+        return columns, prepare
+    top = _white(inputs) if attack.name == "backdoor" else 0
+    return poisoned(attack, columns, prepare, inputs.dataset.spec.outputs, top, inputs.config.seed)
+
+
+@process_cache(maxsize=16)
+def _white(inputs: RunInputs) -> float:
+    """Return the greatest intensity of a pixel: that of its type, or in the data where it is a fraction."""
+    x = inputs.dataset.train.columns["x"]
+    return float(x.max()) if x.dtype.kind == "f" else top_of(x)
+
+
+def patched_examples(inputs: RunInputs, partition_id: int, prepare: Prepare) -> dict[str, Examples]:
+    """Return the patched test examples of a client, by the name of their split; none without a backdoor."""
+    backdoor = _backdoor(inputs)
+    if not backdoor:
+        return {}
+    domain = domain_of(inputs.config.feature_shift, partition_id)
+    own = partition_id if inputs.evaluates_locally else None
+    return {PATCHED: _patched(inputs, prepare, domain, own, backdoor.target)}
+
+
+@process_cache(maxsize=16)
+def _patched(
+    inputs: RunInputs, prepare: Prepare, domain: int | None, partition_id: int | None, target: int
+) -> Examples:
+    """Return patched test examples: one object for all who prepare them alike, as evaluations are cached."""
+    test = inputs.dataset.test
+    shares = inputs.partitions
+    rows = shares.test_rows if partition_id is None else shares.test[partition_id]
+    kept = rows[to_be_patched(test.columns["y"][rows], target)]
+    columns = seen_by(test.columns, inputs.config.feature_shift, domain)
+    patch = Patched(prepare, target, _white(inputs))
+    return Examples(columns, kept, patch, device=inputs.config.device)
+
+
+def _trying(inputs: RunInputs, attackers: frozenset[int]) -> list[int]:
+    """Return the honest clients that have patched test examples, if there is a backdoor."""
+    backdoor = _backdoor(inputs)
+    if not backdoor:
+        return []
+    shares, labels = inputs.partitions, inputs.dataset.test.columns["y"]
+    honest = sorted(set(range(inputs.config.num_clients)) - inputs.held_out_clients - attackers)
+    if not inputs.evaluates_locally:
+        return honest
+    return [i for i in honest if np.any(to_be_patched(labels[shares.test[i]], backdoor.target))]
+
+
+def _backdoor(inputs: RunInputs) -> NamedAttack | None:
+    return next((one for one in inputs.config.attacks if one.name == "backdoor"), None)
+
+
+def _check_data(inputs: RunInputs, attack: NamedAttack) -> None:
+    """Refuse an attack on labels where examples have no class, and a backdoor where there are no images."""
+    if attack.name not in ON_DATA:
+        return
+    text, spec, problem = inputs.config.attack, inputs.dataset.spec, inputs.dataset.problem
+    if spec.predicts != "classes" or problem.learns != "classes":
+        why = f"another one: {attack.name} needs one class for each example, and these have {spec.predicts}"
+        raise not_allowed("attack", text, why)
+    if attack.name != "backdoor":
+        return
+    if len(spec.shape) < 3 or inputs.initial().spec.integers:
+        raise not_allowed("attack", text, "another one: backdoor needs images, to which it adds a patch")
+    if attack.target >= spec.outputs:
+        raise not_allowed("attack", text, f"a class of backdoor from 0 to {spec.outputs - 1}")

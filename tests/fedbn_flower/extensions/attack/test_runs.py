@@ -1,0 +1,257 @@
+"""Attacks in whole runs: what the server gets, what is recorded, and the same on every runtime."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from fedbn_flower import UserError
+from fedbn_flower.cli import main
+from fedbn_flower.config.making import run_config
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import task_of
+
+ALL = (
+    "sign-flip:1.5", "gaussian:0.1", "replacement:3", "alie:1", "ipm:0.5", "min-max", "label-flip",
+    "random-labels", "backdoor:3", "backdoor:3+replacement:2", "label-flip+min-max",
+)  # fmt: skip
+DATA = {"dataset": "digits", "num-clients": 5, "partition": "iid"}
+KEYS = {"num_clients": 5, "partition": "iid", "model": "mlp-bn", "client": "fedavg", "attackers": "1,3"}
+
+
+def model(folder):
+    return load_file(Path(folder, "model.safetensors"))
+
+
+def moved(folder, other):
+    """The largest difference of two models."""
+    after = model(other)
+    return max(float(np.abs(a - after[name]).max(initial=0)) for name, a in model(folder).items())
+
+
+def rows(folder, name="metrics.csv"):
+    with Path(folder, name).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("attack", ALL)
+def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, attack):
+    run(**KEYS | {"attackers": "0.2"}, run_dir="honest")
+    found = run(**KEYS, attack=attack, run_dir="attacked")
+    assert moved("honest", "attacked") > 1e-4
+    said = found.summary["attack"]
+    assert (said["name"], said["attackers"], said["answers"]) == (attack, [1, 3], 4)
+    assert [float(row["attackers"]) for row in rows("attacked")] == [2, 2]
+    trained = [row for row in rows("attacked", "clients.csv") if row["phase"] == "train"]
+    assert {row["partition"] for row in trained if row["attacker"]} == {"1", "3"}
+    assert ("success" in said) == ("backdoor" in attack)
+    assert found.summary["failures"] == 0
+    assert main(["report", "attacked"]) == 0
+    page = Path("attacked", "report.html").read_text()
+    assert f"<dt>Attack</dt><dd>{attack}</dd>" in page
+    assert "<dt>Attackers</dt><dd>1, 3</dd>" in page
+
+
+def test_a_run_without_attack_has_nothing_of_it(run):
+    found = run(**KEYS | {"attackers": "0.2"}, run_dir="honest")
+    assert "attack" not in found.summary
+    assert not {"attackers", "attack-success"} & rows("honest")[0].keys()
+    assert main(["report", "honest"]) == 0
+    assert "<dt>Attack" not in Path("honest", "report.html").read_text()
+
+
+@pytest.mark.parametrize("attack", ["sign-flip:2", "replacement:2"])
+def test_the_mean_has_the_attackers_updates_scaled(run, attack):
+    """Of five equal clients one attacks. FedAvg's first step is the mean u of the five updates; with one of
+    them times s it is u + (s - 1) u_1 / 5: the difference is linear in s - 1, whatever u_1 is."""
+    alone = KEYS | {"attackers": "1", "rounds": 1, "model": "linear", "strategy": "fedavg"}
+    run(**alone | {"attackers": "0.2"}, run_dir="honest")
+    run(**alone, attack="replacement:4", run_dir="four")
+    run(**alone, attack=attack, run_dir="attacked")
+    factor = (-2 if attack.startswith("sign") else 2) - 1
+    for name, honest in model("honest").items():
+        third = (model("four")[name] - honest) / 3
+        np.testing.assert_allclose(model("attacked")[name] - honest, factor * third, atol=2e-6)
+
+
+def test_ipm_is_minus_the_honest_mean(run):
+    """Four equal clients of five are honest, with the mean update h: FedAvg steps (4 h - e h) / 5, so with
+    e = 4 the model stays, and with e = 1 it does 3/4 of the step of e = 0, here of replacement by 1."""
+    one = KEYS | {"attackers": "2", "rounds": 1, "model": "linear", "strategy": "fedavg"}
+    run(**one, attack="ipm:4", run_dir="four")
+    run(**one, attack="ipm:1", run_dir="one")
+    run(**one, attack="ipm:2", run_dir="two")
+    for name, still in model("four").items():
+        half = model("two")[name] - still
+        np.testing.assert_allclose(model("one")[name] - still, 1.5 * half, atol=2e-6)
+
+
+def test_label_flip_and_random_labels_change_what_attackers_train_on_and_nothing_else(run):
+    """An attacker's training accuracy is of its own labels; what is evaluated has the true ones."""
+    honest = run(**KEYS | {"attackers": "0.2"}, rounds=3, run_dir="honest")
+    flipped = run(**KEYS, attack="label-flip", rounds=3, run_dir="flipped", mean="median")
+    drawn = run(**KEYS, attack="random-labels", rounds=3, run_dir="drawn", mean="median")
+    of = lambda folder: {  # noqa: E731
+        r["partition"]: float(r["accuracy"]) for r in rows(folder, "clients.csv") if r["phase"] == "evaluate"
+    }
+    assert honest.summary["mean"]["accuracy"] > 0.6
+    assert flipped.summary["mean"]["accuracy"] > 0.3
+    assert len(set(of("flipped").values())) == 1  # all evaluate one model on one test set
+    assert drawn.summary["mean"]["accuracy"] > 0.3
+
+
+def test_examples_of_attackers(cache_dir):
+    """By the tasks of clients: labels flipped, drawn, patched; validation and test sets as they are."""
+
+    def task(attack, partition):
+        keys = {
+            "dataset": "digits",
+            "num-clients": 4,
+            "partition": "iid",
+            "model": "linear",
+            "attack": attack,
+        }
+        keys |= {"cache-dir": str(cache_dir), "val-fraction": 0.2}
+        return task_of(
+            inputs_of(run_config(keys if attack == "none" else keys | {"attackers": "1"})), partition
+        )
+
+    def whole(examples):
+        return [part.numpy() for part in examples.prepared(np.arange(len(examples)))]
+
+    x, y = whole(task("none", 1).train)
+    assert (whole(task("label-flip", 1).train)[1] == 9 - y).all()
+    assert (whole(task("label-flip", 0).train)[1] == whole(task("none", 0).train)[1]).all()
+    drawn = whole(task("random-labels", 1).train)[1]
+    assert 0.03 < (drawn == y).mean() < 0.2
+    assert set(drawn) == set(range(10))
+    patched, labels = whole(task("backdoor:3", 1).train)
+    marked = (patched != x).any(axis=(1, 2, 3)) | (labels != y)
+    assert 0.2 < marked.mean() < 0.42  # 20 of 64
+    assert (labels[marked] == 3).all()
+    assert (labels[~marked] == y[~marked]).all()
+    assert (patched[marked][..., -2:, -2:] == 1).all()
+    assert (patched[..., :-2, :] == x[..., :-2, :]).all()
+    for split in ("val", "test"):
+        attacked, honest = (whole(task(attack, 1).evaluation[split]) for attack in ("backdoor:3", "none"))
+        for part, same in zip(attacked, honest, strict=True):
+            np.testing.assert_array_equal(part, same)
+    tried, goal = whole(task("backdoor:3", 0).evaluation["patched"])
+    true = whole(task("none", 0).evaluation["test"])[1]
+    assert len(tried) == (true != 3).sum()
+    assert (goal == 3).all()
+    assert (tried[..., -2:, -2:] == 1).all()
+
+
+def test_a_backdoor_succeeds_and_a_robust_mean_keeps_it_out(run):
+    keys = KEYS | {"num_clients": 10, "attackers": "0.2", "attack": "backdoor:3+replacement:5", "rounds": 5}
+    open_door = run(**keys).summary["attack"]["success"]
+    robust = run(**keys, mean="median").summary["attack"]["success"]
+    assert open_door > 0.9
+    assert robust < 0.3
+
+
+def test_the_success_is_that_of_the_saved_model(run, cache_dir):
+    """By PyTorch, on digits patched here: of 8 x 8 pixels the last 2 x 2 are white."""
+    found = run(**KEYS, attack="backdoor:3+replacement:3", rounds=3, run_dir="run")
+    network, test = (
+        found.model().eval(),
+        inputs_of(run_config({**DATA, "cache-dir": str(cache_dir)})).dataset.test,
+    )
+    x = torch.tensor(test.columns["x"]).float() / 255
+    x[..., -2:, -2:] = 1
+    kept = test.columns["y"] != 3
+    with torch.no_grad():
+        share = (network(x[kept]).argmax(1) == 3).float().mean().item()
+    assert found.summary["attack"]["success"] == pytest.approx(share)
+    assert float(rows("run")[-1]["attack-success"]) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("attack", ["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"])
+def test_resumed_runs_have_the_same_attackers(run, attack):
+    keys = KEYS | {
+        "attack": attack,
+        "fraction_train": 0.8,
+        "dropout": 0.2,
+        "attackers": "0.4",
+        "client": "silobn",
+    }
+    whole = run(**keys, rounds=4, run_dir="whole")
+    run(**keys, rounds=2, run_dir="parts")
+    parts = run(resume="parts", rounds=4)
+    assert whole.summary["attack"] == parts.summary["attack"]
+    for name, entry in model("whole").items():
+        np.testing.assert_array_equal(entry, model("parts")[name])
+
+
+@pytest.mark.parametrize("attack", ["sign-flip:2", "gaussian:0.1", "alie:1", "label-flip", "backdoor:3"])
+def test_in_lockstep_it_is_the_same_to_rounding(run, attack):
+    keys = KEYS | {"num_clients": 16, "attack": attack, "model": "linear", "rounds": 2, "attackers": "0.2"}
+    run(**keys, fast="off", run_dir="slow")
+    run(**keys, fast="auto", run_dir="fast")
+    assert moved("slow", "fast") < 1e-4
+
+
+@pytest.mark.parametrize("client", ["fedbn", "silobn", "fedper", "ditto"])
+def test_with_what_stays_at_home(run, client):
+    """Each honest client tries the patch on its own model."""
+    found = run(**KEYS | {"client": client}, attack="backdoor:3+sign-flip:2", eval_data="local")
+    assert 0 <= found.summary["attack"]["success"] <= 1
+    assert found.summary["failures"] == 0
+
+
+def test_the_honest_mean_leaves_attackers_out(run):
+    found = run(**KEYS | {"client": "fedbn"}, attack="label-flip", eval_data="local", run_dir="run")
+    clients = found.summary["clients"]
+    honest = [clients[i]["accuracy"] for i in ("0", "2", "4")]
+    assert float(rows("run")[-1]["honest-client-mean-accuracy"]) == pytest.approx(np.mean(honest))
+
+
+def test_compressed_frozen_tied_and_held_out(run):
+    """Omniscient attackers read decoded answers; what is frozen does not move."""
+    found = run(**KEYS, attack="ipm:1", compress="topk:0.5", holdout_clients=1, freeze="1")
+    assert found.summary["failures"] == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"attack": "backdoor:10"},
+            "attack: 'backdoor:10' is not allowed; expected a class of backdoor from 0 ",
+        ),
+        (
+            {"attack": "label-flip", "attackers": "7"},
+            "attackers: '7' is not allowed; expected clients that train",
+        ),
+    ],
+)
+def test_mistakes_that_the_data_show(run, keys, message):
+    with pytest.raises(UserError) as error:
+        run(**KEYS | keys)
+    assert str(error.value).startswith(message)
+
+
+def test_numbers_have_no_labels_to_flip_and_tables_no_patch(run):
+    rng = np.random.default_rng(0)
+    x, numbers, classes = rng.normal(size=(60, 4)), rng.normal(size=(60, 1)), rng.integers(0, 3, 60)
+    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "fedavg"}
+    with pytest.raises(
+        UserError, match="label-flip needs one class for each example, and these have numbers"
+    ):
+        run(**keys, data=(x, numbers, x, numbers), attack="label-flip")
+    with pytest.raises(UserError, match="backdoor needs images, to which it adds a patch"):
+        run(**keys, data=(x, classes, x, classes), attack="backdoor:1")
+    assert run(**keys, data=(x, numbers, x, numbers), attack="ipm:1").summary["attack"]["attackers"] == [1]
+    assert run(**keys, data=(x, classes, x, classes), attack="label-flip").summary["attack"]["answers"] == 2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_as_fractions_are_patched_with_their_greatest_value(run, channels):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, channels, 8, 8), np.float32), rng.integers(0, 3, 60)
+    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "fedavg"}
+    assert "success" in run(**keys, data=(x, y, x, y), attack="backdoor:1").summary["attack"]
