@@ -1,5 +1,6 @@
 """Run the job of a command line: one run, a sweep or a search."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -24,8 +25,10 @@ from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job
 
 
-def run(job: Job | Search) -> int:
+def run(job: Job | Search, is_process: bool = False) -> int:
     """Run the job and return the exit status: 0 for success, 1 if a run failed.
+
+    If ``is_process``, the garbage collector leaves alone what was imported: nothing else is in this process.
 
     Raises
     ------
@@ -40,6 +43,8 @@ def run(job: Job | Search) -> int:
     check_workers(first)
     with waiting(console, "reading data"):
         learnt = checked(job.configs)  # report every error before anything starts
+    if is_process:
+        gc.freeze()
     if job.dry_run:
         show_learnt(learnt, console)
         for line in describe_runs(_cells(job)):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.files import csv_lines, no_formula, write_atomically
+from ...core.ground.collector import no_collection
 from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...federation.inputs import RunInputs
 from ...records.metric_words import spelt
@@ -198,7 +199,8 @@ def plain(text: str) -> str:
 
 def new_figure(width: float, height: float) -> "InlineFigure":
     """Return an empty figure, in inches, with a layout that leaves room for legends outside the axes."""
-    from .svg_figure import InlineFigure
+    with no_collection():
+        from .svg_figure import InlineFigure
 
     return InlineFigure(figsize=(width, height), layout="constrained")
 
