@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
+from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
@@ -37,6 +39,12 @@ def run(job: Job | Search, is_process: bool = False) -> int:
     """
     if isinstance(job, Search):
         return run_search(job)
+    apart = drawing_apart() if is_process and not (job.sweep or job.dry_run) else nullcontext()
+    with apart:
+        return _run(job, is_process)
+
+
+def _run(job: Job, is_process: bool) -> int:
     console = Console()
     first = job.configs[0]
     show_log(first.verbose)

@@ -15,6 +15,7 @@ from ...federation.inputs import RunInputs
 from ...records.metric_words import spelt
 from ..run_reader import Run
 from ..terminal import shorten_middle
+from .drawer import begun
 from .line_styles import line_style
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def plot_partitions(path: Path, inputs: RunInputs) -> None:
     clients = np.repeat(np.arange(len(counts)), len(names)).tolist()
     table = zip(clients, cycle(map(no_formula, names)), counts.ravel().tolist(), strict=False)
     write_atomically(path.with_suffix(".csv"), csv_lines(("partition", "class", "examples"), table))
-    save_figure(class_counts(counts, names, inputs.config.partition), path)
+    figure = counts, names, inputs.config.partition
+    if not begun(path, class_counts, *figure):
+        save_figure(class_counts(*figure), path)
 
 
 def class_counts(
@@ -114,9 +117,9 @@ def _colours(count: int) -> list[tuple[float, float, float, float]]:
 
 def plot_curves(folder: Path) -> None:
     """Write a run's `curves` as ``curves.png``, unless no round is done."""
-    figure = curves(Run.read(folder))
-    if figure.axes:
-        save_figure(figure, folder / "curves.png")
+    run, path = Run.read(folder), folder / "curves.png"
+    if not begun(path, curves, run) and (figure := curves(run)).axes:
+        save_figure(figure, path)
 
 
 def curves(run: Run) -> "InlineFigure":
