@@ -9,6 +9,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from fedbn_flower.core.ground.collector import no_collection
+
 __all__ = ["functional", "nn", "torch"]
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ else:
         """Stands for a module that is imported when an attribute is first asked for."""
 
         def __getattr__(self, name: str) -> object:
-            value = vars(self)[name] = getattr(import_module(self.__name__), name)
+            with no_collection():
+                value = vars(self)[name] = getattr(import_module(self.__name__), name)
             return value
 
         def __reduce__(self) -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """The command ``run_sim.py`` or ``fedbn-sim``. Slow imports are made only when they are needed."""
 
+import gc
 import platform
 import signal
 import sys
@@ -8,6 +9,7 @@ from importlib.metadata import version
 from pkgutil import resolve_name
 
 from ..core.errors import UserError
+from ..core.ground.collector import no_collection
 from ..core.suggestions import hint
 from ..core.version import __version__
 
@@ -48,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(run_command(arguments[1:]))
         if arguments and not arguments[0].startswith("-"):
             raise UserError(f"{arguments[0]}: unknown command{hint(arguments[0], COMMANDS)}; see --help")
-        from .parser import parse_command_line
+        with no_collection():
+            from .parser import parse_command_line
 
-        job = parse_command_line(arguments)
-        from .jobs import run
-
-        return run(job)
+            job = parse_command_line(arguments)
+            from .jobs import run
+        return run(job, is_process)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -62,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, signal.SIG_IGN)
         print(str(interrupt) or "interrupted before the first round", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        if is_process:
+            gc.freeze()  # at its end Python looks for garbage in all that is left, PyTorch's objects included
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -1,6 +1,8 @@
 """Run the job of a command line: one run, a sweep or a search."""
 
+import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -9,6 +11,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..federation.federation import Federation
+from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import fit_to_width
@@ -24,8 +27,10 @@ from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job
 
 
-def run(job: Job | Search) -> int:
+def run(job: Job | Search, is_process: bool = False) -> int:
     """Run the job and return the exit status: 0 for success, 1 if a run failed.
+
+    If ``is_process``, the garbage collector leaves alone what was imported: nothing else is in this process.
 
     Raises
     ------
@@ -34,12 +39,20 @@ def run(job: Job | Search) -> int:
     """
     if isinstance(job, Search):
         return run_search(job)
+    apart = drawing_apart() if is_process and not (job.sweep or job.dry_run) else nullcontext()
+    with apart:
+        return _run(job, is_process)
+
+
+def _run(job: Job, is_process: bool) -> int:
     console = Console()
     first = job.configs[0]
     show_log(first.verbose)
     check_workers(first)
     with waiting(console, "reading data"):
         learnt = checked(job.configs)  # report every error before anything starts
+    if is_process:
+        gc.freeze()
     if job.dry_run:
         show_learnt(learnt, console)
         for line in describe_runs(_cells(job)):

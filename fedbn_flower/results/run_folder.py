@@ -22,6 +22,7 @@ from .checkpoints.memory_file import signature
 from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import CONFIG, build_manifest, of_resumed
+from .plotting.drawer import finish_files
 from .plotting.plots import plot_curves, plot_partitions
 from .round_tables import RoundTables
 from .run_reader import Run
@@ -129,11 +130,13 @@ class RunFolder(Observer):
                     self._write()
             finally:
                 self.writer.close()
-            write_intervals(self.path, self.federation.problem, self.federation.config.seed)
-            write_subgroups(self.path, self.federation.problem, self.federation.config.seed)
             self.tables.clients.write_columns()
             plot_curves(self.path)
+            report.begin_figures(self.path)
+            write_intervals(self.path, self.federation.problem, self.federation.config.seed)
+            write_subgroups(self.path, self.federation.problem, self.federation.config.seed)
             report.write_report(self.path)
+            finish_files()
         for line in Run.read(self.path).missed_in_silence:
             LOGGER.warning("%s", line)
         return self.summary

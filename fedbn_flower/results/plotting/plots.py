@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.files import csv_lines, no_formula, write_atomically
+from ...core.ground.collector import no_collection
 from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...federation.inputs import RunInputs
 from ...records.metric_words import spelt
 from ..run_reader import Run
 from ..terminal import shorten_middle
+from .drawer import begun
 from .line_styles import line_style
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ def plot_partitions(path: Path, inputs: RunInputs) -> None:
     clients = np.repeat(np.arange(len(counts)), len(names)).tolist()
     table = zip(clients, cycle(map(no_formula, names)), counts.ravel().tolist(), strict=False)
     write_atomically(path.with_suffix(".csv"), csv_lines(("partition", "class", "examples"), table))
-    save_figure(class_counts(counts, names, inputs.config.partition), path)
+    figure = counts, names, inputs.config.partition
+    if not begun(path, class_counts, *figure):
+        save_figure(class_counts(*figure), path)
 
 
 def class_counts(
@@ -113,9 +117,9 @@ def _colours(count: int) -> list[tuple[float, float, float, float]]:
 
 def plot_curves(folder: Path) -> None:
     """Write a run's `curves` as ``curves.png``, unless no round is done."""
-    figure = curves(Run.read(folder))
-    if figure.axes:
-        save_figure(figure, folder / "curves.png")
+    run, path = Run.read(folder), folder / "curves.png"
+    if not begun(path, curves, run) and (figure := curves(run)).axes:
+        save_figure(figure, path)
 
 
 def curves(run: Run) -> "InlineFigure":
@@ -198,7 +202,8 @@ def plain(text: str) -> str:
 
 def new_figure(width: float, height: float) -> "InlineFigure":
     """Return an empty figure, in inches, with a layout that leaves room for legends outside the axes."""
-    from .svg_figure import InlineFigure
+    with no_collection():
+        from .svg_figure import InlineFigure
 
     return InlineFigure(figsize=(width, height), layout="constrained")
 

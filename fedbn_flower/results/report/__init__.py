@@ -59,6 +59,17 @@ def write_report(folder: Path, reference: Path | None = None) -> Path:
     return folder / NAME
 
 
+def begin_figures(folder: Path) -> None:
+    """Have a run's figures drawn for its report, if another process draws them."""
+    from ..plotting.drawer import DRAWER
+
+    if DRAWER.get():
+        from ..run_reader import Run
+        from .run_page import run_figures
+
+        run_figures(Run.read(folder))
+
+
 def _page(folder: Path, reference: Path | None) -> str:
     if reference:
         from ..run_reader import Run

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .style import STYLE
 
 if TYPE_CHECKING:
+    from ..plotting.drawer import DrawnApart
     from ..plotting.svg_figure import InlineFigure
 
 
@@ -90,7 +91,7 @@ def key_values(values: Mapping[str, str]) -> str:
     return f'<dl class="facts">\n{items}</dl>\n' if items else ""
 
 
-def gallery(figures: Mapping[str, "InlineFigure | None"], wide: bool = False) -> str:
+def gallery(figures: Mapping[str, "InlineFigure | DrawnApart | None"], wide: bool = False) -> str:
     """Return figures by caption, side by side if there is room and they are not wide."""
     drawn = "".join(
         f'<figure role="img" aria-label="{shown_text(caption)}">\n'

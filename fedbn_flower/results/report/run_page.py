@@ -14,6 +14,7 @@ from ...records.metric_words import decimals, heading, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import LEARNT, UNUSED, WARNINGS
+from ..plotting.drawer import drawn_of_run
 from ..plotting.plots import metric_names
 from ..plotting.report_plots import (
     client_curves,
@@ -51,6 +52,7 @@ from .sections.subgroups import subgroups
 from .tables import Table
 
 if TYPE_CHECKING:
+    from ..plotting.drawer import DrawnApart
     from ..plotting.svg_figure import InlineFigure
 
 MAX_CLASSES = 30  # rows in the table of classes
@@ -102,19 +104,6 @@ MEANS = "Mean over examples weights all held-out examples equally; mean over cli
 def run_page(run: Run, without_noise: Run | None = None) -> str:
     """Return the page; a private run may be compared with the same one ``without_noise``."""
     table, held_out = metrics_table(run), held_out_table([run])
-    figures: dict[str, InlineFigure | None] = {
-        f"{heading(name)} by round": metric_curve(run, name) for name in metric_names(run)
-    }
-    figures |= {
-        f"{heading(run.main_metric)} by {cost}": metric_curve(run, run.main_metric, cost)
-        for cost in run.shown_costs
-    }
-    figures |= {
-        f"{heading(run.main_metric)} of each client": client_curves(run),
-        "Training examples by client": partition_counts(run),
-        "Learning rate by round": learning_rates(run),
-        "Seconds per round": seconds_split(run),
-    }
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
     results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
     return page(
@@ -124,7 +113,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             warning("Warnings", *map(paragraph, (*run.config.get(WARNINGS, ()), *run.missed_in_silence))),
             warning("Failures", *_failures(run)),
             section("What is learnt", Table.of_learnt(run.learnt).html() if run.learnt else ""),
-            section("Results", *results, *in_words(run), gallery(figures)),
+            section("Results", *results, *in_words(run), gallery(run_figures(run))),
             section("Best round", *best_round(run)),
             section(f"{CASES.capitalize()} by site", held_out.html() if held_out else ""),
             section("Segmentation by case", *segmentation_by_case(run)),
@@ -142,6 +131,22 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             *closing_sections([run.config], table, *([held_out] if held_out else [])),
         ],
     )
+
+
+def run_figures(run: Run) -> "dict[str, InlineFigure | DrawnApart | None]":
+    """Return the figures of every run by caption."""
+    main = heading(run.main_metric)
+    return {
+        **{f"{heading(name)} by round": drawn_of_run(metric_curve, run, name) for name in metric_names(run)},
+        **{
+            f"{main} by {cost}": drawn_of_run(metric_curve, run, run.main_metric, cost)
+            for cost in run.shown_costs
+        },
+        f"{main} of each client": drawn_of_run(client_curves, run),
+        "Training examples by client": drawn_of_run(partition_counts, run),
+        "Learning rate by round": drawn_of_run(learning_rates, run),
+        "Seconds per round": drawn_of_run(seconds_split, run),
+    }
 
 
 def sentence(run: Run) -> str:

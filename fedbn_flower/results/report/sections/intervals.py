@@ -10,11 +10,13 @@ from ....records.cases import SITE, TARGET, predictions_of
 from ....records.metric_words import heading
 from ....records.metrics import shown
 from ...intervals import NOTE
+from ...plotting.drawer import drawn
 from ...plotting.forest_plot import forest_plot
 from ...run_reader import Run
 from ..html import gallery, paragraph
 
 if TYPE_CHECKING:
+    from ...plotting.drawer import DrawnApart
     from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES = 40
@@ -130,7 +132,7 @@ def in_words(run: Run) -> Iterator[str]:
         yield paragraph(found.note, "note")
 
 
-def _figure(run: Run, found: Intervals) -> InlineFigure | None:
+def _figure(run: Run, found: Intervals) -> InlineFigure | DrawnApart | None:
     """Draw the main metric of each site, of all of them pooled, and their mean."""
     metric, summary = run.main_metric, run.summary
     clients = summary.clients
@@ -140,12 +142,12 @@ def _figure(run: Run, found: Intervals) -> InlineFigure | None:
     rows = [(site, values, found.beside(site)) for site, values in names.items()]
     rows.append(("all sites pooled", summary.pooled or summary.mean or {}, found.beside_pooled))
     rows.append(("mean over sites", summary.client_mean or {}, found.beside_mean))
-    drawn = [
+    found_rows = [
         (_label(name, beside.counts), values[metric], *beside.intervals[metric])
         for name, values, beside in rows
         if values.get(metric) is not None and None not in beside.intervals.get(metric, [None])
     ]
-    return forest_plot(drawn, metric) if drawn else None
+    return drawn(forest_plot, found_rows, metric) if found_rows else None
 
 
 def _label(site: str, counts: Sequence[str]) -> str:
