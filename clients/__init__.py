@@ -9,15 +9,21 @@ from .memory import ContextStore, Groups, Memory, Store
 from .modules.parameter_names import trainable_names
 from .objectives import FORMER_NAMES, OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.alone import AloneClient
+from .policies.apfl import APFLClient
 from .policies.ditto import DittoClient
 from .policies.fbn import FBNClient
+from .policies.fedala import FedALAClient
 from .policies.fedbabu import FedBABUClient
 from .policies.fedbn import FedBNClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
+from .policies.fedrod import FedRoDClient
 from .policies.fixbn import FixBNClient
 from .policies.hbn import HBNClient
+from .policies.knn_per import KNNPerClient
 from .policies.lg_fedavg import LGFedAvgClient
+from .policies.per_fedavg import PerFedAvgClient
+from .policies.pfedme import PFedMeClient
 from .policies.silobn import SiloBNClient
 from .problems import (
     METRICS,
@@ -48,7 +54,13 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fedrep": FedRepClient,
     "fedbabu": FedBABUClient,
     "lg-fedavg": LGFedAvgClient,
+    "fedrod": FedRoDClient,
     "ditto": DittoClient,
+    "apfl": APFLClient,
+    "pfedme": PFedMeClient,
+    "per-fedavg": PerFedAvgClient,
+    "fedala": FedALAClient,
+    "knn-per": KNNPerClient,
 }
 """Built-in clients by name. To add one, import it above and enter it here."""
 
@@ -59,6 +71,7 @@ __all__ = [
     "METRICS",
     "OBJECTIVES",
     "PROBLEMS",
+    "APFLClient",
     "AloneClient",
     "Classification",
     "Columns",
@@ -66,14 +79,17 @@ __all__ = [
     "DittoClient",
     "Examples",
     "FBNClient",
+    "FedALAClient",
     "FedAvgClient",
     "FedBABUClient",
     "FedBNClient",
     "FedPerClient",
     "FedRepClient",
+    "FedRoDClient",
     "FixBNClient",
     "Groups",
     "HBNClient",
+    "KNNPerClient",
     "LGFedAvgClient",
     "LeastSquares",
     "Local",
@@ -88,6 +104,8 @@ __all__ = [
     "NextCharacter",
     "Objective",
     "Outcome",
+    "PFedMeClient",
+    "PerFedAvgClient",
     "Predicted",
     "Prepare",
     "Problem",

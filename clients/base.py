@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -35,11 +35,14 @@ from .modules.parameter_names import aliases
 from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
 from .objectives.plain import Plain
+from .problems import Problem
 from .problems.evaluation import evaluate_splits, evaluation_batch
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
 from .training import LocalRun, LocalTask, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
+
+Value = TypeVar("Value")
 
 
 class FedAvgClient(NumPyClient):
@@ -62,6 +65,8 @@ class FedAvgClient(NumPyClient):
     LOCAL_GROUP = "local"
     decides: ClassVar[str] = ""
     """What the policy decides, in words. Two policies that decide the same cannot be combined."""
+    also_decides: ClassVar[frozenset[str]] = frozenset()
+    """What else it decides, in the same way."""
     remembers: ClassVar[bool] = False
     """Whether its memory has more than its local entries."""
     trains_head: ClassVar[bool] = True
@@ -72,8 +77,8 @@ class FedAvgClient(NumPyClient):
     """Flag of the setting that says how far BatchNorm statistics move to those that clients gather in a round
     and the server pools; empty if clients send the statistics themselves."""
     personal_group: ClassVar[str] = ""
-    """Memory group of the whole model that it evaluates; empty if it evaluates the shared model with its
-    local entries."""
+    """Memory group of what makes the model that it evaluates a `personal` one; empty if it evaluates the
+    shared model with its local entries."""
 
     def __init__(self, task: LocalTask, memory: Memory) -> None:
         self.task = task
@@ -101,6 +106,24 @@ class FedAvgClient(NumPyClient):
     def local_entries(model: nn.Module) -> Iterable[str]:
         """Return the names of the state dict's entries that never leave this client, in any order."""
         return frozenset()
+
+    @staticmethod
+    def personal(entries: Arrays, kept: Arrays) -> Arrays:
+        """Return the entries that differ in the model that a client evaluates.
+
+        Parameters
+        ----------
+        entries : Mapping[str, NDArray]
+            The whole shared model, with the client's local entries.
+        kept : Mapping[str, NDArray]
+            The client's `personal_group`; by default these are entries.
+        """
+        return kept
+
+    @classmethod
+    def misfit(cls, model: nn.Module, problem: Problem, inputs: torch.Tensor) -> str:
+        """Return why this client cannot have a model, in words; "" if it can. ``inputs`` are two examples."""
+        return ""
 
     def get_parameters(self, config: dict[str, Scalar]) -> NamedArrays:
         """Return the model's shared entries, in the order of `shared_names`."""
@@ -199,9 +222,13 @@ class FedAvgClient(NumPyClient):
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        update = Update(self._sent(entries, copy), self.task.size, dict(metrics), records)
+        sent = self._sent(entries, copy)
+        if outcome.sent:
+            sent = NamedArrays({**sent.by_name(), **self._by_every_name(outcome.sent)})
+        update = Update(sent, self.task.size, dict(metrics), records)
         if config[EVAL_SPLITS]:
             self.task.model.load_state_dict(dict(entries))
+            self.personalise()
             update.metrics.update(self.held_out_metrics(config))
         return update
 
@@ -244,11 +271,38 @@ class FedAvgClient(NumPyClient):
         A client that never trained has no local BatchNorm statistics yet. It first estimates them on its
         training examples (AdaBN).
         """
-        task = self.task
-        if not self.load(task.model.state_dict(), parameters) and batch_norm_statistics(task.model) & set(
-            self.local_names
-        ):
+        model = self.task.model
+        known = self.load(model.state_dict(), parameters)
+        if not self.personalise() and not known and batch_norm_statistics(model) & set(self.local_names):
             self._estimate_statistics()
+
+    def personalise(self) -> bool:
+        """Make the loaded model the `personal` one. Return whether the client has one."""
+        kept = self.memory.read(self.personal_group) if self.personal_group else None
+        if kept is None:
+            return False
+        entries = self.task.model.state_dict()
+        shared = {name: to_array(entry) for name, entry in entries.items()}
+        load_entries(entries, self.completed({**shared, **self.personal(shared, kept)}))
+        return True
+
+    def remember(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Write the `personal_group`. A name that begins with a dot is none of an entry.
+
+        Raises
+        ------
+        FloatingPointError
+            For what is not finite, as `check_finite`.
+        """
+        self.check_finite({name: entry for name, entry in kept.items() if name in self.task.initial})
+        for name, entry in kept.items():
+            if name not in self.task.initial and not entry.isfinite().all():
+                raise FloatingPointError(f"training diverged: {name[1:]} is not finite")
+        self.memory.write(self.personal_group, {name: to_array(entry) for name, entry in kept.items()})
+
+    def predictor(self) -> nn.Module:
+        """Return what is evaluated once the model is loaded: by default the model."""
+        return self.task.model
 
     def load_as_new(self, parameters: NDArrays, own_statistics: bool) -> None:
         """Load the model that a client evaluates that has no part in the training.
@@ -283,7 +337,7 @@ class FedAvgClient(NumPyClient):
         splits = str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
         cases_of = str(config.get(RECALIBRATE, config.get(CASES, "")))
-        return evaluate_splits(task.model, task.evaluation, splits, task.problem, classes, cases_of)
+        return evaluate_splits(self.predictor(), task.evaluation, splits, task.problem, classes, cases_of)
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""
@@ -311,8 +365,8 @@ class FedAvgClient(NumPyClient):
         names = {alias: name for name in self.trained_names for alias in self.aliases[name]}
         return {names.get(name, name): array for name, array in arrays.items()}
 
-    def _by_every_name(self, arrays: Arrays) -> dict[str, NDArray]:
-        """Repeat arrays of tied parameters under all of their names, as the server expects them."""
+    def _by_every_name(self, arrays: Mapping[str, Value]) -> dict[str, Value]:
+        """Repeat those of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
     def _sent(self, entries: Mapping[str, torch.Tensor], copy: bool = True) -> NamedArrays:

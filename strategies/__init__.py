@@ -25,6 +25,7 @@ from .rules.feddyn import FedDyn
 from .rules.fednova import FedNova
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
+from .rules.fedsmoo import FedSMOO
 from .rules.fedyogi import FedYogi
 from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
@@ -39,6 +40,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadam": FedAdam,
     "fedams": FedAMS,
     "feddyn": FedDyn,
+    "fedsmoo": FedSMOO,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
     "fedproto": FedProto,
@@ -66,6 +68,7 @@ __all__ = [
     "FedNova",
     "FedProto",
     "FedProx",
+    "FedSMOO",
     "FedSat",
     "FedTrimmedAvg",
     "FedYogi",

@@ -71,7 +71,10 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[s
 
 
 _OVERRIDABLE = frozenset(
-    {"__init__", "evaluate", "held_out_metrics", "load_to_evaluate", "local_entries", "still_in"}
+    (
+        *("__init__", "evaluate", "held_out_metrics", "load_to_evaluate", "local_entries", "misfit"),
+        *("predictor", "still_in"),
+    )
 )
 """Methods that a client's class may override."""
 _REPLACED = [n for n, method in vars(FedAvgClient).items() if callable(method) and n not in _OVERRIDABLE]

@@ -3,16 +3,19 @@
 from .base import Local, LocalWork, Objective, Outcome
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedgkd import FedGKD
 from .fedlc import FedLC
 from .fedntd import FedNTD
 from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrs import FedRS
-from .fedsam import FedSAM
 from .fedsat import FedSat
 from .moon import Moon
 from .plain import Plain
 from .scaffold import Scaffold, ScaffoldMomentum
+from .sharpness.fedsam import FedSAM
+from .sharpness.fedsmoo import FedSMOO
+from .sharpness.fedspeed import FedSpeed
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "plain": Plain,
@@ -24,7 +27,10 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedrs": FedRS,
     "fedlc": FedLC,
     "fedsam": FedSAM,
+    "fedspeed": FedSpeed,
+    "fedsmoo": FedSMOO,
     "fedntd": FedNTD,
+    "fedgkd": FedGKD,
     "feddecorr": FedDecorr,
     "fedproto": FedProto,
     "fedsat": FedSat,

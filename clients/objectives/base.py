@@ -42,11 +42,14 @@ class Outcome:
         Further records for the server. Parameters have the names of `Objective.parameters`.
     metrics : dict[str, float]
         Further metrics of the objective.
+    sent : Mapping[str, NDArray]
+        What is sent in the place of parameters; by default they are sent as they are.
     """
 
     memory: dict[str, NDArray] | None = None
     records: Records = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    sent: Mapping[str, NDArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,12 +58,5 @@ class DittoClient(FedAvgClient):
             update.metrics.update(self.held_out_metrics(config))
         return update
 
-    def load_to_evaluate(self, parameters: NDArrays) -> None:
-        personal = self.memory.read(PERSONAL)
-        if personal is None:
-            super().load_to_evaluate(parameters)
-        else:
-            load_entries(self.task.model.state_dict(), self.completed(personal))
-
     def _varying(self, entries: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         return [(name, entry) for name, entry in entries.items() if name not in self.constant_names]

@@ -30,6 +30,7 @@ class FBNClient(PoolingClient):
     helps = ("feature-shift", "label-skew")
     paper = "guerraoui2024fbn"
     pooled_by = "fbn-momentum"
+    also_decides = frozenset({"how many passes a step has"})
 
     fbn_momentum: float = setting(
         1.0, gt=0, le=1, description="share of a round's statistics in the shared running ones"

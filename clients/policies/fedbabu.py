@@ -24,6 +24,7 @@ class FedBABUClient(FedAvgClient):
     paper = "oh2022fedbabu"
 
     decides = "the head"
+    also_decides = frozenset({"what a round trains"})
     trains_head = False
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:

@@ -29,6 +29,8 @@ class FedRepClient(FedPerClient):
     helps = ("personal-models", "label-skew")
     paper = "collins2021fedrep"
 
+    also_decides = frozenset({"what a round trains"})
+
     head_epochs: int = setting(10, ge=1, description="passes over the client's examples to train the head")
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:

@@ -270,8 +270,8 @@ def _completed(
     """Return a full state dict: the shared and the client's local entries, or its personal model."""
     local = [name for name in names if name not in shared]
     findable = client is not None and not is_session_name(manifest["client"])
-    personal = CLIENT.find(manifest["client"]).personal_group if findable else ""
-    if not local and not personal:
+    cls = CLIENT.find(manifest["client"]) if findable else FedAvgClient
+    if not local and not cls.personal_group:
         return shared
     if client is None:
         reason = f"{len(local)} entries, such as {local[0]}, stay with each client"
@@ -287,7 +287,6 @@ def _completed(
     if not memory:
         trained = ", ".join(map(str, checkpoint.partitions(last)))
         raise not_allowed("client", client, f"one that has trained: {trained}")
-    if personal:
-        return shared | dict(memory[personal])
     local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    return shared | {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)
+    entries = shared | {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)
+    return entries | dict(cls.personal(entries, memory[cls.personal_group]) if cls.personal_group else {})

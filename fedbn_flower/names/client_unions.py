@@ -45,12 +45,16 @@ def union(members: Mapping[str, Client], name: str) -> Client:
         for inner, outer in ((one, other), (other, one)):
             if issubclass(members[outer], members[inner]):
                 raise not_allowed("client", name, f"only {outer!r}, which is {inner!r} and more")
-        if cls.decides and cls.decides == another.decides:
-            wanted = f"only one of {one!r} and {other!r}, which both decide about {cls.decides}"
+        if both := _decided(cls) & _decided(another):
+            wanted = f"only one of {one!r} and {other!r}, which both decide about {min(both)}"
             raise not_allowed("client", name, wanted)
         if clash := _clash(cls, another):
             raise not_allowed("client", name, f"only one of {one!r} and {other!r}: they differ in {clash}")
     return _made(tuple(members.values()), f"Keeps at home what {' and '.join(members)} do.")
+
+
+def _decided(cls: Client) -> frozenset[str]:
+    return cls.also_decides.union(filter(None, [cls.decides]))
 
 
 def _clash(one: Client, other: Client) -> str:

@@ -30,7 +30,18 @@ from .written import (
     make_client,
 )
 
-OBJECTIVES = ("plain", "fedprox", "moon", "fedrs", "fedlc", "fedsam", "fedntd", "feddecorr")
+OBJECTIVES = (
+    "plain",
+    "fedprox",
+    "moon",
+    "fedrs",
+    "fedlc",
+    "fedsam",
+    "fedspeed",
+    "fedntd",
+    "fedgkd",
+    "feddecorr",
+)
 SETTINGS = {
     "auto": {},
     "class-balanced": {"beta": 0.9},

@@ -71,7 +71,11 @@ def test_the_built_in_ones():
         "plain": {}, "fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}, "scaffold": {},
         "scaffold-momentum": {"client-momentum": 0.0},
         "moon": {"mu": 1.0, "moon-temperature": 0.5}, "fedrs": {"rs-a": 0.5}, "fedlc": {"lc-tau": 1.0},
-        "fedsam": {"rho": 0.05}, "feddecorr": {"decorr-beta": 0.1},
+        "fedsam": {"rho": 0.05},
+        "fedspeed": {"rho": 0.1, "speed-alpha": 1.0, "speed-lambda": 10.0},
+        "fedsmoo": {"rho": 0.1, "smoo-beta": 10.0},
+        "fedgkd": {"gkd-gamma": 0.2, "gkd-models": 5, "gkd-temperature": 1.0},
+        "feddecorr": {"decorr-beta": 0.1},
         "fedntd": {"ntd-beta": 1.0, "ntd-temperature": 1.0}, "fedproto": {"proto-lambda": 1.0},
         "fedsat": {"confusion-mu": 0.95},
     }  # fmt: skip

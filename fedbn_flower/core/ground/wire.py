@@ -9,6 +9,7 @@
 | `METRICS` | MetricRecord | the answers | the client's metrics |
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
+| `PERTURBATION` | ArrayRecord | train and its answer, FedSMOO | s, and mu_i - e |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
@@ -39,6 +40,7 @@ FAILED = "failed"
 REASON = "reason"  # in FAILED
 COMPRESSED = "compressed"
 CONTROL = "control"
+PERTURBATION = "perturbation"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
 SUMS = "sums"

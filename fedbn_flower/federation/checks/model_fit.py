@@ -154,6 +154,8 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
     if not CLIENT.find(config.client).trains_head and _is_head_alone(model):
         wanted = f"another one: before the head of {name!r} nothing is trained"
         raise not_allowed("client", config.client, wanted)
+    if why := CLIENT.find(config.client).misfit(model, dataset.problem, batch):
+        raise not_allowed("client", config.client, f"another one with model {name!r}: {why}")
     _check_optimizer(config, model, name)
     _check_problem(inputs, model)
     if config.precision != "fp32":

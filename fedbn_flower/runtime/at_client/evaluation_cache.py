@@ -59,7 +59,9 @@ def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
     if len(client.shared_names) + len(client.constant_names) < len(client.task.initial):
         return False
-    methods = {"evaluate", "held_out_metrics", "load", "load_to_evaluate"}
+    if client.personal_group:
+        return False
+    methods = {"evaluate", "held_out_metrics", "load", "load_to_evaluate", "personalise", "predictor"}
     return vars(client).keys().isdisjoint(methods) and not overridden(type(client), FedAvgClient, methods)
 
 

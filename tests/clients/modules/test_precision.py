@@ -14,7 +14,7 @@ from clients.lockstep import reason_not_equivalent, reason_not_supported
 from clients.modules.head import features
 from clients.modules.precision import compute_in, precision_of
 from clients.objectives import Objective
-from clients.objectives.fedsam import FedSAM
+from clients.objectives.sharpness.fedsam import FedSAM
 from clients.training import LocalRun, train_model
 
 from ..helpers import CONFIG, make_client, small_model

@@ -201,9 +201,14 @@ def test_what_the_loss_does_not_reach_stays(name):
     training = LocalTraining(2, 8, weight_decay=0.1)
     client = make_client(FedAvgClient, model=Reaches(), training=training, objective=name)
     control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
+    sevens = {n: np.full_like(a, 7) for n, a in control.items()}
+    if name == "fedspeed":  # what it never reached has g_i = 0; otherwise it sends what was held back
+        sevens |= {n: np.zeros_like(a) for n, a in sevens.items() if n.startswith("idle")}
     if client.task.objective.remembers:
-        client.memory.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
-    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), {"control": control}), SETTINGS)
+        kinds = {"fedgkd": ("0/",), "fedsmoo": ("lambda.", "mu.")}.get(name, ("",))
+        client.memory.write(name, {kind + n: a for kind in kinds for n, a in sevens.items()})
+    records = {"control": control, "perturbation": control}
+    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), records), SETTINGS)
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 

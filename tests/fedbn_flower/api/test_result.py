@@ -32,13 +32,18 @@ def test_what_comes_back(run, tmp_path):
     assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
 
 
+NOT_A_MODEL = {"fedbabu", "per-fedavg", "knn-per"}
+UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedper+apfl")
+
+
 @pytest.mark.parametrize(
-    "client", [*sorted(CLIENTS.keys() - {"alone", "fedbabu"}), "fedbn+ditto", "silobn+fedrep"]
+    "client", [*sorted(CLIENTS.keys() - {"alone", *NOT_A_MODEL}), "fedbn+ditto", "silobn+fedrep", *UNIONS]
 )
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round.
 
-    FedBABU reports of a copy that it tunes, and does not keep.
+    Of `NOT_A_MODEL` they report what no client keeps: FedBABU and Per-FedAvg of a copy that they tune,
+    kNN-Per with its neighbours.
     """
     result = run(client=client)
     test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")

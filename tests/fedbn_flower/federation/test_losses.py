@@ -165,6 +165,15 @@ def many(configured):
         ({"objective": "feddecorr"}, 1, "objective FedDecorr does not set `elementwise`"),
         ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
         ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
+        ({"objective": "fedgkd"}, 1, "objective FedGKD does not set `elementwise`"),
+        ({"objective": "fedspeed"}, 1, "objective FedSpeed does not set `elementwise`"),
+        ({"objective": "fedsmoo", "strategy": "fedsmoo"}, 1, "objective FedSMOO does not set `elementwise`"),
+        ({"client": "knn-per"}, GROUP, "in lockstep"),
+        ({"client": "apfl"}, 1, "client APFLClient overrides"),
+        ({"client": "pfedme"}, 1, "client PFedMeClient overrides"),
+        ({"client": "per-fedavg"}, 1, "client PerFedAvgClient overrides"),
+        ({"client": "fedala"}, 1, "client FedALAClient overrides"),
+        ({"client": "fedrod"}, 1, "client FedRoDClient overrides"),
     ],
 )
 def test_who_trains_in_lockstep(many, caplog, values, together, told):

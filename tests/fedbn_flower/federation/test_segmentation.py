@@ -142,7 +142,10 @@ def test_the_unet_learns_volumes(run, client):
 
 @pytest.mark.parametrize(
     "client",
-    ["fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg", "ditto", "fedbn+ditto"],
+    [
+        *("fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg", "ditto", "fedbn+ditto"),
+        *("apfl", "pfedme", "per-fedavg", "fedala", "fedbn+apfl"),
+    ],
 )
 def test_every_client_learns_masks(run, sites, client):
     summary = run(dataset=str(sites), client=client, **KEYS).summary
@@ -169,6 +172,9 @@ def test_the_head_of_a_unet_is_its_last_convolution(configured, sites):
         ({"objective": "fedrs"}, "objective: 'fedrs' is not allowed; .* it needs classes, and .* has masks"),
         ({"objective": "fedlc"}, "objective: 'fedlc' is not allowed; .* it needs classes"),
         ({"objective": "fedntd"}, "objective: 'fedntd' is not allowed; .* it needs classes"),
+        ({"objective": "fedgkd"}, "objective: 'fedgkd' is not allowed; .* it needs classes"),
+        ({"client": "fedrod"}, "client: 'fedrod' is not allowed; .* it balances classes"),
+        ({"client": "knn-per"}, "client: 'knn-per' is not allowed; .* neighbours vote for classes"),
         ({"objective": "fedproto", "strategy": "fedproto"}, "objective: 'fedproto' .* it needs classes"),
         (
             {"objective": "moon"},

@@ -141,7 +141,7 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
             "'c++/own.py:First' and 'c++/own.py:Adam': they differ in what they require of 'client-opt",
         ),
         ("fedbm+fedper", "client: unknown name 'fedbm' (did you mean 'fedbn'?); expected one of alone,"),
-        ("fedbn+", "client: unknown name ''; expected one of alone, ditto, fbn"),
+        ("fedbn+", "client: unknown name ''; expected one of alone, apfl, ditto,"),
         ("c++/own.py:Frist+fedbn", "client: unknown name 'Frist' (did you mean 'First'?)"),
     ],
 )

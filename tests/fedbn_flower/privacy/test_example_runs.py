@@ -216,7 +216,10 @@ REFUSED = {
     **{
         f"client: {name!r} is not allowed; expected one of fedavg, fedbn, fedper, silobn, or some of these "
         f"{EXPECTED}": {"client": name}
-        for name in ("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone")
+        for name in (
+            *("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone"),
+            *("apfl", "pfedme", "per-fedavg", "fedala", "fedrod", "knn-per"),
+        )
     },
     **{
         f"objective: {key!r} is not allowed; expected another one {EXPECTED}: objective {name} does not set "
@@ -224,6 +227,7 @@ REFUSED = {
         for key, name, rule in (
             ("fedsam", "FedSAM", "fedavg"), ("fedrs", "FedRS", "fedavg"),
             ("fedlc", "FedLC", "fedavg"), ("feddecorr", "FedDecorr", "fedavg"),
+            ("fedspeed", "FedSpeed", "fedavg"), ("fedsmoo", "FedSMOO", "fedsmoo"),
             ("fedproto", "FedProto", "fedproto"), ("fedsat", "FedSat", "fedsat"),
             ("scaffold-momentum", "ScaffoldMomentum", "scaffold-momentum"),
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fedbn_flower.core.ground.settings import setting
 
-from ..modules.lazy_torch import nn, torch
-from .base import Objective
+from ...modules.lazy_torch import nn, torch
+from ..base import Objective
 
 
 class FedSAM(Objective):
@@ -24,19 +26,35 @@ class FedSAM(Objective):
     def loss(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        gradients = self.first_gradients(model, inputs, targets)
+        self.unperturbed: dict[torch.Tensor, torch.Tensor] = {p: p.detach().clone() for p in gradients}
+        self.perturb(self.direction(model, gradients))
+        output = model(inputs)
+        return self.criterion(output, targets, reduction), output
+
+    def first_gradients(
+        self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> dict[nn.Parameter, torch.Tensor]:
+        """Return the gradients of f at w by trained parameter; statistics stay as they are."""
         trained = [p for p in model.parameters() if p.requires_grad]
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         first = self.criterion(model(inputs), targets)
         found = torch.autograd.grad(first, trained, allow_unused=True)
         for buffer, before in buffers:
             buffer.copy_(before)
-        gradients = {p: g for p, g in zip(trained, found, strict=True) if g is not None}
-        norm = torch.stack([g.norm() for g in gradients.values()]).norm().clamp(min=1e-12)
-        self.unperturbed = {p: p.detach().clone() for p in gradients}
-        for p, gradient in gradients.items():
+        return {p: g for p, g in zip(trained, found, strict=True) if g is not None}
+
+    def direction(
+        self, model: nn.Module, gradients: Mapping[nn.Parameter, torch.Tensor]
+    ) -> Mapping[nn.Parameter, torch.Tensor]:
+        """Return what to step along, from the gradients of f at w."""
+        return gradients
+
+    def perturb(self, direction: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """Step by rho along a direction, whose length does not count."""
+        norm = torch.stack([g.norm() for g in direction.values()]).norm().clamp(min=1e-12)
+        for p, gradient in direction.items():
             p.detach().add_(gradient * (self.rho / norm))
-        output = model(inputs)
-        return self.criterion(output, targets, reduction), output
 
     def correct_gradients(self) -> None:
         """Restore w exactly, so that the step starts from it."""

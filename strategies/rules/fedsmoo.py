@@ -1,0 +1,56 @@
+"""FedSMOO: Sun et al. 2023, "Dynamic Regularized Sharpness Aware Minimization in FL" (arXiv 2305.11584)."""
+
+from typing import ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.wire import PERTURBATION
+
+from ..aggregation.fold import Extras, Round
+from ..aggregation.rule_state import RuleState
+from ..aggregation.vectors import Vector
+from ..base import PseudoGradientStrategy
+from ..messages.gate import record_of
+from ..messages.validation import Answer, check_arrays
+
+
+class FedSMOO(PseudoGradientStrategy):
+    """``h -= sum_i (x_i - x) / (beta M); x = mean_i x_i - beta h``, and one perturbation s for all clients.
+
+    ``s = rho m / ||m||``, m the mean of what clients send of theirs (Algorithm 1). It needs the local
+    objective ``fedsmoo`` with the same ``beta`` and ``rho``. s is sent, and the clients' part returned, in a
+    separate ArrayRecord ``perturbation``. The means are unweighted. M is the number of all clients; by
+    default the number of connected nodes.
+    """
+
+    purpose = "FedDyn's correction of drift with one perturbation for all clients (with objective fedsmoo)."
+    helps = ("label-skew", "few-rounds")
+    paper = "sun2023fedsmoo"
+
+    requires: ClassVar = {"objective": {"fedsmoo"}}
+    weighs_alike = True
+    extras_like_parameters = True
+    reads_extras_anywhere = True
+
+    rho: float = setting(0.1, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)
+    beta: float = setting(10.0, gt=0, alias="smoo-beta", description="one over the weight of the prox")
+    num_clients: int | None = setting(None, gt=0, description="M, the number of all clients")
+
+    def extra_records(self, state: RuleState, round: Round) -> dict[str, ArrayRecord]:
+        x = round.layout.flatten_parameters(round.sent)
+        return {PERTURBATION: round.layout.parameters_record(state.vector("s", like=x))}
+
+    def read_extras(self, answer: Answer, round: Round) -> Extras:
+        record = record_of(answer.content, PERTURBATION, ArrayRecord)
+        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
+        return Extras(vectors={PERTURBATION: round.layout.flatten_parameters(check_arrays(record, expected))})
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        h, s = state.vector("h", like=delta), state.vector("s", like=delta)
+        h -= (round.num_answers / (self.beta * (self.num_clients or round.num_nodes))) * delta
+        mean = round.means[PERTURBATION]
+        length = float(np.linalg.norm(mean))
+        s[:] = mean * (self.rho / length) if length else 0
+        return delta - self.beta * h
