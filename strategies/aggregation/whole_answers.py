@@ -1,8 +1,8 @@
 """Robust means that compare whole answers by their distances: Krum and its kin, and clipped or weighed ones.
 
 Distances are between the differences of the stepped parameters. All come from one product of the matrix of
-the differences with itself, in float64: ``|D_i - D_j|^2 = K_ii + K_jj - 2 K_ij`` with ``K = D D^T``. A point
-``sum_i c_i D_i`` is kept as its coefficients c, so iterations read no answer again.
+the differences with itself, summed in float64: ``|D_i - D_j|^2 = K_ii + K_jj - 2 K_ij`` with ``K = D D^T``.
+A point ``sum_i c_i D_i`` is kept as its coefficients c, so iterations read no answer again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from .means import TrimmedMean
 from .rule_state import RuleState
-from .vectors import Vector, blocks
+from .vectors import BLOCK, Vector, blocks
 
 CENTRE = "clip-centre"
 """The vector of a rule's state from which `CenteredClip` starts."""
+
+ROUNDING = 2e-7
+"""How far float32 products may be rounded, of the squares of the norms."""
 
 
 class WholeAnswers(TrimmedMean):
@@ -110,12 +113,37 @@ class Krum(WholeAnswers):
     def chosen(self) -> list[int]:
         """Return the positions of the chosen answers, in order."""
         if not self._chosen:
-            self._chosen = sorted(self.choose(squared_distances(self.products())))
+            self._chosen = sorted(self.choose())
         return self._chosen
 
-    def choose(self, distances: NDArray[np.float64]) -> list[int]:
-        """Return the positions of the answers to take, given all squared distances."""
-        return [int(i) for i in krum_order(distances, self.f)[: self.m]]
+    def choose(self) -> list[int]:
+        """Return the positions of the answers to take.
+
+        Products in float32, summed in float64 by block, decide. Where two answers are so near that rounding
+        could, products in float64 do.
+        """
+        products = self.quick_products()
+        found = surely_best(squared_distances(products), self.f, self.m, np.diag(products))
+        return found or best(squared_distances(self.products()), self.f, self.m)
+
+    def quick_products(self) -> NDArray[np.float64]:
+        """Return `products` of the answers, each block's in float32."""
+        n, length = len(self.answers), BLOCK // 32
+        total, rows = np.zeros((n, n)), np.empty((n, length), np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for number, reference in enumerate(self.reference):
+                for part in blocks(reference.size, 32):
+                    block = rows[:, : part.stop - part.start]
+                    for i, (entries, factor, own) in enumerate(self.answers):
+                        np.subtract(entries[number][part], own[number][part], block[i], casting="same_kind")
+                        if factor != 1:
+                            block[i] *= np.float32(factor)
+                    product = block @ block.T
+                    if not np.isfinite(product).all():
+                        block[~np.isfinite(block)] = 0
+                        product = block @ block.T
+                    total += product
+        return total
 
     def mean(self) -> Vector:
         return self.mean_over(self.chosen())
@@ -150,10 +178,11 @@ class Bulyan(Krum):
         """Return how many answers it needs: 4 f + 3."""
         return 4 * f + 3
 
-    def choose(self, distances: NDArray[np.float64]) -> list[int]:
+    def choose(self) -> list[int]:
+        distances = squared_distances(self.products())
         left, chosen = list(range(len(distances))), []
         for _ in range(len(distances) - 2 * self.f):
-            chosen.append(left.pop(int(krum_order(distances[np.ix_(left, left)], self.f)[0])))
+            chosen.append(left.pop(best(distances[np.ix_(left, left)], self.f, 1)[0]))
         return chosen
 
     def mean_over(self, chosen: Sequence[int]) -> Vector:
@@ -250,11 +279,43 @@ def krum_order(distances: NDArray[np.float64], f: int) -> NDArray[np.intp]:
     return np.lexsort(np.cumsum(others, axis=1)[:, nearest - 1 :].T[::-1])
 
 
+def best(distances: NDArray[np.float64], f: int, m: int) -> list[int]:
+    """Return the positions of the m answers that `krum_order` has first."""
+    return [int(i) for i in krum_order(distances, f)[:m]]
+
+
+def surely_best(
+    distances: NDArray[np.float64], f: int, m: int, norms: NDArray[np.float64]
+) -> list[int] | None:
+    """Return `best` of rounded distances; None where `ROUNDING` could change it.
+
+    ``norms`` are the squares of the answers' norms.
+    """
+    order = best(distances, f, m + 1)
+    if len(order) <= m:
+        return order
+    (least, error), (other, more) = (_score(distances, i, f, norms) for i in order[-2:])
+    return order[:m] if other - least > error + more else None
+
+
+def _score(distances: NDArray[np.float64], i: int, f: int, norms: NDArray[np.float64]) -> tuple[float, float]:
+    """Return Krum's score of an answer by rounded distances, and how far that may be from the true one."""
+    others = np.delete(distances[i], i)
+    nearest = np.argsort(others)[: max(1, len(others) - f - 1)]
+    rounded = len(nearest) * norms[i] + np.delete(norms, i)[nearest].sum()
+    return float(others[nearest].sum()), ROUNDING * float(rounded)
+
+
 def middle_mean(values: NDArray, kept: int) -> NDArray:
-    """Return, by row of sorted values, the mean of those nearest to the row's median: a run of them."""
+    """Return, by row of sorted values, the mean of those nearest to the row's median: a run of them.
+
+    Of the runs only those are tried that have a middle value, which is as near as any.
+    """
     n = values.shape[1]
-    median = (values[:, (n - 1) // 2] + values[:, n // 2]) / 2
-    ends = [np.maximum(median - values[:, i], values[:, i + kept - 1] - median) for i in range(n - kept + 1)]
-    runs = np.argmin(ends, axis=0)[:, None] + np.arange(kept)
+    columns = np.ascontiguousarray(values.T)
+    median = (columns[(n - 1) // 2] + columns[n // 2]) / 2
+    first, last = max(0, (n - 1) // 2 - kept + 1), min(n // 2, n - kept)
+    ends = [np.maximum(median - columns[i], columns[i + kept - 1] - median) for i in range(first, last + 1)]
+    runs = first + np.argmin(ends, axis=0)[:, None] + np.arange(kept)
     mean: NDArray = np.take_along_axis(values, runs, axis=1).mean(axis=1)
     return mean

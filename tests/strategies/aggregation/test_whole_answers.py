@@ -13,7 +13,7 @@ from strategies import FedAvg, FedYogi
 from strategies.aggregation.means import Summand
 from strategies.aggregation.named_means import named_mean, new_mean
 from strategies.aggregation.rule_state import RuleState
-from strategies.aggregation.whole_answers import CENTRE
+from strategies.aggregation.whole_answers import CENTRE, middle_mean, surely_best
 
 from ..helpers import CannedGrid, one_round, record, train_reply
 
@@ -128,6 +128,42 @@ def test_centered_clip_by_hand():
     np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [1, 0])
     np.testing.assert_allclose(state.vectors[CENTRE], [1, 0])
     np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [2, 0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 9), data=st.data())
+def test_the_middle_values_by_their_definition(n, data):
+    """Of all runs of sorted values, none is nearer to the median, at its farther end."""
+    kept = data.draw(st.integers(1, n))
+    values = np.sort(data.draw(st.lists(st.floats(-9, 9), min_size=n, max_size=n)))
+    farthest = [np.abs(values[i : i + kept] - np.median(values)).max() for i in range(n - kept + 1)]
+    near = [values[i : i + kept].mean() for i, far in enumerate(farthest) if far <= min(farthest) + 1e-9]
+    assert min(abs(middle_mean(values[None], kept)[0] - one) for one in near) < 1e-9
+
+
+@pytest.mark.parametrize("apart", [1.0, 1e-1, 1e-2, 1e-3, 1e-4])
+def test_krum_chooses_as_in_float64_where_answers_are_near_each_other(apart):
+    """Differences of 1 that differ by little: float32 products say nothing of their distances."""
+    rng = np.random.default_rng(0)
+    values = (1 + apart * rng.normal(size=(12, 3000))).astype(np.float32)
+    whole = [np.zeros(1, np.float32), np.zeros(2999, np.float32)]
+    for m in (1, 4):
+        mean = new_mean(f"multi-krum:2,{m}", 0.1, whole, np.dtype(np.float32))
+        for row in values:
+            mean.add(Summand([row[:1], row[1:]], 1.0))
+        order = sorted(range(12), key=lambda i: scores(values.astype(float), 2)[i])
+        assert mean.chosen() == sorted(order[:m])
+
+
+def test_float32_decides_where_it_can_and_never_where_it_cannot():
+    far = np.array([[0, 1, 9, 16], [1, 0, 4, 9], [9, 4, 0, 1], [16, 9, 1, 0.0]])
+    assert surely_best(far, 1, 1, np.full(4, 1e3)) is None  # two have a neighbour at 1, whoever is next
+    far[0, 1] = far[1, 0] = 0.9
+    far[1, 2] = far[2, 1] = 3.0
+    assert surely_best(far, 0, 1, np.full(4, 1e2)) == [1]  # 0.9 + 3 against 1 + 3
+    assert surely_best(far, 0, 1, np.full(4, 1e6)) is None
+    assert surely_best(far, 0, 4, np.full(4, 1e6)) == [1, 2, 0, 3]  # all are taken
+    assert surely_best(np.full((4, 4), np.nan), 0, 1, np.full(4, np.nan)) is None
 
 
 # ---- by the papers' formulas ------------------------------------------------------------------------
