@@ -17,6 +17,7 @@ from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
+from .rules.fair.qfedavg import QFedAvg
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedams import FedAMS
@@ -38,6 +39,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedyogi": FedYogi,
     "fedadam": FedAdam,
     "fedams": FedAMS,
+    "qfedavg": QFedAvg,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
@@ -74,6 +76,7 @@ __all__ = [
     "Participation",
     "PhaseReport",
     "PseudoGradientStrategy",
+    "QFedAvg",
     "Range",
     "ReplyRefused",
     "Round",

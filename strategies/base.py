@@ -33,6 +33,8 @@ from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weig
 from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
 
+ConfigValue = bool | int | float | str
+
 CURRENT_ARRAYS = property(
     lambda rule: rule._train_phase_.model,
     lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
@@ -92,6 +94,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     extras_like_parameters: ClassVar[bool] = False
     """Whether train messages and their answers each have one more record that is as large as the stepped
     parameters. A simulated clock counts it."""
+    asks: ClassVar[Mapping[str, ConfigValue]] = {}
+    """What train messages say beside the settings, by its name on the wire: what clients are to report."""
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
     model sent and the rule's settings. Not inherited: each class sets it for its own method."""
@@ -299,7 +303,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
             chosen, count = who.by_mechanism(self.mechanism, self.node_choice)
         else:
             chosen, count = who.to_train(self.node_choice, self.node_selection, content)
-        content.config_records[self.configrecord_key].update(self._train_phase_.bounds())
+        content.config_records[self.configrecord_key].update({**self._train_phase_.bounds(), **self.asks})
         self._train_phase_ = replace(self._train_phase_, num_nodes=count)
         if content[self.arrayrecord_key] or self.goes_without_model:
             round = self.new_round(who.server_round, self._train_phase_)

@@ -48,11 +48,12 @@ def fit_in_lockstep(
         for entry in entries.values():
             entry[1:] = entry[0]
     runs = [client.begin_run(row, config, records) for client, row in pairs]
+    before = [client.before_training(row, config) for client, row in pairs]
     metrics = train_in_lockstep(model, runs)
     results: dict[int, Update | Exception] = {}
-    for i, row, run, found in zip(order, rows, runs, metrics, strict=True):
+    for i, row, run, found, start in zip(order, rows, runs, metrics, before, strict=True):
         try:
-            results[i] = clients[i].end_run(run, found, row, config, copy=False)
+            results[i] = clients[i].end_run(run, {**found, **start}, row, config, copy=False)
         except Exception:
             results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]

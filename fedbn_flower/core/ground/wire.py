@@ -70,6 +70,7 @@ DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without
 PROXIMAL_MU = "proximal-mu"
 FEATURE_MEAN = "feature-mean"  # by channel or column, where sites with data of their own standardise alike
 FEATURE_STD = "feature-std"
+START_LOSS = "start-loss"  # whether clients are to report it; in METRICS the loss of the model they got
 DP_NOISE = "dp-noise"  # z of example-level privacy, found for the sizes of all sites
 
 # In METRICS, from the clients.
