@@ -178,6 +178,7 @@ class FedAvgClient(NumPyClient):
                 task.train,
                 task.loss(task.problem, task.train, task.loss_settings),
                 task.constant,
+                task.initial,
             ),
         )
         seed, share = (*task.seed, server_round), task.share(server_round)

@@ -196,6 +196,26 @@ class PseudoGradientStrategy(FlowerFedAvg):
         """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
         return Extras()
 
+    def ahead(self, state: RuleState, like: Vector) -> Vector | None:
+        """Return by how much the parameters that travel are ahead of those of the model that counts.
+
+        None if they are the same model. ``like`` is a vector over all stepped parameters.
+        """
+        return None
+
+    def counted(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the model that counts, to be evaluated and kept, given the one that travels next."""
+        sent = {name: viewed(array) for name, array in arrays.items()}
+        if type(self).ahead is PseudoGradientStrategy.ahead or not sent:
+            return arrays
+        layout = self.new_round(0, TrainPhase(sent)).layout
+        ahead = self.ahead(self.rule_state, layout.flatten_parameters(sent))
+        if ahead is None:
+            return arrays
+        moved = layout.moved(layout.parameters, sent, -ahead, layout.dtypes[0])
+        counted = {name: encoded(entry) for name, entry in moved}
+        return ArrayRecord({name: counted.get(name, array) for name, array in arrays.items()})
+
     def new_round(self, server_round: int, phase: TrainPhase) -> Round:
         """Return the round before its answers are read."""
         sent = phase.sent()

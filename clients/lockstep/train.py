@@ -233,9 +233,10 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
     memories = [objective.memory for objective in objectives]
     memory = None
     if any(memories):
+        kept = {name: array for m in memories for name, array in (m or {}).items()}
         memory = {
-            name: np.stack([m[name] if m else np.zeros(x.shape, np.float32) for m in memories])
-            for name, x in first.start.items()
+            name: np.stack([m[name] if m and name in m else np.zeros_like(array) for m in memories])
+            for name, array in kept.items()
         }
     trained = {name: parameters[name] for name in first.parameters}
     return type(first)(trained, first.settings, memory, first.received, first.problem, first.local)

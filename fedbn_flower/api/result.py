@@ -290,4 +290,4 @@ def _completed(
     if personal:
         return shared | dict(memory[personal])
     local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    return shared | {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)
+    return shared | {name: array.numpy() for name, array in last.model.items()} | dict(local_entries)

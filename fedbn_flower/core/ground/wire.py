@@ -9,6 +9,8 @@
 | `METRICS` | MetricRecord | the answers | the client's metrics |
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
+| `MOMENTUM` | ArrayRecord | train, FedCM | d, the mean gradient of the last round |
+| `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
@@ -39,6 +41,8 @@ FAILED = "failed"
 REASON = "reason"  # in FAILED
 COMPRESSED = "compressed"
 CONTROL = "control"
+MOMENTUM = "momentum"
+AUGMENTED = "augmented"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
 SUMS = "sums"
@@ -79,6 +83,7 @@ TRAIN_EXAMPLES = "train-examples"
 LOSS = "loss"
 LOCAL_STEPS = "local-steps"
 LOCAL_NORM = "local-norm"
+LOCAL_LENGTH = "local-length"  # of a client's steps: K lr
 CLASS_HITS = "class-hits"
 CLASS_EXAMPLES = "class-examples"
 SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model that is not encoded
