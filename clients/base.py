@@ -22,6 +22,7 @@ from fedbn_flower.core.ground.wire import (
     OWN_STATISTICS,
     RECALIBRATE,
     SERVER_ROUND,
+    START_LOSS,
     TRAIN_EXAMPLES,
 )
 
@@ -36,7 +37,7 @@ from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
 from .objectives.plain import Plain
 from .problems import Problem
-from .problems.evaluation import evaluate_splits, evaluation_batch
+from .problems.evaluation import evaluate_splits, evaluation_batch, mean_loss
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
 from .training import LocalRun, LocalTask, load_entries, train_model
@@ -142,7 +143,8 @@ class FedAvgClient(NumPyClient):
             ``server-round``, ``client-lr``, the objective's settings by flag (``mu``), and ``eval-splits``:
             comma-separated splits on which to evaluate the trained model. ``fine-tune`` more steps come
             before evaluation and are then discarded, as are BatchNorm statistics with ``adapt-bn``.
-            ``classes``, the number of classes, adds counts by class.
+            ``classes``, the number of classes, adds counts by class; ``start-loss`` the training loss of the
+            model before.
 
         Raises
         ------
@@ -153,7 +155,22 @@ class FedAvgClient(NumPyClient):
         self.load(entries, parameters)
         records = parameters.records if isinstance(parameters, Received) else {}
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
-        return self.end_run(run, self.train(run, config), entries, config)
+        before = self.before_training(entries, config)
+        return self.end_run(run, {**self.train(run, config), **before}, entries, config)
+
+    def before_training(
+        self, entries: Mapping[str, torch.Tensor], config: Mapping[str, Scalar]
+    ) -> dict[str, float]:
+        """Return the metrics that the server asks for of the model from which a round's training begins.
+
+        ``start-loss`` is the mean training loss f on all of the client's examples, in evaluation mode.
+        """
+        task = self.task
+        if not config.get(START_LOSS):
+            return {}
+        task.model.load_state_dict(dict(entries))
+        loss = task.loss(task.problem, task.train, task.loss_settings)
+        return {START_LOSS: mean_loss(task.model, task.train, loss)}
 
     def still_in(self, server_round: int) -> frozenset[str]:
         """Return the names of the modules that are in evaluation mode during a round's training."""
@@ -187,6 +204,7 @@ class FedAvgClient(NumPyClient):
                 task.train,
                 task.loss(task.problem, task.train, task.loss_settings),
                 task.constant,
+                task.initial,
             ),
         )
         seed, share = (*task.seed, server_round), task.share(server_round)

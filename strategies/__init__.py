@@ -17,11 +17,17 @@ from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
+from .rules.drift.fedacg import FedACG
+from .rules.drift.fedadmm import FedADMM
+from .rules.drift.fedcm import FedCM
+from .rules.drift.feddc import FedDC
+from .rules.fair.qfedavg import QFedAvg
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedams import FedAMS
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
+from .rules.fedexp import FedExP
 from .rules.fednova import FedNova
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
@@ -39,10 +45,16 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedyogi": FedYogi,
     "fedadam": FedAdam,
     "fedams": FedAMS,
+    "fedexp": FedExP,
+    "qfedavg": QFedAvg,
     "feddyn": FedDyn,
     "fedsmoo": FedSMOO,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
+    "feddc": FedDC,
+    "fedadmm": FedADMM,
+    "fedcm": FedCM,
+    "fedacg": FedACG,
     "fedproto": FedProto,
     "fedsat": FedSat,
 }
@@ -58,12 +70,17 @@ __all__ = [
     "Codec",
     "ExpectedMetrics",
     "Extras",
+    "FedACG",
+    "FedADMM",
     "FedAMS",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedCM",
+    "FedDC",
     "FedDyn",
+    "FedExP",
     "FedMedian",
     "FedNova",
     "FedProto",
@@ -77,6 +94,7 @@ __all__ = [
     "Participation",
     "PhaseReport",
     "PseudoGradientStrategy",
+    "QFedAvg",
     "Range",
     "ReplyRefused",
     "Round",

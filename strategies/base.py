@@ -33,6 +33,8 @@ from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weig
 from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
 
+ConfigValue = bool | int | float | str
+
 CURRENT_ARRAYS = property(
     lambda rule: rule._train_phase_.model,
     lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
@@ -94,6 +96,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     extras_like_parameters: ClassVar[bool] = False
     """Whether train messages and their answers each have one more record that is as large as the stepped
     parameters. A simulated clock counts it."""
+    asks: ClassVar[Mapping[str, ConfigValue]] = {}
+    """What train messages say beside the settings, by its name on the wire: what clients are to report."""
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
     model sent and the rule's settings. Not inherited: each class sets it for its own method."""
@@ -193,6 +197,26 @@ class PseudoGradientStrategy(FlowerFedAvg):
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
         return Extras()
+
+    def ahead(self, state: RuleState, like: Vector) -> Vector | None:
+        """Return by how much the parameters that travel are ahead of those of the model that counts.
+
+        None if they are the same model. ``like`` is a vector over all stepped parameters.
+        """
+        return None
+
+    def counted(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the model that counts, to be evaluated and kept, given the one that travels next."""
+        sent = {name: viewed(array) for name, array in arrays.items()}
+        if type(self).ahead is PseudoGradientStrategy.ahead or not sent:
+            return arrays
+        layout = self.new_round(0, TrainPhase(sent)).layout
+        ahead = self.ahead(self.rule_state, layout.flatten_parameters(sent))
+        if ahead is None:
+            return arrays
+        moved = layout.moved(layout.parameters, sent, -ahead, layout.dtypes[0])
+        counted = {name: encoded(entry) for name, entry in moved}
+        return ArrayRecord({name: counted.get(name, array) for name, array in arrays.items()})
 
     def new_round(self, server_round: int, phase: TrainPhase) -> Round:
         """Return the round before its answers are read."""
@@ -301,7 +325,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
             chosen, count = who.by_mechanism(self.mechanism, self.node_choice)
         else:
             chosen, count = who.to_train(self.node_choice, self.node_selection, content)
-        content.config_records[self.configrecord_key].update(self._train_phase_.bounds())
+        content.config_records[self.configrecord_key].update({**self._train_phase_.bounds(), **self.asks})
         self._train_phase_ = replace(self._train_phase_, num_nodes=count)
         if content[self.arrayrecord_key] or self.goes_without_model:
             round = self.new_round(who.server_round, self._train_phase_)

@@ -29,14 +29,16 @@ def signature(cls: type) -> inspect.Signature:
     A class whose settings Flower has among its own arguments names the next one in ``_settings_before_``.
     """
     keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    flowers, before = list(FLOWERS), getattr(cls, "_settings_before_", None)
+    at = next((i for i, parameter in enumerate(flowers) if parameter.name == before), len(flowers))
     settings = [
         inspect.Parameter(
-            name.strip("_"), keyword if name.startswith("_") else positional, default=field.default
+            name.strip("_"),
+            keyword if name.startswith("_") else positional,
+            default=inspect.Parameter.empty if field.is_required() and not at else field.default,
         )
         for name, field in declared(cls).items()
     ]
-    flowers, before = list(FLOWERS), getattr(cls, "_settings_before_", None)
-    at = next((i for i, parameter in enumerate(flowers) if parameter.name == before), len(flowers))
     flowers[at:at] = settings
     others = [inspect.Parameter(name, keyword, default=default) for name, default in OTHERS.items()]
     return inspect.Signature(sorted([*flowers, *others], key=lambda parameter: parameter.kind))

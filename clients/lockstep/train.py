@@ -48,11 +48,12 @@ def fit_in_lockstep(
         for entry in entries.values():
             entry[1:] = entry[0]
     runs = [client.begin_run(row, config, records) for client, row in pairs]
+    before = [client.before_training(row, config) for client, row in pairs]
     metrics = train_in_lockstep(model, runs)
     results: dict[int, Update | Exception] = {}
-    for i, row, run, found in zip(order, rows, runs, metrics, strict=True):
+    for i, row, run, found, start in zip(order, rows, runs, metrics, before, strict=True):
         try:
-            results[i] = clients[i].end_run(run, found, row, config, copy=False)
+            results[i] = clients[i].end_run(run, {**found, **start}, row, config, copy=False)
         except Exception:
             results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
@@ -232,9 +233,10 @@ def _stacked_objective(objectives: Sequence[Objective], parameters: Mapping[str,
     memories = [objective.memory for objective in objectives]
     memory = None
     if any(memories):
+        kept = {name: array for m in memories for name, array in (m or {}).items()}
         memory = {
-            name: np.stack([m[name] if m else np.zeros(x.shape, np.float32) for m in memories])
-            for name, x in first.start.items()
+            name: np.stack([m[name] if m and name in m else np.zeros_like(array) for m in memories])
+            for name, array in kept.items()
         }
     trained = {name: parameters[name] for name in first.parameters}
     return type(first)(trained, first.settings, memory, first.received, first.problem, first.local)

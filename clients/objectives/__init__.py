@@ -1,6 +1,10 @@
 """Local objectives, one file each."""
 
 from .base import Local, LocalWork, Objective, Outcome
+from .drift.fedacg import FedACG
+from .drift.fedadmm import FedADMM
+from .drift.fedcm import FedCM
+from .drift.feddc import FedDC
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fedgkd import FedGKD
@@ -23,6 +27,10 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "feddyn": FedDyn,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
+    "feddc": FedDC,
+    "fedadmm": FedADMM,
+    "fedcm": FedCM,
+    "fedacg": FedACG,
     "moon": Moon,
     "fedrs": FedRS,
     "fedlc": FedLC,

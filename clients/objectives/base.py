@@ -66,12 +66,15 @@ class Local:
         The training loss.
     constant : frozenset[str]
         The entries of the model that never change.
+    initial : Mapping[str, NDArray]
+        The entries of the run's initial model, the same for all clients.
     """
 
     model: nn.Module
     examples: Examples
     loss: Loss
     constant: frozenset[str] = frozenset()
+    initial: Mapping[str, NDArray] = field(default_factory=dict)
 
     def entries(self) -> dict[str, torch.Tensor]:
         """Return copies of the current entries of the model, without the constant ones."""

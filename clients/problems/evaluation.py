@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from .base import Problem, shape_of
 from .metrics import Metric
 from .segmentation import SCORES, SLICES, TARGETS
 from .surfaces import shown_cases
+
+if TYPE_CHECKING:
+    from ..losses import Loss
 
 EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
@@ -155,6 +158,27 @@ def evaluate_batches(
                 sums |= {name: _state(metric, *predicted) for name, metric in by_state.items()}
             found.append(sums)
     return found
+
+
+@usual_surroundings()
+def mean_loss(model: nn.Module, examples: Examples, loss: Loss) -> float:
+    """Return the mean of a training loss over all predictions of some examples, in evaluation mode.
+
+    Raises
+    ------
+    FloatingPointError
+        When it is not finite.
+    """
+    problem, total, predictions = loss.problem, 0.0, 0.0
+    model.eval()
+    with torch.inference_mode(), seeded(0):
+        for inputs, targets in examples.load(examples.batches(evaluation_batch(examples, problem))):
+            count = float(predictions_of(problem, targets).sum())
+            total += count * loss(problem.outputs_of(model, inputs), targets).item()
+            predictions += count
+    if not math.isfinite(total):
+        raise FloatingPointError(f"the loss of the model before training is {total}")
+    return total / predictions
 
 
 def _own_sums(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:

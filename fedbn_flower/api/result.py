@@ -288,5 +288,5 @@ def _completed(
         trained = ", ".join(map(str, checkpoint.partitions(last)))
         raise not_allowed("client", client, f"one that has trained: {trained}")
     local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    entries = shared | {name: array.numpy() for name, array in last.arrays.items()} | dict(local_entries)
+    entries = shared | {name: array.numpy() for name, array in last.model.items()} | dict(local_entries)
     return entries | dict(cls.personal(entries, memory[cls.personal_group]) if cls.personal_group else {})

@@ -11,7 +11,15 @@ from pydantic.fields import FieldInfo
 
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import declared, flag, model_of
-from ..core.ground.wire import CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND, UPDATE_STEP
+from ..core.ground.wire import (
+    CHECKPOINT_ROUND,
+    EVAL_SPLITS,
+    RUN,
+    SERVER_ROUND,
+    START_LOSS,
+    UPDATE_BOUND,
+    UPDATE_STEP,
+)
 from ..data.readers.own_function import is_function
 from ..names import (
     CLIENT,
@@ -39,7 +47,7 @@ NAMED: dict[str, Mapping[str, Any]] = {
 }
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
-MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, UPDATE_BOUND, UPDATE_STEP}
+MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, START_LOSS, UPDATE_BOUND, UPDATE_STEP}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
 Setting = UserConfigValue | None

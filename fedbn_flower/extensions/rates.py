@@ -21,7 +21,7 @@ class Rates(Extension):
         The run.
     scheduled : callable
         Returns the learning rates of a round by key, of those that have a schedule.
-    set_server_rate : callable
+    set_rates : callable
         Sets a rule's ``server-lr`` to that of a round, if it has a schedule.
     """
 
@@ -29,15 +29,15 @@ class Rates(Extension):
         self,
         run: RunInfo,
         scheduled: Callable[[int], Mapping[str, float]],
-        set_server_rate: Callable[[PseudoGradientStrategy, int], None],
+        set_rates: Callable[[PseudoGradientStrategy, int], None],
     ) -> None:
         super().__init__(run)
         self.scheduled = scheduled
-        self.set_server_rate = set_server_rate
+        self.set_rates = set_rates
         self.rates: Mapping[str, float] = {}
 
     def prepare(self, moment: Moment) -> None:
-        self.set_server_rate(moment.rule, moment.number)
+        self.set_rates(moment.rule, moment.number)
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         if phase != MessageType.TRAIN and not self.run.config["fine-tune"]:

@@ -29,7 +29,7 @@ from .participation import Clock
 from .participation.asynchronous import Buffers
 from .participation.makers import end_of_round
 from .participation.selection import selection_of_round
-from .strategy import set_server_rate
+from .strategy import set_rates
 
 
 def collaborators(
@@ -39,7 +39,7 @@ def collaborators(
     config = inputs.config
 
     def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
-        set_server_rate(rule, config, server_round)
+        set_rates(rule, config, server_round)
 
     def learn_sizes(asked: Sequence[int], moment: Moment) -> None:
         """Ask for the sizes of sites that joined late, where privacy is accounted by these."""
@@ -57,5 +57,5 @@ def collaborators(
         Holdout: {"held_out": inputs.held_out_clients},
         Patience: {"problem": inputs.dataset.problem},
         Predictions: {"kept": keeps_cases(inputs)},
-        Rates: {"scheduled": config.scheduled_rates, "set_server_rate": set_rate},
+        Rates: {"scheduled": config.scheduled_rates, "set_rates": set_rate},
     }

@@ -217,7 +217,7 @@ class Federation:
             if course.failure:
                 raise course.failure
             if course.result and course.result.last:
-                arrays = course.result.arrays
+                arrays = course.result.travels
                 break
         if (self.privacy and course.sampled and not course.trained) or (
             strategy.rule_state.updates == updates and (course.sampled or not updates)
@@ -230,7 +230,7 @@ class Federation:
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", self.last_round
             )
-        return arrays
+        return strategy.counted(arrays)
 
     def _has_one_exchange(self, grid: Grid) -> bool:
         """Return whether clients evaluate a round's model with the next one's training; say why not."""
@@ -291,8 +291,9 @@ class Federation:
         updated, metrics, train = self._stepped(moment, answers)
         self.memories.check()
         model = self.extensions.published(updated or arrays, arrays, sent, moment)
-        sent = self.extensions.send(model, moment) if moment.splits else model
-        made = Made(moment, arrays, model, sent, train, metrics)
+        counted = self.strategy.counted(model)
+        sent = self.extensions.send(counted, moment) if moment.splits else counted
+        made = Made(moment, arrays, model, counted, sent, train, metrics)
         if self.one_exchange and moment.splits and not moment.last:
             together = Together(self._to_evaluate(made))
             state = replace(self.strategy.rule_state, draws=dict(self.strategy.rule_state.draws))
@@ -469,7 +470,7 @@ class Federation:
         others: Mapping[str, PhaseReport],
     ) -> RoundResult:
         """Return a round as observers see it, once the server has evaluated its model."""
-        moment, model, train = made.moment, made.model, made.train
+        moment, model, train = made.moment, made.counted, made.train
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
         pooled = pooled_metrics(evaluate, means, problem)
@@ -485,6 +486,7 @@ class Federation:
             of_global,
             problem.metrics_of_all_classes,
             before=made.before,
+            travels=made.model,
             splits=moment.splits,
             spread=spread(evaluate.metrics.values(), problem),
             pooled=pooled,

@@ -13,7 +13,6 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from ..config.named_algorithms import flags
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
-from ..core.ground.columns import SERVER_LR
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import NUM_EXAMPLES
 from ..names import STRATEGY, as_user_error
@@ -82,13 +81,15 @@ def step_more(strategy: PseudoGradientStrategy, inputs: RunInputs, before: RunIn
     strategy.rule_state.new = layout.flatten_parameters(is_new) > 0
 
 
-def set_server_rate(strategy: PseudoGradientStrategy, config: RunConfig, server_round: int) -> None:
-    """Set the rule's ``server-lr`` to that of the round, if it has a schedule.
+def set_rates(strategy: PseudoGradientStrategy, config: RunConfig, server_round: int) -> None:
+    """Set the rule's ``server-lr`` to that of the round, if it has a schedule; so its ``client-lr``.
 
     The rule reads its attribute as ever, so any rule that declares the setting has a schedule.
     """
-    if (rate := config.scheduled_rates(server_round).get(SERVER_LR)) is not None:
-        setattr(strategy, flags(type(strategy))[SERVER_LR], rate)
+    known = flags(type(strategy))
+    for key, rate in config.scheduled_rates(server_round).items():
+        if key in known:
+            setattr(strategy, known[key], rate)
 
 
 def errors_of_custom_rules(

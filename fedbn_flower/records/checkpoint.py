@@ -14,7 +14,8 @@ class Checkpoint:
     ``counters`` are those of the run folder; ``run`` is the name that clients know the run by; ``signature``
     says which memories fit, and is None where none belong to it (Flower's runtimes keep
     them where we cannot read them). ``versions`` are older models that clients still train, by number.
-    ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``.
+    ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``. ``counted`` is the model that
+    counts, where it is another one than ``arrays``, which travels.
     """
 
     server_round: int
@@ -27,3 +28,9 @@ class Checkpoint:
     draws: dict[str, int]
     versions: dict[int, ArrayRecord] = field(default_factory=dict)
     extensions: dict[str, NDArray] = field(default_factory=dict)
+    counted: ArrayRecord = field(default_factory=ArrayRecord)
+
+    @property
+    def model(self) -> ArrayRecord:
+        """The model that counts."""
+        return self.counted or self.arrays

@@ -80,6 +80,8 @@ class RoundResult:
     """The names of the held-out metrics, the loss first; without those by class, which `metrics` has too."""
     before: ArrayRecord = field(default_factory=ArrayRecord)
     """What travelled when the round began."""
+    travels: ArrayRecord = field(default_factory=ArrayRecord)
+    """What travels next: ``arrays``, but where a strategy sends another model than the one that counts."""
     splits: str = ""
     """The splits that the round was evaluated on; empty without evaluation."""
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -124,7 +126,8 @@ class RoundResult:
 
     def change(self, names: Iterable[str] | None = None) -> dict[str, NDArray]:
         """Return the change of entries in this round, float64 by name; by default of all that travel."""
-        pairs = ((n, viewed(self.before[n]), viewed(self.arrays[n])) for n in names or self.arrays)
+        after = self.travels or self.arrays
+        pairs = ((n, viewed(self.before[n]), viewed(after[n])) for n in names or after)
         return {name: np.subtract(after, before, dtype=np.float64) for name, before, after in pairs}
 
     @property

@@ -54,7 +54,7 @@ class KeptRound:
     @classmethod
     def of_checkpoint(cls, best: Checkpoint, federation: Federation) -> "KeptRound":
         """Return the best round of a run that is resumed; its further files are in the folder."""
-        entries = federation.known_of_model(best.server_round, best.arrays)
+        entries = federation.known_of_model(best.server_round, best.model)
         return cls(entries, RoundFigures.model_validate(best.counters["figures"]))
 
     def content(self, summary: Summary) -> dict[str, str | bytes]:

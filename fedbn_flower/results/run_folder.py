@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
+from flwr.app import ArrayRecord
+
 from fedbn_flower.clients import Groups
 
 from ..core.errors import os_errors_as_user_errors
@@ -179,7 +181,7 @@ class RunFolder(Observer):
         checkpoint = Checkpoint(
             result.server_round,
             strategy.rule_state.updates,
-            result.arrays,
+            result.travels,
             dict(strategy.rule_state.vectors),
             counters,
             self.federation.run_name,
@@ -187,6 +189,7 @@ class RunFolder(Observer):
             dict(strategy.rule_state.draws),
             dict(self.federation.buffers.versions) if self.federation.buffers else {},
             arrays,
+            result.arrays if result.arrays is not result.travels else ArrayRecord(),
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

@@ -34,7 +34,7 @@ from ..federation.cohorts import why_one_by_one
 from ..federation.extensions import sent_by_client
 from ..federation.inputs import inputs_of
 from ..federation.learnt import what_is_learnt
-from ..federation.strategy import make_strategy, set_server_rate
+from ..federation.strategy import make_strategy, set_rates
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..names import CLIENT
 from ..privacy.private_run import AT_CLIENTS
@@ -347,7 +347,7 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
     received: Mapping[str, Any] = message.content.config_records[wire.CONFIG]
     rule, server_round = _rule(inputs), int(received[wire.SERVER_ROUND])
-    set_server_rate(rule, config, server_round)
+    set_rates(rule, config, server_round)
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 

@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 
 from strategies import STRATEGIES
 
-OF_CLASSES = {"fedproto", "fedsat"}
-OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_CLASSES}
-"""The rules for which an answer is a model and numbers; the others' are in test_class_pairs."""
+
+class QFedAvg(STRATEGIES["qfedavg"]):
+    """With the learning rate of the clients, which has no default."""
+
+    client_learning_rate = 0.1
+    reads_extras_anywhere = True
+    read_extras = STRATEGIES["qfedavg"].read_extras
+
+
+OF_RECORDS = {"fedproto", "fedsat", "fedadmm"}
+OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS} | {"qfedavg": QFedAvg}
+"""The rules for which an answer is a model and numbers; the others' are in test_class_pairs, test_drift."""
 
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
@@ -49,6 +58,10 @@ def ndarrays(arrays: ArrayRecord) -> dict[str, NDArray]:
 def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **metrics: float) -> Message:
     """An answer that suits any rule: five local steps, and a control variate that did not change."""
     metrics = {"num-examples": num_examples, "local-steps": 5} | metrics
+    if message.has_content() and message.content.config_records["config"].get("start-loss"):
+        metrics = {"start-loss": 0.5} | metrics
+    if message.has_content() and "momentum" in message.content:
+        metrics = {"local-length": 1.0} | metrics
     content = RecordDict({"arrays": record(arrays), "metrics": MetricRecord(metrics)})
     if message.has_content() and (control := message.content.array_records.get("control")):
         content["control"] = record({n: np.zeros_like(a) for n, a in ndarrays(control).items()})

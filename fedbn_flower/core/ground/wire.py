@@ -10,6 +10,8 @@
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
 | `PERTURBATION` | ArrayRecord | train and its answer, FedSMOO | s, and mu_i - e |
+| `MOMENTUM` | ArrayRecord | train, FedCM | d, the mean gradient of the last round |
+| `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
@@ -41,6 +43,8 @@ REASON = "reason"  # in FAILED
 COMPRESSED = "compressed"
 CONTROL = "control"
 PERTURBATION = "perturbation"
+MOMENTUM = "momentum"
+AUGMENTED = "augmented"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
 SUMS = "sums"
@@ -73,6 +77,7 @@ PROXIMAL_MU = "proximal-mu"
 FEATURE_MEAN = "feature-mean"  # by channel or column, where sites with data of their own standardise alike
 FEATURE_STD = "feature-std"
 ATTACKERS = "attackers"  # in simulations: the partitions of those who change their update
+START_LOSS = "start-loss"  # whether clients are to report it; in METRICS the loss of the model they got
 DP_NOISE = "dp-noise"  # z of example-level privacy, found for the sizes of all sites
 
 # In METRICS, from the clients.
@@ -81,6 +86,7 @@ TRAIN_EXAMPLES = "train-examples"
 LOSS = "loss"
 LOCAL_STEPS = "local-steps"
 LOCAL_NORM = "local-norm"
+LOCAL_LENGTH = "local-length"  # of a client's steps: K lr
 CLASS_HITS = "class-hits"
 CLASS_EXAMPLES = "class-examples"
 SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model that is not encoded

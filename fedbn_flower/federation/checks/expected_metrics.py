@@ -89,6 +89,8 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
     ranges[wire.TRAIN_EXAMPLES] = Range(0, MAX_WEIGHT, whole=True)
     ranges |= dict.fromkeys(COUNT_OF.values(), Range(0, most, whole=True))
     ranges[wire.LOCAL_STEPS] = Range(0, MAX_WEIGHT)
+    ranges[wire.START_LOSS] = Range()
+    ranges[wire.LOCAL_LENGTH] = Range(0)
     if classes:
         counts = Range(0, most, whole=True, length=classes)
         ranges |= {

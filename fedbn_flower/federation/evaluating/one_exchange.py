@@ -66,6 +66,10 @@ APART = (
         ),
     ),
     Apart(
+        "strategy {strategy!r} sends another model than the one that is evaluated",
+        lambda _, __, rule: bool(overridden(type(rule), PseudoGradientStrategy, ("ahead",))),
+    ),
+    Apart(
         "extension {extension!r} takes part in a round before the last one is evaluated",
         lambda _, own, __: any(overridden(type(one), Extension, BEFORE_THE_ANSWERS) for one in own),
     ),
@@ -167,8 +171,8 @@ class Made:
     ----------
     moment : Moment
         The round.
-    before, model, sent : ArrayRecord
-        The server's model when it began, the next one, and that as clients get it.
+    before, model, counted, sent : ArrayRecord
+        The server's model when it began, the next one, the one that counts, and that as clients get it.
     train : PhaseReport
         What clients answered to the train messages.
     metrics : MetricRecord, optional
@@ -178,6 +182,7 @@ class Made:
     moment: Moment
     before: ArrayRecord
     model: ArrayRecord
+    counted: ArrayRecord
     sent: ArrayRecord
     train: PhaseReport
     metrics: MetricRecord | None

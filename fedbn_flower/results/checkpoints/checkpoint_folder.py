@@ -65,6 +65,7 @@ class CheckpointFolder:
                 file = folder.pack(written[-1], checkpoint.run, checkpoint.server_round, groups)
                 writer.submit(file.write, len(file.content))
         entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
+        entries |= {f"counted/{name}": array.numpy() for name, array in checkpoint.counted.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
         entries |= {f"extension/{name}": array for name, array in checkpoint.extensions.items()}
         for version, arrays in checkpoint.versions.items():
@@ -132,6 +133,7 @@ class CheckpointFolder:
             metadata.get("draws", {}),  # older checkpoints have no draws
             versions,
             _under("extension/", entries),
+            ArrayRecord({name: Array(array) for name, array in _under("counted/", entries).items()}),
         )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:

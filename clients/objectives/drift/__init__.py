@@ -1,0 +1,1 @@
+"""The clients' halves of `strategies.rules.drift`."""

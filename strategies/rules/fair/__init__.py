@@ -1,0 +1,1 @@
+"""Rules that weigh clients by how well the model fits them."""

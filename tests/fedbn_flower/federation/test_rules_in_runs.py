@@ -1,0 +1,149 @@
+"""Server rules in runs: clients that are lost, runs that are resumed, lockstep, refusals, real Ray."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedbn_flower.clients.problems.evaluation import evaluate_splits
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.inputs import inputs_of
+
+RULES = {
+    "qfedavg": {"q": 2.0},
+    "fedexp": {"clip_update_norm": 5.0},
+    "fedcm": {"objective": "fedcm"},
+    "fedacg": {"objective": "fedacg"},
+    "feddc": {"objective": "feddc", "dc_alpha": 0.1},
+    "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
+}
+"""The keys with which each rule is run."""
+PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
+EACH = pytest.mark.parametrize("rule", RULES)
+
+
+def entries(folder):
+    return load_file(Path(folder, "model.safetensors"))
+
+
+def same(one, other, atol=0.0):
+    assert one.keys() == other.keys()
+    for name, entry in one.items():
+        np.testing.assert_allclose(entry, other[name], atol=atol, rtol=0, err_msg=name)
+
+
+@EACH
+@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+def test_three_rounds_of_which_answers_are_lost_also_resumed(run, rule, client):
+    keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "client": client} | RULES[rule]
+    whole = run(**keys, rounds=3, run_dir="whole")
+    assert whole.summary["failures"] == 0
+    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
+    run(**keys, rounds=2, run_dir="parts")
+    parts = run(resume="parts", rounds=3)
+    assert whole.summary["clients"] == parts.summary["clients"]
+    assert whole.summary["global"] == parts.summary["global"]
+    same(entries("whole"), entries("parts"))
+
+
+@EACH
+def test_in_lockstep_or_one_by_one(run, rule):
+    keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2} | RULES[rule]
+    run(**keys, fast="off", run_dir="one-by-one")
+    run(**keys, fast="auto", run_dir="lockstep")
+    same(entries("one-by-one"), entries("lockstep"), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"strategy": "qfedavg", "mean": "median"}, "mean: 'median' is not allowed"),
+        ({"strategy": "qfedavg", "clip_update_norm": 1.0}, "clip-update-norm: 1.0 is not allowed"),
+        ({"strategy": "qfedavg", "q": -1.0}, "q: -1.0 is not allowed"),
+        *(
+            (
+                {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
+                | {key: value for key, value in RULES[rule].items() if key == "objective"},
+                "post_processes_mean",
+            )
+            for rule in RULES
+            if rule != "fedacg"
+        ),
+        *(({"strategy": rule}, f"objective: .*{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
+        *(({"objective": rule}, f"{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
+        ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
+        ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
+        ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),
+        ({"strategy": "feddc", "objective": "feddc", "client_momentum": 0.9}, "client-momentum: 0.9"),
+        ({"strategy": "qfedavg", "protocol": "fedbuff:2", "concurrency": 2}, "qfedavg"),
+    ],
+)
+def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
+    with pytest.raises(UserError, match=words):
+        run(**keys)
+
+
+def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
+    """In round 1 it is the initial model's, whatever the clients then learn."""
+    found = [
+        run(strategy="qfedavg", client_lr=lr, rounds=1, model="2nn").clients.query("phase == 'train'")
+        for lr in (0.001, 0.1)
+    ]
+    losses = [list(frame["start-loss"]) for frame in found]
+    assert losses[0] == losses[1]
+    assert losses[0][0] == pytest.approx(2.3, abs=0.3)
+    assert list(found[0]["train-loss"]) != list(found[1]["train-loss"])
+
+
+@pytest.mark.parametrize("rule", ["fedexp", "fedacg"])
+def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
+    """It is less than the one that travels, by half a step, or by lambda m; the folder has both."""
+    keys = {
+        "strategy": rule,
+        "model": "mlp-bn",
+        "rounds": 2,
+        "eval_data": "global",
+        "num_clients": 4,
+        "partition": "iid",
+    }
+    result = run(**keys, **RULES[rule], run_dir="run")
+    saved = load_file(Path("run", "checkpoint", "server.safetensors"))
+    travels = {name.removeprefix("model/"): a for name, a in saved.items() if name.startswith("model/")}
+    kept = entries("run")
+    names = sorted(name for name in kept if name.endswith(("weight", "bias")))
+    ahead = np.concatenate([(travels[name] - kept[name]).ravel() for name in names])
+    vector = saved["rule/last-step"] / 2 if rule == "fedexp" else 0.85 * saved["rule/momentum"]
+    assert np.abs(vector).max() > 1e-3
+    np.testing.assert_allclose(ahead, vector, atol=1e-6)
+    same({n: a for n, a in kept.items() if n not in names}, {n: travels[n] for n in kept if n not in names})
+    inputs = inputs_of(configured(model="mlp-bn", num_clients=4, partition="iid"))
+    found = evaluate_splits(
+        result.model(), {"test": inputs.whole_split("test")}, "test", inputs.dataset.problem
+    )
+    assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["fedexp", "fedacg"])
+def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
+    keys = {
+        "strategy": rule,
+        "model": "mlp-bn",
+        "val_fraction": 0.2,
+        "patience": 5,
+        "num_clients": 4,
+        "partition": "iid",
+    }
+    run(**keys, **RULES[rule], rounds=4, run_dir="whole")
+    run(**keys, **RULES[rule], rounds=2, run_dir="parts")
+    run(resume="parts", rounds=4)
+    same(entries("whole"), entries("parts"))
+
+
+@pytest.mark.slow
+@EACH
+def test_the_same_bits_on_ray(run, rule):
+    keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2, "fast": "off"} | RULES[rule]
+    run(**keys, run_dir="here")
+    run(**keys | {"backend": "ray"}, run_dir="there")
+    same(entries("here"), entries("there"))

@@ -1,0 +1,210 @@
+"""FedCM, FedACG, FedDC, FedADMM, both halves, against each paper's algorithm in NumPy, on quadratics.
+
+Client i has f_i(w) = |A_i w - b_i|^2 / 2 and takes K_i gradient steps. In some rounds clients are missing, or
+train and their answer is lost.
+"""
+
+# ruff: noqa: B023, each function is called in its round
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+
+from clients import OBJECTIVES
+from clients.objectives import Local, LocalWork
+from strategies import STRATEGIES
+
+from ..helpers import CannedGrid, ndarrays, record
+
+CLIENTS, SIZE, LR = 4, 3, 0.05
+RNG = np.random.default_rng(7)
+A, B = RNG.normal(size=(CLIENTS, SIZE, SIZE)), RNG.normal(size=(CLIENTS, SIZE))
+START = RNG.normal(size=SIZE)
+STEPS = (3, 3, 5, 2)
+ROUNDS = [  # who trains, and whose answer arrives
+    ((0, 1, 2, 3), (0, 1, 2, 3)),
+    ((0, 2, 3), (0, 3)),
+    ((1, 2), (1, 2)),
+    ((0, 1, 3), (0, 1, 3)),
+]
+ALL = [(tuple(range(CLIENTS)),) * 2] * 4
+
+
+def gradient(i, w):
+    return A[i].T @ (A[i] @ w - B[i])
+
+
+def descend(i, start, corrected):
+    w = start.copy()
+    for _ in range(STEPS[i]):
+        w = w - LR * corrected(gradient(i, w), w)
+    return w
+
+
+# ---- the papers' algorithms, as they are written --------------------------------------------------------
+
+
+def fedcm(rounds, a=0.3, eta=0.0):
+    x, d = START.copy(), np.zeros(SIZE)
+    for trained, arrived in rounds:
+        ends = {i: descend(i, x, lambda g, w: a * g + (1 - a) * d) for i in trained}
+        d_new = np.mean([(x - ends[i]) / (LR * STEPS[i]) for i in arrived], axis=0)
+        x = x - (eta or np.mean([LR * STEPS[i] for i in arrived])) * d_new
+        d = d_new
+        yield x, x
+
+
+def fedacg(rounds, lam=0.85, beta=0.2):
+    x, m = START.copy(), np.zeros(SIZE)
+    for trained, arrived in rounds:
+        sent = x + lam * m
+        ends = {i: descend(i, sent, lambda g, w: g + beta * (w - sent)) for i in trained}
+        m = lam * m + np.mean([ends[i] - sent for i in arrived], axis=0)
+        x = x + m
+        yield x + lam * m, x
+
+
+def feddc(rounds, alpha=0.2):
+    x, c = START.copy(), np.zeros(SIZE)
+    h, c_i, known = np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE))
+    for trained, arrived in rounds:
+        ends, change = {}, {}
+        for i in trained:
+            ends[i] = descend(i, x, lambda g, w, i=i: g + alpha * (w + h[i] - x) + c - c_i[i])
+            change[i] = -c + (x - ends[i]) / (STEPS[i] * LR)
+        for i in trained:
+            h[i] += ends[i] - x
+            c_i[i] += change[i]
+        for i in arrived:
+            known[i] += ends[i] - x  # the server's view of the drifts: without lost answers it is h
+        x = np.mean([ends[i] for i in arrived], axis=0) + known.mean(axis=0)
+        c = c + sum(change[i] for i in arrived) / CLIENTS
+        yield x, x
+
+
+def fedadmm(rounds, rho=0.4, eta=1.0):
+    x, y = START.copy(), np.zeros((CLIENTS, SIZE))
+    local = np.tile(START, (CLIENTS, 1))
+    for trained, arrived in rounds:
+        change = {}
+        for i in trained:
+            before = local[i] + y[i] / rho
+            local[i] = descend(i, x, lambda g, w, i=i: g + y[i] + rho * (w - x))
+            y[i] = y[i] + rho * (local[i] - x)
+            change[i] = local[i] + y[i] / rho - before
+        x = x + eta * np.mean([change[i] for i in arrived], axis=0)
+        yield x, x
+
+
+def feddyn(rounds, alpha=0.4):
+    x, h, g_i = START.copy(), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
+    for trained, _ in rounds:
+        ends = np.array([descend(i, x, lambda g, w, i=i: g - g_i[i] + alpha * (w - x)) for i in trained])
+        g_i -= alpha * (ends - x)
+        h -= alpha * np.mean(ends - x, axis=0)
+        x = ends.mean(axis=0) - h / alpha
+        yield x, x
+
+
+# ---- ours -----------------------------------------------------------------------------------------------
+
+
+def ours(name, rounds, at_server, at_client, objective=None):
+    """The model that is sent next and the one that counts, after each round."""
+    rule = STRATEGIES[name](min_available_nodes=1, **at_server)
+    memories, sent = {}, {"w": START.astype(np.float32)}
+    for t, (trained, arrived) in enumerate(rounds, start=1):
+
+        def client(message, i, trained=trained, arrived=arrived):
+            if i not in trained:
+                return None
+            x = ndarrays(message.content["arrays"])
+            received = {n: ndarrays(r) for n, r in message.content.array_records.items() if n != "arrays"}
+            w = torch.tensor(x["w"], requires_grad=True)
+            initial = {"w": START.astype(np.float32)}
+            local = Local(torch.nn.Identity(), None, lambda *_: None, initial=initial)
+            made = OBJECTIVES[objective or name]({"w": w}, at_client, memories.get(i), received, None, local)
+            for _ in range(STEPS[i]):
+                w.grad = torch.tensor(gradient(i, w.detach().double().numpy()), dtype=torch.float32)
+                made.correct_gradients()
+                w.data -= LR * w.grad
+            outcome = made.finish(LocalWork(STEPS[i], LR))
+            memories[i] = outcome.memory
+            metrics = {"num-examples": 1 + 9 * i, "local-steps": STEPS[i], **outcome.metrics}
+            content = {"arrays": record({"w": w.detach().numpy()}), "metrics": MetricRecord(metrics)}
+            content |= {n: record(arrays) for n, arrays in outcome.records.items()}
+            return type(message)(RecordDict(content), reply_to=message) if i in arrived else None
+
+        grid = CannedGrid(CLIENTS, client)
+        messages = rule.configure_train(t, record(sent), ConfigRecord(), grid)
+        updated, _ = rule.aggregate_train(t, grid.send_and_receive(messages))
+        sent = ndarrays(updated)
+        yield sent["w"], ndarrays(rule.counted(updated))["w"]
+
+
+UNIFORM = {"weighted_by_key": None}
+CASES = {
+    "fedcm": (fedcm, {}, {"share": 0.3}),
+    "fedcm with eta": (lambda rounds: fedcm(rounds, eta=0.1), {"eta": 0.1}, {"share": 0.3}),
+    "fedacg": (fedacg, UNIFORM, {"beta": 0.2}),
+    "feddc": (feddc, {}, {"alpha": 0.2}),
+    "fedadmm": (fedadmm, {}, {"rho": 0.4}),
+    "fedadmm with eta": (lambda rounds: fedadmm(rounds, eta=0.5), {"eta": 0.5}, {"rho": 0.4}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("rounds", [ROUNDS, ALL], ids=["some", "all"])
+def test_four_rounds_by_the_paper(case, rounds):
+    written, at_server, at_client = CASES[case]
+    for t, (expected, got) in enumerate(
+        zip(written(rounds), ours(case.split()[0], rounds, at_server, at_client), strict=True), start=1
+    ):
+        for one, other in zip(expected, got, strict=True):
+            np.testing.assert_allclose(other, one, atol=3e-5, err_msg=f"round {t}")
+
+
+def test_fedadmm_with_all_clients_is_feddyn():
+    """eta 1, rho = alpha: y_i = -g_i, and the mean of x_i + y_i / rho is the mean of the x_i less h / alpha.
+
+    The authors' code sends 2 (x_i - x), which is that in the first round only.
+    """
+    expected = [x for x, _ in feddyn(ALL)]
+    admm = [x for x, _ in ours("fedadmm", ALL, {}, {"rho": 0.4})]
+    dyn = [x for x, _ in ours("feddyn", ALL, {"alpha": 0.4}, {"alpha": 0.4})]
+    np.testing.assert_allclose(admm, expected, atol=3e-5)
+    np.testing.assert_allclose(dyn, expected, atol=3e-5)
+
+
+def test_a_client_of_fedadmm_that_joins_late_has_the_initial_model_behind_it():
+    """u_i is the initial model then: with eta = n / M the model stays the mean of all u_i."""
+    rounds = [((0, 1), (0, 1)), ((2, 3), (2, 3))]
+    got = [x for x, _ in ours("fedadmm", rounds, {"eta": 0.5}, {"rho": 0.4})]
+    expected = [x for x, _ in fedadmm(rounds, eta=0.5)]
+    np.testing.assert_allclose(got, expected, atol=3e-5)
+
+
+def test_without_momentum_fedacg_sends_what_counts():
+    for sent, counted in ours("fedacg", ROUNDS, {"momentum": 0.0}, {"beta": 0.0}):
+        np.testing.assert_array_equal(sent, counted)
+
+
+def test_what_clients_get_next_is_ahead_of_what_counts():
+    """The authors send x + lambda m, and evaluate x."""
+    for sent, counted in ours("fedacg", ROUNDS, {}, {}):
+        assert not np.allclose(sent, counted)
+
+
+@pytest.mark.parametrize("name", ["fedcm", "feddc", "fedadmm"])
+def test_an_answer_without_what_the_rule_needs_does_not_count(name):
+    def client(message, i):
+        metrics = MetricRecord({"num-examples": 1, "local-steps": 5})
+        return type(message)(
+            RecordDict({"arrays": message.content["arrays"], "metrics": metrics}), reply_to=message
+        )
+
+    rule, grid = STRATEGIES[name](), CannedGrid(2, client)
+    messages = rule.configure_train(1, record({"w": START}), ConfigRecord(), grid)
+    with pytest.raises(Exception, match="local-length|control|augmented"):
+        rule.aggregate_train(1, grid.send_and_receive(messages))
