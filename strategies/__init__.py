@@ -26,6 +26,7 @@ from .rules.fednova import FedNova
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
+from .rules.ifca import IFCA
 from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .selections import SELECTIONS, Candidates, Selection
@@ -43,6 +44,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "scaffold-momentum": ScaffoldMomentum,
     "fedproto": FedProto,
     "fedsat": FedSat,
+    "ifca": IFCA,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

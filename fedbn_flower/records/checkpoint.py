@@ -14,7 +14,8 @@ class Checkpoint:
     ``counters`` are those of the run folder; ``run`` is the name that clients know the run by; ``signature``
     says which memories fit, and is None where none belong to it (Flower's runtimes keep
     them where we cannot read them). ``versions`` are older models that clients still train, by number.
-    ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``.
+    ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``. ``models`` are those of a strategy
+    that keeps several, by name, and ``assigned`` says which a client has, by partition.
     """
 
     server_round: int
@@ -27,3 +28,10 @@ class Checkpoint:
     draws: dict[str, int]
     versions: dict[int, ArrayRecord] = field(default_factory=dict)
     extensions: dict[str, NDArray] = field(default_factory=dict)
+    models: dict[str, ArrayRecord] = field(default_factory=dict)
+    assigned: dict[int, str] = field(default_factory=dict)
+
+    def model_of(self, client: int) -> ArrayRecord:
+        """Return the shared entries of the model that a client has."""
+        kept = self.models.get(self.assigned.get(client, ""), ArrayRecord())
+        return ArrayRecord({name: kept.get(name, array) for name, array in self.arrays.items()})

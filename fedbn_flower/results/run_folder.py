@@ -184,6 +184,8 @@ class RunFolder(Observer):
             dict(strategy.rule_state.draws),
             dict(self.federation.buffers.versions) if self.federation.buffers else {},
             arrays,
+            dict(result.models),
+            dict(result.assigned),
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

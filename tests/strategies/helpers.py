@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from strategies import STRATEGIES
 
 OF_CLASSES = {"fedproto", "fedsat"}
-OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_CLASSES}
-"""The rules for which an answer is a model and numbers; the others' are in test_class_pairs."""
+OF_MODELS = {n: rule for n, rule in STRATEGIES.items() if n not in OF_CLASSES and not rule.keeps_models}
+"""The rules for which an answer is a model and numbers; the others' are in tests of their own."""
 
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
