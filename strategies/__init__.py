@@ -17,8 +17,10 @@ from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
+from .rules.cfl import CFL
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
+from .rules.fedamp import FedAMP
 from .rules.fedams import FedAMS
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
@@ -45,6 +47,8 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedproto": FedProto,
     "fedsat": FedSat,
     "ifca": IFCA,
+    "cfl": CFL,
+    "fedamp": FedAMP,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

@@ -35,6 +35,9 @@ ONE_MODEL: Mapping[str, set[Any]] = {
 }
 """What goes with several models: all else knows of one only."""
 
+MAIN = "main"
+"""The name of the main model in tables."""
+
 
 class SeveralModels(PseudoGradientStrategy):
     """Keeps models by name in ``rule_state.models``, and who has which in ``rule_state.assigned``.
@@ -93,7 +96,10 @@ class SeveralModels(PseudoGradientStrategy):
         return messages
 
     def _note_evaluation_(self, partition: int, content: RecordDict, report: PhaseReport) -> None:
-        report.models[partition] = self.model_of(partition)
+        name = self.model_of(partition)
+        if name in self.rule_state.models:
+            self.rule_state.assigned[partition] = name
+        report.models[partition] = self.rule_state.assigned.get(partition, MAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
