@@ -22,6 +22,7 @@ from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedamp import FedAMP
 from .rules.fedams import FedAMS
+from .rules.fedap import FedAP
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
 from .rules.fednova import FedNova
@@ -49,6 +50,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "ifca": IFCA,
     "cfl": CFL,
     "fedamp": FedAMP,
+    "fedap": FedAP,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

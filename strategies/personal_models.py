@@ -1,10 +1,10 @@
-"""`PersonalModels`, the base of server rules that keep a model for each client, and mix them."""
+"""`PersonalModels`, the base of server rules that keep a model for each client, and how to mix these."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
-from flwr.app import ArrayRecord, MessageType
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from .aggregation.vectors import Layout, blocks
@@ -12,16 +12,13 @@ from .messages.npy import encoded, viewed
 from .reply_reader import CheckedReply, ReplyReader
 from .several_models import SeveralModels, Trained
 
-MIXTURE = "mixture"
-"""The matrix in the rule's state of how much of each model, in a row, a client is sent."""
-
 
 class PersonalModels(SeveralModels):
-    """Each client has the model that it has trained last; what it is sent to train is a mixture of all.
+    """Each client has a model of its own.
 
     A client that has not answered yet is sent the main model. One whose answer is lost keeps the model it
-    has. The server keeps one model for each client that has answered, as such a rule has to, and no copy
-    beside; but a message to train has a mixture of its own.
+    has. The server keeps one model for each client that has answered, as such a rule has to, and no copy of
+    it. The main model is the mean of those that were trained in a round.
     """
 
     requires = {**SeveralModels.requires, "clip-update-norm": {0.0}}  # noqa: RUF012
@@ -33,23 +30,8 @@ class PersonalModels(SeveralModels):
         return Personal(self, reading, main, count)
 
     @abstractmethod
-    def mixture(self, names: list[str], squared: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how much of each model a client is sent, one row a client.
-
-        Parameters
-        ----------
-        names : list[str]
-            Of the models, n of them.
-        squared : NDArray
-            float64 (n, n), the squared distances of their stepped parameters.
-        """
-
-    def records_of(self, group: str, main: ArrayRecord, phase: str) -> dict[str, ArrayRecord]:
-        models, rows = self.rule_state.models, self.rule_state.vectors.get(MIXTURE)
-        if phase != MessageType.TRAIN or rows is None or group not in models:
-            return super().records_of(group, main, phase)
-        names = sorted(models)
-        return {self.arrayrecord_key: mixed(models, names, rows[names.index(group)])}
+    def take(self, trained: Mapping[str, ArrayRecord], layout: Layout) -> None:
+        """Take the models of a round into the rule's state, those that were trained, by name."""
 
 
 class Personal(Trained):
@@ -69,13 +51,9 @@ class Personal(Trained):
         self.weights[name] = 1.0 if self.rule.weighs_alike else read.answer.weight
 
     def stepped(self) -> ArrayRecord:
-        state, round = self.rule.rule_state, self.reading.round
-        assert round
-        state.models.update(self.trained)
-        state.assigned.update(self.clients)
-        names = sorted(state.models)
-        rows = self.rule.mixture(names, squared_distances(state.models, names, round.layout))
-        state.vectors[MIXTURE] = rows
+        assert self.reading.round
+        self.rule.take(self.trained, self.reading.round.layout)
+        self.rule.rule_state.assigned.update(self.clients)
         return self.mean((model, self.weights[name]) for name, model in self.trained.items())
 
 

@@ -29,7 +29,7 @@ class CFL(Clusters):
 
     It is split when ``norm(sum_i p_i D_i) < eps_1`` and ``max_i norm(D_i) > eps_2``: its model is nearly
     stationary, and its clients' are not. The halves are those with the least similarity between them,
-    ``argmin max_{i in c_1, j in c_2} cos(D_i, D_j)`` (Algorithm 2), and they are split only if
+    ``argmin max_{i in c_1, j in c_2} cos(D_i, D_j)``, and they are split only if
     ``sqrt((1 - that) / 2) > gamma``. Each half goes on with the mean of its own updates.
 
     A split cluster stays as a node of a tree, with its model and the mean update of each half. A client that

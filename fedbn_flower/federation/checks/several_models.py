@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedbn_flower.strategies.rules.fedap import FedAP, layers
+
 from ...core.errors import not_allowed
 from ...names import CLIENT, STRATEGY
 from ..inputs import RunInputs
@@ -26,9 +28,22 @@ def check_several_models(inputs: RunInputs) -> None:
     if CLIENT.find(config.client).pooled_by:
         wanted = f"another one {with_it}: it pools the statistics of one model"
         raise not_allowed("client", config.client, wanted)
+    if issubclass(rule, FedAP):
+        _check_statistics(inputs, with_it)
     if not rule.clients_choose:
         return
     further, first = first_model(inputs, 1), inputs.initial().entries
     if all(np.array_equal(first[name], further[name]) for name in inputs.stepped_names):
         wanted = f"weights that leave some that train new, {with_it}: its models have to differ"
         raise not_allowed("init", config.init, wanted)
+
+
+def _check_statistics(inputs: RunInputs, with_it: str) -> None:
+    """Refuse a model without BatchNorm, and a client that does not share its statistics."""
+    config = inputs.config
+    if not (found := layers(inputs.initial().entries)):
+        wanted = f"one with BatchNorm {with_it}, which compares clients by its statistics"
+        raise not_allowed("model", config.model, wanted)
+    if len(layers(dict.fromkeys(inputs.split.shared))) < len(found):
+        wanted = f"one that shares the statistics of BatchNorm {with_it}, which compares clients by these"
+        raise not_allowed("client", config.client, wanted)

@@ -13,6 +13,7 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 SETTINGS = {
     "ifca": {"clusters": 3},
     "cfl": {"cfl_eps_1": 9.0, "cfl_eps_2": 0.0, "cfl_from_round": 1},
+    "fedap": {"fedap_lambda": 0.4},
     "fedamp": {"objective": "fedprox", "mu": 0.1, "fedamp_sigma": 10.0},
 }
 RUN = {
@@ -42,7 +43,7 @@ def same(ours, others):
 
 
 @pytest.mark.parametrize("strategy", SETTINGS)
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", ["fedavg", "fedper"])
 def test_a_resumed_run_has_the_same_models(tmp_path, strategy, client):
     whole = run(strategy, tmp_path / "whole", rounds=4, client=client)
     run(strategy, tmp_path / "half", rounds=2, client=client)
@@ -104,6 +105,13 @@ def test_privacy_is_refused(tmp_path):
         run(
             "ifca", tmp_path / "run", dp="client", dp_noise=1.0, dp_clip=1.0, weighting="uniform", dropout=0.0
         )
+
+
+@pytest.mark.parametrize(("keys", "why"), [({"client": "fedbn"}, "shares"), ({"norm": "layer"}, "BatchNorm")])
+def test_fedap_needs_shared_statistics(tmp_path, keys, why):
+    with pytest.raises(UserError, match="strategy 'fedap', which compares clients") as caught:
+        run("fedap", tmp_path / "run", **keys)
+    assert why in str(caught.value)
 
 
 def test_new_clients_choose_too(tmp_path):

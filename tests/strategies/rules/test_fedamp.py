@@ -13,7 +13,7 @@ WEIGHTS = [1, 2, 3, 4]
 
 
 def mixture(w, alpha, sigma):
-    """Equations 5 to 7, one pair after the other."""
+    """The equations, one pair after the other."""
     n = len(w)
     xi = np.zeros((n, n))
     for i in range(n):
