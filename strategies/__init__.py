@@ -17,6 +17,7 @@ from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
+from .rules.cfl import CFL
 from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
@@ -24,7 +25,9 @@ from .rules.drift.feddc import FedDC
 from .rules.fair.qfedavg import QFedAvg
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
+from .rules.fedamp import FedAMP
 from .rules.fedams import FedAMS
+from .rules.fedap import FedAP
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
 from .rules.fedexp import FedExP
@@ -33,6 +36,7 @@ from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedsmoo import FedSMOO
 from .rules.fedyogi import FedYogi
+from .rules.ifca import IFCA
 from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
 from .selections import SELECTIONS, Candidates, Selection
@@ -57,6 +61,10 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedacg": FedACG,
     "fedproto": FedProto,
     "fedsat": FedSat,
+    "ifca": IFCA,
+    "cfl": CFL,
+    "fedamp": FedAMP,
+    "fedap": FedAP,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

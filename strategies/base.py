@@ -101,6 +101,10 @@ class PseudoGradientStrategy(FlowerFedAvg):
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
     model sent and the rule's settings. Not inherited: each class sets it for its own method."""
+    keeps_models: ClassVar[bool] = False
+    """Whether it keeps several models, and each client has one of them; see `several_models`."""
+    clients_choose: ClassVar[bool] = False
+    """Whether clients get all of these models, and each takes one."""
     post_processes_mean: ClassVar[bool] = False
     """Whether `server_step` uses nothing of the answers but ``delta``: no `Round.means`, no `Round.metrics`.
     Only such a rule goes with a `Mechanism`. Not inherited: each class sets it for its own method."""
@@ -357,7 +361,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
         sent = self._phase_replies_.count(MessageType.TRAIN)
         fold = Fold(reading.new_partial_sum, sent)
         for position, partition, read in self._phase_replies_.usable(
-            MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
+            MessageType.TRAIN, server_round, self._screened_(replies, is_train=True), reading.read
         ):
             if self.mechanism and position >= sent:
                 continue  # an answer to no message of this round: its client would count twice
@@ -379,7 +383,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
             round = replace(
                 reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
             )
-            updated = self.__updated(round, reading.reference, delta, statistics, bool(phase.model))
+            updated = self._updated_(round, reading.reference, delta, statistics, bool(phase.model))
         self.rule_state.updates += 1
         contents = reading.contents
         return updated, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
@@ -396,18 +400,22 @@ class PseudoGradientStrategy(FlowerFedAvg):
         held = {name: encoded(round.sent[name]) for name in round.layout.statistics}
         statistics = np.zeros(sum(round.sent[name].size for name in held), np.float64)
         return ArrayRecord(
-            {**self.__updated(round, reading.reference, delta, statistics, was_sent=True), **held}
+            {**self._updated_(round, reading.reference, delta, statistics, was_sent=True), **held}
         )
 
-    def __updated(
+    def _updated_(
         self,
         round: Round,
         reference: Mapping[str, NDArray],
         delta: Vector,
         statistics: Vector,
         was_sent: bool,
+        steps: bool = True,
     ) -> ArrayRecord:
-        """Return the next model, from the means of the differences to the reference."""
+        """Return the next model, from the means of the differences to the reference.
+
+        Without ``steps`` it is the mean itself.
+        """
         layout, constants = round.layout, {}
         if not all_finite(delta):  # attention masks, not weights
             constants = dict(layout.slices(layout.parameters, ~np.isfinite(delta)))
@@ -415,7 +423,9 @@ class PseudoGradientStrategy(FlowerFedAvg):
             masked = {name: np.where(mask, means[name], reference[name]) for name, mask in constants.items()}
             reference = {**reference, **masked}
             delta[~np.isfinite(delta)] = 0
-        if was_sent or self.goes_without_model:
+        if not steps:
+            step = delta
+        elif was_sent or self.goes_without_model:
             with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
                 step = self.server_step(delta, self.rule_state, round)
         else:
@@ -455,24 +465,28 @@ class PseudoGradientStrategy(FlowerFedAvg):
         """
         contents: list[RecordDict] = []
         for _, partition, (content, metrics, states) in self._phase_replies_.usable(
-            MessageType.EVALUATE, server_round, self.__screened(replies, is_train=False), self.__read_evaluate
+            MessageType.EVALUATE, server_round, self._screened_(replies, is_train=False), self._read_evaluate_
         ):
             self._further_names_.admit(server_round, metrics, self.expected_metrics)
             self.phase_report.metrics[partition] = metrics
             self.phase_report.states[partition] = states
+            self._note_evaluation_(partition, content, self.phase_report)
             contents.append(content)
         return self.evaluate_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
-    def __screened(self, replies: Iterable[Message], is_train: bool) -> Iterable[Message]:
+    def _screened_(self, replies: Iterable[Message], is_train: bool) -> Iterable[Message]:
         """Filter the replies by `_check_and_log_replies` if a subclass overrides it."""
         if type(self)._check_and_log_replies is FlowerFedAvg._check_and_log_replies:
             return replies
         return self._check_and_log_replies(replies, is_train=is_train)[0]
 
-    def __read_evaluate(self, content: RecordDict) -> tuple[RecordDict, MetricRecord, dict[str, NDArray]]:
+    def _read_evaluate_(self, content: RecordDict) -> tuple[RecordDict, MetricRecord, dict[str, NDArray]]:
         with refusing():
             _, metrics = check_metrics(content, self.weighted_by_key)
             return content, metrics, self.expected_metrics.read(content, metrics)
+
+    def _note_evaluation_(self, partition: int, content: RecordDict, report: PhaseReport) -> None:
+        """Note what else a client says of its evaluation; nothing by default."""
 
 
 def check_wrapper(wrapper: Strategy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -29,6 +30,7 @@ from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, predictions_of
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
+from ..results.kept_round import MODEL_FILE, MODELS, OF_CLIENTS
 from ..results.manifest import CONFIG, read_manifest
 from ..results.run_reader import Run, large_table
 from .export import write_model
@@ -155,6 +157,8 @@ def load_model(
     client : int or str, optional
         A client, by number or by its name in the data: the model has the shared entries and those that this
         client keeps, both from the last checkpoint. By default it is the aggregated model of the last round.
+        Of a strategy that keeps several models, the client's has the entries of its own, and the default is
+        their mean.
         With patience both are of the best round.
     model : callable or str, optional
         The model function, or its ``FILE.py:NAME``, if the run was given one.
@@ -184,7 +188,7 @@ def load_model(
         settings = bool(manifest["softmax-output"]), int(manifest["seed"])
         module = build_model(name, spec, *settings, normalisation)
     try:
-        shared = load_file(folder / "model.safetensors")
+        shared = load_file(model_file(folder, client))
     except (OSError, SafetensorError) as error:
         raise UserError(f"run-dir: {str(folder)!r} holds no model ({error})") from error
     targets = module.state_dict()
@@ -230,6 +234,15 @@ def export_model(
     """
     module = load_model(run_dir, client, model, trust_code=trust_code)
     write_model(module, _spec(read_manifest(Path(run_dir), "run-dir"), Path(run_dir)), path, format)
+
+
+def model_file(folder: Path, client: int | None) -> Path:
+    """Return the file of the model that a client has of the server; the main one's for None."""
+    of_clients = folder / MODELS / OF_CLIENTS
+    if client is None or not of_clients.exists():
+        return folder / MODEL_FILE
+    name = json.loads(of_clients.read_text()).get(str(client))
+    return folder / MODELS / f"{name}.safetensors" if name else folder / MODEL_FILE
 
 
 def _spec(manifest: Mapping[str, Any], folder: Path) -> InputSpec:
@@ -284,9 +297,10 @@ def _completed(
             "client", client, "None: the run saved no local entries of clients (see checkpoint-every)"
         )
     memory = checkpoint.memory(last, client)
+    known = {name: array.numpy() for name, array in last.model_of(client).items()}
     if not memory:
         trained = ", ".join(map(str, checkpoint.partitions(last)))
         raise not_allowed("client", client, f"one that has trained: {trained}")
     local_entries = memory.get(FedAvgClient.LOCAL_GROUP, {})
-    entries = shared | {name: array.numpy() for name, array in last.model.items()} | dict(local_entries)
+    entries = shared | known | dict(local_entries)
     return entries | dict(cls.personal(entries, memory[cls.personal_group]) if cls.personal_group else {})

@@ -54,8 +54,12 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o666) -> Non
 
 
 def write_all(folder: Path, files: Mapping[str, bytes | str]) -> None:
-    """Write files of a folder by name, one after the other, each as `write_atomically` does."""
+    """Write files of a folder by name, one after the other, each as `write_atomically` does.
+
+    A name may be that of a file in a folder of the folder, which is made.
+    """
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_atomically(folder / name, content)
 
 

@@ -99,22 +99,23 @@ def evaluated_by(
     connected = nodes.connected(moment.exchange.grid, 1, "holdout-clients" if phase == PHASE else phase)
     asked = ConfigRecord({**settings, SERVER_ROUND: moment.number})
     content = RecordDict({ARRAYS: model, CONFIG: asked})
-    messages = [
-        Message(content, node, MessageType.EVALUATE)
-        for node in connected
-        if nodes.partition(node) in partitions
-    ]
+    asked_nodes = [node for node in connected if nodes.partition(node) in partitions]
+    if rule.keeps_models:
+        messages = list(rule._construct_messages(content, asked_nodes, MessageType.EVALUATE))
+    else:
+        messages = [Message(content, node, MessageType.EVALUATE) for node in asked_nodes]
     replies = Replies(nodes)
     replies.expect(phase, moment.number, messages)
     answers = moment.exchange.answers(MessageType.EVALUATE, messages, counted=False)
 
-    def read(content: RecordDict) -> tuple[MetricRecord, dict[str, NDArray]]:
+    def read(content: RecordDict) -> tuple[RecordDict, MetricRecord, dict[str, NDArray]]:
         with refusing():
             _, metrics = check_metrics(content, NUM_EXAMPLES)
-            return metrics, rule.expected_metrics.read(content, metrics)
+            return content, metrics, rule.expected_metrics.read(content, metrics)
 
-    for _, partition, (metrics, states) in replies.usable(phase, moment.number, answers, read):
+    for _, partition, (content, metrics, states) in replies.usable(phase, moment.number, answers, read):
         rule._further_names_.admit(moment.number, metrics, rule.expected_metrics)
         replies.report.metrics[partition] = metrics
         replies.report.states[partition] = states
+        rule._note_evaluation_(partition, content, replies.report)
     return replies.report

@@ -10,7 +10,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
 from ..core.process_cache import process_cache
-from ..names import CLIENT
+from ..names import CLIENT, STRATEGY
 from .inputs import RunInputs
 from .tasks import task_of
 
@@ -44,6 +44,8 @@ def why_one_by_one(inputs: RunInputs) -> str:
     config = inputs.config
     if config.fast == "off":
         return "fast is off"
+    if STRATEGY.find(config.strategy).clients_choose:
+        return "each chooses its model"
     task, client = task_of(inputs, 0), CLIENT.find(config.client)
     sizes = inputs.partitions.train.sizes
     most, products = int(sizes.max()), np.mean(sizes) * config.local_epochs * _weights(task.model)

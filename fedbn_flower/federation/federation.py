@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
-from fedbn_flower.strategies import PhaseReport, RuleState
+from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.run_config import RunConfig
@@ -44,6 +44,7 @@ from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
+from .checks.several_models import check_several_models
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
@@ -57,7 +58,7 @@ from .learnt import what_is_learnt
 from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
 from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
 from .site_memories import SiteMemories
-from .strategy import errors_of_custom_rules, make_strategy, step_more
+from .strategy import errors_of_custom_rules, make_strategy, state_of, step_more
 from .tasks import client_settings
 from .totals import add_round, last_sure_checkpoint
 
@@ -110,6 +111,7 @@ class Federation:
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.decide_by = decides(self.inputs)
         """Whose metric decides, of `records.deciding.DECIDING`."""
+        check_several_models(self.inputs)
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         self.strategy.node_participation = replace(participation(config), clock=self.clock)
@@ -198,7 +200,7 @@ class Federation:
         if checkpoint:
             arrays = checkpoint.arrays
             first_round = checkpoint.server_round + 1
-            strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
+            strategy.rule_state = state_of(checkpoint)
             self.run_name = checkpoint.run
             account = checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
@@ -271,10 +273,6 @@ class Federation:
     def tell_complete(self, grid: Grid) -> None:
         """Tell sites that the run is complete, once its folder is."""
         self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
-
-    def _medians(self, report: PhaseReport) -> dict[str, float]:
-        """Return the medians over clients, if they decide."""
-        return medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
 
     def _round(self, server_round: int, arrays: ArrayRecord, course: Course) -> ArrayRecord:
         """Prepare, train, step; evaluate and record, or leave that to the next round; return the model.
@@ -470,7 +468,7 @@ class Federation:
         others: Mapping[str, PhaseReport],
     ) -> RoundResult:
         """Return a round as observers see it, once the server has evaluated its model."""
-        moment, model, train = made.moment, made.counted, made.train
+        moment, model, train, state = made.moment, made.counted, made.train, self.strategy.rule_state
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
         pooled = pooled_metrics(evaluate, means, problem)
@@ -499,4 +497,6 @@ class Federation:
             costs=self.totals.costs(),
             diverged=diverged,
             last=moment.last or bool(diverged),
+            models=dict(state.models),
+            assigned=dict(state.assigned),
         )

@@ -82,9 +82,8 @@ class InitialModel:
     halves: frozenset[str] = frozenset()
 
 
-@process_cache(maxsize=8)
 @usual_surroundings()
-def initial_model(
+def new_model(
     name: str,
     spec: InputSpec,
     softmax_output: bool,
@@ -120,6 +119,10 @@ def initial_model(
         lay_out(model, spec)
     compute_in(model, precision, device)
     return InitialModel(model.to(device), entries, constant, weights, spec, halves)
+
+
+initial_model = process_cache(maxsize=8)(new_model)
+"""The same, one object for a process."""
 
 
 def _frozen(model: nn.Module, start: Start) -> frozenset[str]:

@@ -39,7 +39,7 @@ from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
-from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from .evaluating.halves import half_of
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
@@ -329,8 +329,7 @@ class RunInputs:
     def initial(self, partition_id: int = 0, precision: str = "") -> InitialModel:
         """A client's model before the run, in the run's precision or another; clients share its module."""
         config = self.config
-        names = models_named(config.model)
-        name = names[partition_id % len(names)]
+        name = (names := models_named(config.model))[partition_id % len(names)]
         settings = config.softmax_output, config.seed, config.device, precision or config.precision
         of_run = Start.of(config), Normalisation.of(config)
         return initial_model(name, self.model_spec, *settings, *of_run)
@@ -404,8 +403,9 @@ class RunInputs:
 
     @property
     def server_evaluates(self) -> bool:
-        """Whether the server can evaluate: not where BatchNorm, or all data, stay at home."""
-        return not self.local_names and self.dataset.has_examples
+        """Whether the server can evaluate one model: not where BatchNorm, or all data, stay at home."""
+        many = self.local_names or STRATEGY.find(self.config.strategy).keeps_models
+        return not many and self.dataset.has_examples
 
     @cached_property
     def remembers(self) -> bool:

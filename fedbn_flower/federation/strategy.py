@@ -2,22 +2,28 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import signature
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.parameter_names import aliases
-from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies import PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.aggregation.vectors import Layout
+from fedbn_flower.strategies.several_models import SeveralModels
 
 from ..config.named_algorithms import flags
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import NUM_EXAMPLES
-from ..names import STRATEGY, as_user_error
+from ..names import STRATEGY, as_user_error, models_named
+from ..records.checkpoint import Checkpoint
 from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
+from .initial_model import Start, new_model
 from .inputs import RunInputs
+from .normalisation import Normalisation
 
 WITH_A_STEP = "a class with a server_step(delta, state, round)"
 """What a strategy is to be."""
@@ -55,8 +61,30 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     classes = dataset.spec.outputs if dataset.has_classes else 0
     most = most_predictions(inputs, strategy._max_weight_)
     strategy.expected_metrics = expected_metrics(dataset.problem, classes, most)
+    if isinstance(strategy, SeveralModels):
+        strategy.first_model = partial(first_model, inputs)
     strategy.fraction_evaluate = config.share_evaluating  # Flower's constructor would warn of a 0
     return strategy
+
+
+def first_model(inputs: RunInputs, number: int) -> dict[str, NDArray]:
+    """Return the initial entries of the n-th model; the 0-th is the run's, others have other seeds."""
+    config = inputs.config
+    seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
+    settings = config.softmax_output, seed, config.device, config.precision
+    of_run = Start.of(config), Normalisation.of(config)
+    return new_model(models_named(config.model)[0], inputs.model_spec, *settings, *of_run).entries
+
+
+def state_of(checkpoint: Checkpoint) -> RuleState:
+    """Return the state of a rule that goes on from a checkpoint."""
+    return RuleState(
+        checkpoint.updates,
+        dict(checkpoint.rule),
+        dict(checkpoint.draws),
+        models=dict(checkpoint.models),
+        assigned=dict(checkpoint.assigned),
+    )
 
 
 def _takes_three(step: Callable[..., object]) -> bool:

@@ -15,7 +15,8 @@ class Checkpoint:
     says which memories fit, and is None where none belong to it (Flower's runtimes keep
     them where we cannot read them). ``versions`` are older models that clients still train, by number.
     ``extensions`` are arrays of the state of extensions, by ``NAME/KEY``. ``counted`` is the model that
-    counts, where it is another one than ``arrays``, which travels.
+    counts, where it is another one than ``arrays``, which travels. ``models`` are those of a strategy that
+    keeps several, by name, and ``assigned`` says which a client has, by partition.
     """
 
     server_round: int
@@ -29,8 +30,15 @@ class Checkpoint:
     versions: dict[int, ArrayRecord] = field(default_factory=dict)
     extensions: dict[str, NDArray] = field(default_factory=dict)
     counted: ArrayRecord = field(default_factory=ArrayRecord)
+    models: dict[str, ArrayRecord] = field(default_factory=dict)
+    assigned: dict[int, str] = field(default_factory=dict)
 
     @property
     def model(self) -> ArrayRecord:
         """The model that counts."""
         return self.counted or self.arrays
+
+    def model_of(self, client: int) -> ArrayRecord:
+        """Return the shared entries of the model that a client has."""
+        kept = self.models.get(self.assigned.get(client, ""), ArrayRecord())
+        return ArrayRecord({name: kept.get(name, array) for name, array in self.model.items()})

@@ -113,6 +113,10 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+    models: Mapping[str, ArrayRecord] = field(default_factory=dict)
+    """By name, those of a strategy that keeps several; entries that one lacks are in ``arrays``."""
+    assigned: Mapping[int, str] = field(default_factory=dict)
+    """Which of them a client has, by partition."""
 
     @property
     def new(self) -> PhaseReport | None:

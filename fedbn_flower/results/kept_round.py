@@ -1,9 +1,10 @@
 """The round whose model and figures a run's folder has: the last one or, with patience, the best."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
@@ -20,6 +21,9 @@ from .classes import HEADER, class_rows
 from .summary import round_figures
 
 MODEL_FILE = "model.safetensors"
+MODELS = "models"
+"""The folder of several models, a file each; and of `OF_CLIENTS`, which says whose model is which."""
+OF_CLIENTS = "clients.json"
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,12 @@ class KeptRound:
     overlays : bytes
         The content of ``overlays.safetensors``.
 
-    The last four are empty if their files are to stay as they are.
+    models : Mapping[str, Mapping[str, NDArray]]
+        The models of a strategy that keeps several, with their frozen entries.
+    assigned : Mapping[int, str]
+        Which of them a client has, by partition.
+
+    The four before the last two are empty if their files are to stay as they are.
     """
 
     entries: Mapping[str, NDArray]
@@ -50,24 +59,34 @@ class KeptRound:
     states: bytes = b""
     predictions: bytes = b""
     overlays: bytes = b""
+    models: Mapping[str, Mapping[str, NDArray]] = field(default_factory=dict)
+    assigned: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of_checkpoint(cls, best: Checkpoint, federation: Federation) -> "KeptRound":
         """Return the best round of a run that is resumed; its further files are in the folder."""
         entries = federation.known_of_model(best.server_round, best.model)
-        return cls(entries, RoundFigures.model_validate(best.counters["figures"]))
+        models = completed_models(best.server_round, best.arrays, best.models, federation)
+        figures = RoundFigures.model_validate(best.counters["figures"])
+        return cls(entries, figures, models=models, assigned=best.assigned)
 
     def content(self, summary: Summary) -> dict[str, str | bytes]:
         """Return the content of the files by name, in the order in which they are written."""
-        entries = {name: np.require(entry, requirements="C") for name, entry in self.entries.items()}
         return {
-            MODEL_FILE: save(entries),
+            MODEL_FILE: _saved(self.entries),
+            **{f"{MODELS}/{name}.safetensors": _saved(entries) for name, entries in self.models.items()},
+            **({f"{MODELS}/{OF_CLIENTS}": self._of_clients} if self.models else {}),
             **({"classes.csv": csv_text(HEADER, self.classes)} if self.classes else {}),
             **({STATES_FILE: self.states} if self.states else {}),
             **({PREDICTIONS_FILE: self.predictions} if self.predictions else {}),
             **({OVERLAYS_FILE: self.overlays} if self.overlays else {}),
             SUMMARY_FILE: json_text(summary.as_json(), indent=2) + "\n",
         }
+
+    @property
+    def _of_clients(self) -> str:
+        """Whose model is which, as JSON."""
+        return json_text(dict(sorted(self.assigned.items())), indent=2) + "\n"
 
 
 class KeptRounds:
@@ -115,4 +134,22 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
         states_file(result, dataset.problem),
         file_of_cases(result, inputs),
         file_of_overlays(result, inputs),
+        completed_models(result.server_round, result.arrays, result.models, federation),
+        result.assigned,
     )
+
+
+def completed_models(
+    server_round: int, main: ArrayRecord, models: Mapping[str, ArrayRecord], federation: Federation
+) -> dict[str, dict[str, NDArray]]:
+    """Return several models whole: with what one lacks from the main one, and what is frozen."""
+    of_main = dict(main)
+    return {
+        name: federation.known_of_model(server_round, ArrayRecord({**of_main, **entries}))
+        for name, entries in models.items()
+    }
+
+
+def _saved(entries: Mapping[str, NDArray]) -> bytes:
+    """Return a model as the content of its file."""
+    return save({name: np.require(entry, requirements="C") for name, entry in entries.items()})

@@ -35,6 +35,7 @@ class RoundTables:
         self.metrics = CsvLog(folder / "metrics.csv", header, last_round)
         self.names = federation.inputs.client_names
         named = [columns.SITE] if self.names else []
+        named += [columns.MODEL] if federation.strategy.keeps_models else []
         header = [*columns.CLIENT_COLUMNS, *named, "num-examples", *problem.metrics]
         self.clients = CsvLog(folder / "clients.csv", header, last_round)
         self.refused = CsvLog(
@@ -101,6 +102,7 @@ def rows_of_answers(result: RoundResult, names: Sequence[str] = ()) -> list[Row]
             **({columns.SITE: names[partition]} if names else {}),
             **{name: value for name, value in metrics.items() if not isinstance(value, list)},
             **(result.facts_of_clients.get(partition, {}) if phase == "train" else {}),
+            **({columns.MODEL: report.models[partition]} if partition in report.models else {}),
         }
         for phase, report in result.reports.items()
         for partition, metrics in report.metrics.items()

@@ -190,6 +190,8 @@ class RunFolder(Observer):
             dict(self.federation.buffers.versions) if self.federation.buffers else {},
             arrays,
             result.arrays if result.arrays is not result.travels else ArrayRecord(),
+            dict(result.models),
+            dict(result.assigned),
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

@@ -51,6 +51,7 @@ from ..privacy.site import (
 from ..results.checkpoints.memory_file import signature
 from ..results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
 from ..results.checkpoints.site_folder import name_of
+from .at_client.chosen_model import answer_of_choice, with_chosen_model
 from .at_client.evaluation_cache import Evaluations
 from .at_client.one_answer import answer_both
 from .at_client.site_cases import allows_cases, settled
@@ -214,6 +215,7 @@ def _trained(
     reserved = {
         wire.ARRAYS,
         wire.CASES,
+        wire.CHOSEN,
         wire.COMPRESSED,
         wire.FAILED,
         wire.MEMORY,
@@ -272,7 +274,9 @@ def _train(message: Message, context: Context) -> Message:
             LOGGER.info("%s", note)
         for line in of_the_data(inputs):
             LOGGER.warning("%s", line)
-    return _trained(message, client, _fit(client, message, context, config), context, config)
+    message, choice = with_chosen_model(client, message)
+    reply = _trained(message, client, _fit(client, message, context, config), context, config)
+    return answer_of_choice(reply, choice)
 
 
 @app.evaluate()
@@ -284,6 +288,7 @@ def evaluate(message: Message, context: Context) -> Message:
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
+    message, choice = with_chosen_model(client, message)
     if config.dp in AT_CLIENTS:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
         reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
@@ -295,7 +300,8 @@ def evaluate(message: Message, context: Context) -> Message:
     metrics = _recalibrated(metrics, client, message, context, config)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
-    return Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
+    reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
+    return answer_of_choice(reply, choice)
 
 
 @usual_surroundings()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from flwr.app import ArrayRecord
 from flwr.serverapp.exception import AggregationError
 from numpy.typing import NDArray
 
@@ -27,12 +28,18 @@ class RuleState:
         Number of the last sample of nodes, by phase.
     new : NDArray, optional
         bool, a mask over the stepped parameters: those that earlier rounds did not step.
+    models : dict[str, ArrayRecord]
+        By name, the models of a rule that keeps several; entries that one lacks are the main model's.
+    assigned : dict[int, str]
+        The name of the model that a client has, by partition.
     """
 
     updates: int = 0
     vectors: dict[str, Vector] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
     new: NDArray[np.bool_] | None = None
+    models: dict[str, ArrayRecord] = field(default_factory=dict)
+    assigned: dict[int, str] = field(default_factory=dict)
 
     def next_draw(self, phase: str, server_round: int) -> int:
         """Return the number of a phase's next sample: the round, or the last number + 1 if that is greater.

@@ -33,6 +33,8 @@ class PhaseReport:
     """Reason why an answer was not used, by partition id. A client that answered twice is in both."""
     states: dict[int, Mapping[str, NDArray]] = field(default_factory=dict)
     """States of the further metrics by partition id, of the answers that have any."""
+    models: dict[int, str] = field(default_factory=dict)
+    """Of a rule that keeps several models, the name of the one trained or evaluated, by partition id."""
 
     def numbers(self, name: str) -> dict[int, float]:
         """Return a scalar metric by partition id, of the answers that have it."""

@@ -23,7 +23,9 @@ class QFedAvg(STRATEGIES["qfedavg"]):
 
 
 OF_RECORDS = {"fedproto", "fedsat", "fedadmm"}
-OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS} | {"qfedavg": QFedAvg}
+OF_MODELS = {
+    name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS and not rule.keeps_models
+} | {"qfedavg": QFedAvg}
 """The rules for which an answer is a model and numbers; the others' are in test_class_pairs, test_drift."""
 
 Arrays = Mapping[str, NDArray]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from fedbn_flower.core.ground.settings import setting
 
@@ -18,7 +19,7 @@ class FedSAM(Objective):
     """
 
     purpose = "Looks for flat minima, which survive averaging better; twice the work."
-    helps = ("label-skew",)
+    helps: ClassVar[tuple[str, ...]] = ("label-skew",)
     paper = "qu2022fedsam"
 
     rho: float = setting(0.05, ge=0, description="L2 norm of the perturbation", allow_inf_nan=False)

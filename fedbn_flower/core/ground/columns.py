@@ -31,6 +31,8 @@ CLIENT_COLUMNS = ("round", "phase", "partition")
 """The first columns of ``clients.csv``."""
 SITE = "site"
 """The client's name: the next column, where the data have names."""
+MODEL = "model"
+"""The name of the model that a client trained or evaluated, where the server keeps several."""
 GLOBAL, CLIENT_MEAN, POOLED = "global-", "client-mean-", "pooled-"
 CLIENT_MEDIAN = "client-median-"
 HONEST = f"honest-{CLIENT_MEAN}"

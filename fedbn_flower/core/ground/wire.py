@@ -14,6 +14,8 @@
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
+| `CANDIDATE` + name | ArrayRecord | train, evaluate, IFCA | in place of `ARRAYS`, a model to choose from |
+| `CHOSEN` | ConfigRecord | the answers, IFCA | the name of the model that the client chose |
 | `SUMS` | ArrayRecord | a simulated answer | the sums of a group's answers, in place of their `ARRAYS` |
 | `SUM_WEIGHTS` | MetricRecord | the same | the sums' weights |
 | `STATES` | ArrayRecord | the answers, if the run has further metrics | their states: what the server adds |
@@ -47,6 +49,9 @@ MOMENTUM = "momentum"
 AUGMENTED = "augmented"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
+CANDIDATE = "model."  # how the names of records begin that have a model to choose from
+CHOSEN = "chosen"
+MODEL = "model"  # in CHOSEN
 SUMS = "sums"
 SUM_WEIGHTS = "sum-weights"
 STATES = "states"

@@ -25,7 +25,7 @@ from ...core.errors import UserError, not_allowed
 from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from ..evaluating.halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
@@ -84,6 +84,7 @@ def decides(inputs: RunInputs) -> str:
     config, by = inputs.config, inputs.config.decide_by
     if by == "server" and not inputs.server_evaluates:
         where = "local BatchNorm" if inputs.local_names else "its data at the SuperNodes"
+        where = f"strategy {config.strategy!r}" if STRATEGY.find(config.strategy).keeps_models else where
         raise not_allowed("decide-by", by, f"another one with {where}: the server cannot evaluate")
     if by == "server" and config.cross_fits:
         raise not_allowed("decide-by", by, f"another one with best {config.best!r}: halves of clients decide")

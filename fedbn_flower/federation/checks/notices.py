@@ -17,7 +17,7 @@ from ...data.leaks import of_leaks
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...data.targets import of_targets
-from ...names import CLIENT, LOSS, OBJECTIVE, Registry, parts
+from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -152,6 +152,7 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
 def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
     if not inputs.config.clients_evaluate and not inputs.server_evaluates:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
+        lacks = "one model of all clients" if STRATEGY.find(inputs.config.strategy).keeps_models else lacks
         asked = "fraction-evaluate: 0.0 asks no client"
         if not inputs.config.clients_report:
             asked = f"dp: with {inputs.config.dp!r} clients send no metrics without dp-metrics"

@@ -59,6 +59,10 @@ APART = (
         lambda config, *_: config.unfreeze_at > 0,
     ),
     Apart(
+        "with strategy {strategy!r} clients have different models",
+        lambda _, __, rule: rule.keeps_models,
+    ),
+    Apart(
         "strategy {strategy!r} has messages of its own",
         lambda _, __, rule: any(
             not cls.__module__.startswith(PseudoGradientStrategy.__module__.rpartition(".")[0])

@@ -52,7 +52,8 @@ def goes_by_partition(config: RunConfig) -> str:
     values = config.to_user_config()
     keys = [key for key in BY_PARTITION if values[key] != RUN_KEYS[key].default]
     cyclic = ["dp-sampling cyclic"] if config.dp == "client" and config.dp_sampling == "cyclic" else []
-    return next(iter([*keys, *cyclic]), "")
+    several = ["strategy"] if STRATEGY.find(config.strategy).keeps_models else []
+    return next(iter([*keys, *cyclic, *several]), "")
 
 
 def clock_of(inputs: RunInputs) -> Clock | None:
@@ -114,6 +115,8 @@ def train_bytes(inputs: RunInputs) -> tuple[int, int]:
     extras = sum(sizes[name] for name in inputs.stepped_names) if with_extras else 0
     model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), inputs.rounded_names)
     down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
+    if STRATEGY.find(config.strategy).clients_choose:
+        down *= config.settings_for(STRATEGY.find(config.strategy))["clusters"]
     if codec := config.codec:
         names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
         coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}

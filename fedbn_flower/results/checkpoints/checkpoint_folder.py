@@ -70,6 +70,8 @@ class CheckpointFolder:
         entries |= {f"extension/{name}": array for name, array in checkpoint.extensions.items()}
         for version, arrays in checkpoint.versions.items():
             entries |= {f"version/{version}/{name}": array.numpy() for name, array in arrays.items()}
+        for model, arrays in checkpoint.models.items():
+            entries |= {f"models/{model}/{name}": array.numpy() for name, array in arrays.items()}
         metadata = {
             "round": checkpoint.server_round,
             "updates": checkpoint.updates,
@@ -77,6 +79,7 @@ class CheckpointFolder:
             "run": checkpoint.run,
             "signature": checkpoint.signature,
             "draws": checkpoint.draws,
+            **({"assigned": checkpoint.assigned} if checkpoint.assigned else {}),
         }
         contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
         server = save(contiguous, {"facts": json_text(metadata)})
@@ -118,10 +121,7 @@ class CheckpointFolder:
             metadata = json.loads(file.metadata()["facts"])
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model = _under("model/", entries)
-        versions: dict[int, ArrayRecord] = {}
-        for number, name in (n.split("/", 2)[1:] for n in entries if n.startswith("version/")):
-            array = Array(entries[f"version/{number}/{name}"])
-            versions.setdefault(int(number), ArrayRecord())[name] = array
+        versions = {int(number): arrays for number, arrays in _by_model("version/", entries).items()}
         return Checkpoint(
             metadata["round"],
             metadata["updates"],
@@ -134,6 +134,8 @@ class CheckpointFolder:
             versions,
             _under("extension/", entries),
             ArrayRecord({name: Array(array) for name, array in _under("counted/", entries).items()}),
+            _by_model("models/", entries),
+            {int(client): name for client, name in metadata.get("assigned", {}).items()},
         )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:
@@ -162,3 +164,12 @@ class CheckpointFolder:
 def _under(prefix: str, entries: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """Return the entries whose names have a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in entries.items() if name.startswith(prefix)}
+
+
+def _by_model(prefix: str, entries: Mapping[str, NDArray]) -> dict[str, ArrayRecord]:
+    """Return the models whose entries have a prefix and then the name of their model."""
+    models: dict[str, ArrayRecord] = {}
+    for text, entry in _under(prefix, entries).items():
+        model, name = text.split("/", 1)
+        models.setdefault(model, ArrayRecord())[name] = Array(entry)
+    return models

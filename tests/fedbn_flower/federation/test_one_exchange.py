@@ -276,6 +276,7 @@ STEPS_ASIDE = {
         "client": "silobn",
     },
     "from round 2 on more of the model travels (unfreeze-at)": {"freeze": "1", "unfreeze_at": 2},
+    "with strategy 'ifca' clients have different models": {"strategy": "ifca"},
     "strategy '{tmp}/rule.py:Mine' has messages of its own": {"strategy": "{tmp}/rule.py:Mine"},
     "extension '{tmp}/own.py:Mine' takes part in a round before the last one is evaluated": {
         "extension": "{tmp}/own.py:Mine"

@@ -1,75 +1,140 @@
-"""Clients with different models: nothing but FedProto's prototypes is shared."""
+"""Runs of strategies that keep several models: whose is which, resumed runs, folders, refusals."""
+
+import json
 
 import numpy as np
 import pytest
-import torch
+from safetensors.numpy import load_file
 
-from fedbn_flower import load_model
-from fedbn_flower.config.making import run_config
+from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 
-OWN = """
-from torch import nn
-
-def wide(spec):
-    body = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 200))
-    return nn.Sequential(nn.Flatten(), body, nn.Linear(200, spec.outputs))
-"""
-PAIR = {"strategy": "fedproto", "objective": "fedproto", "client": "alone"}
-FIVE = {"num_clients": 5, "partition": "dirichlet:0.5"}
-
-
-@pytest.fixture
-def several(tmp_path, monkeypatch):
-    """2NN, and a model of one's own in a folder that has a + in its name; both have 200 features."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c++").mkdir()
-    (tmp_path / "c++" / "own.py").write_text(OWN)
-    return "2nn+c++/own.py:wide"
+SETTINGS = {
+    "ifca": {"clusters": 3},
+    "cfl": {"cfl_eps_1": 9.0, "cfl_eps_2": 0.0, "cfl_from_round": 1},
+    "fedap": {"fedap_lambda": 0.4},
+    "fedamp": {"objective": "fedprox", "mu": 0.1, "fedamp_sigma": 10.0},
+}
+RUN = {
+    "dataset": "scanners",
+    "client": "fedavg",
+    "num_clients": 4,
+    "fraction_train": 0.75,
+    "dropout": 0.2,
+    "backend": "inline",
+}
 
 
-def test_clients_have_them_in_turn(configured, several):
-    config = configured(**PAIR, **FIVE, model=several)
-    sizes = [sum(p.numel() for p in local_task(config, i, {}).model.parameters()) for i in range(5)]
-    wide, two_nn = 65 * 256 + 257 * 200 + 201 * 10, 65 * 200 + 201 * 200 + 201 * 10
-    assert sizes == [two_nn, wide, two_nn, wide, two_nn]
+def run(strategy, folder, **keys):
+    return simulate(strategy=strategy, run_dir=folder, **{**RUN, **SETTINGS[strategy], **keys})
 
 
-def test_a_run_its_resume_and_its_models(configured, several, tmp_path, cache_dir):
-    keys = {**PAIR, **FIVE, "model": several}
-    whole = simulate(Federation(configured(**keys, rounds=4)), tmp_path / "whole", None).as_json()
-    assert whole["failures"] == 0
-    simulate(Federation(configured(**keys, rounds=2)), tmp_path / "parts", None)
-    resumed = configured(**keys, rounds=4, resume=str(tmp_path / "parts"))
-    assert simulate(Federation(resumed), tmp_path / "parts", None).as_json()["clients"] == whole["clients"]
-    test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")
-    images, labels = next(iter(test.load([np.arange(len(test))])))
-    for i in range(5):
-        model = load_model(tmp_path / "whole", client=i, trust_code=True)
-        with torch.no_grad():
-            right = (model(images).argmax(1) == labels).double().mean().item()
-        assert right == pytest.approx(whole["clients"][str(i)]["accuracy"], abs=1e-9)
+def models_in(folder):
+    files = {path.stem: load_file(path) for path in sorted((folder / "models").glob("*.safetensors"))}
+    return {"main": load_file(folder / "model.safetensors"), **files}
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        (
-            {"client": "fedper"},
-            "expected one model with client 'fedper', or client 'alone', which shares nothing",
-        ),
-        (
-            {"model": "2nn+mlp-bn"},
-            "expected models with features of one width, not 2nn 200, mlp-bn 128",
-        ),
-        ({"model": "2nn+mlp"}, "model: unknown name 'mlp' \\(did you mean 'mlp-bn'"),
-    ],
-)
-def test_what_cannot_be_is_reported(configured, several, keys, words):
-    with pytest.raises(UserError, match=words) as caught:
-        Federation(configured(**PAIR | {"model": several} | keys))
+def same(ours, others):
+    assert ours.keys() == others.keys()
+    for name, model in ours.items():
+        for entry, array in model.items():
+            np.testing.assert_array_equal(array, others[name][entry], err_msg=f"{name}: {entry}")
+
+
+@pytest.mark.parametrize("strategy", SETTINGS)
+@pytest.mark.parametrize("client", ["fedavg", "fedper"])
+def test_a_resumed_run_has_the_same_models(tmp_path, strategy, client):
+    whole = run(strategy, tmp_path / "whole", rounds=4, client=client)
+    run(strategy, tmp_path / "half", rounds=2, client=client)
+    resumed = simulate(resume=str(tmp_path / "half"), rounds=4)
+    same(models_in(whole.folder), models_in(resumed.folder))
+    assert (whole.folder / "models/clients.json").read_text() == (
+        resumed.folder / "models/clients.json"
+    ).read_text()
+    columns = ["round", "phase", "partition", "model", "loss"]
+    assert whole.clients[columns].equals(resumed.clients[columns])
+
+
+@pytest.mark.parametrize("strategy", SETTINGS)
+def test_a_clients_model_is_its_own(tmp_path, strategy):
+    result = run(strategy, tmp_path / "run", rounds=2)
+    names, models = json.loads((result.folder / "models/clients.json").read_text()), models_in(result.folder)
+    last = result.clients[(result.clients["round"] == 2) & (result.clients.phase == "evaluate")]
+    evaluated = dict(zip(last.partition.astype(str), last.model, strict=True))
+    assert {client: name for client, name in evaluated.items() if name != "main"} == names
+    for client in range(4):
+        own = {name: entry.numpy() for name, entry in result.model(client=client).state_dict().items()}
+        same({"own": own}, {"own": models[evaluated[str(client)]]})
+    main = {name: entry.numpy() for name, entry in result.model().state_dict().items()}
+    same({"own": main}, {"own": models["main"]})
+    assert result.summary["global"] is None
+    assert 0 < result.summary["mean"]["accuracy"] <= 1
+    checkpoint = CheckpointFolder(result.folder / "checkpoint").load()
+    assert checkpoint.models.keys() == models.keys() - {"main"}
+
+
+REFUSED = {
+    "mean": "median",
+    "protocol": "fedbuff:2",
+    "compress": "bf16",
+    "compress_down": "bf16",
+    "selection": "power-of-choice:3",
+    "client": "hbn",
+    "decide_by": "server",
+}
+
+
+@pytest.mark.parametrize("strategy", SETTINGS)
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_knows_of_one_model_is_refused_in_a_line(tmp_path, strategy, key):
+    with pytest.raises(UserError) as caught:
+        run(
+            strategy,
+            tmp_path / "run",
+            **{key: REFUSED[key]},
+            **({"dropout": 0.0} if key == "protocol" else {}),
+        )
+    assert str(caught.value).startswith(f"{key.replace('_', '-')}: {REFUSED[key]!r} is not allowed")
+    assert f"strategy {strategy!r}" in str(caught.value) or f"strategy={strategy}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_privacy_is_refused(tmp_path):
+    with pytest.raises(UserError, match="^dp: 'client' is not allowed"):
+        run(
+            "ifca", tmp_path / "run", dp="client", dp_noise=1.0, dp_clip=1.0, weighting="uniform", dropout=0.0
+        )
+
+
+@pytest.mark.parametrize(("keys", "why"), [({"client": "fedbn"}, "shares"), ({"norm": "layer"}, "BatchNorm")])
+def test_fedap_needs_shared_statistics(tmp_path, keys, why):
+    with pytest.raises(UserError, match="strategy 'fedap', which compares clients") as caught:
+        run("fedap", tmp_path / "run", **keys)
+    assert why in str(caught.value)
+
+
+def test_new_clients_choose_too(tmp_path):
+    result = run("ifca", tmp_path / "run", rounds=2, holdout_clients=1, fraction_train=1.0, dropout=0.0)
+    new = result.clients[result.clients.phase == "new"]
+    assert len(new) == 1
+    assert new.model.str.startswith("cluster-").all()
+
+
+def test_models_to_choose_from_have_to_differ(tmp_path):
+    first = run("ifca", tmp_path / "run", rounds=1)
+    with pytest.raises(UserError, match=r"^init: .* its models have to differ"):
+        run("ifca", tmp_path / "again", init=str(first.folder))
+
+
+def test_models_differ_by_seed_and_the_first_is_the_runs(tmp_path):
+    """With a rate of nothing, models stay what they were when they began."""
+    still = {"rounds": 1, "client_lr": 1e-30, "weighting": "uniform"}
+    ours, others = (models_in(run("ifca", tmp_path / str(s), seed=s, **still).folder) for s in (0, 1))
+    one = simulate(strategy="fedavg", run_dir=tmp_path / "one", **{**RUN, **still})
+    weights = [name for name, entry in ours["main"].items() if entry.ndim == 2]
+    of_run = load_file(one.folder / "model.safetensors")
+    for name in weights:
+        np.testing.assert_allclose(ours["cluster-0"][name], of_run[name], atol=1e-7)
+        several = [m[f"cluster-{k}"][name] for m in (ours, others) for k in range(3)]
+        assert len({array.tobytes() for array in several}) == 6

@@ -1,0 +1,49 @@
+"""What a run with several models at the server does not go with, beyond what its strategy requires."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedbn_flower.strategies.rules.fedap import FedAP, layers
+
+from ...core.errors import not_allowed
+from ...names import CLIENT, STRATEGY
+from ..inputs import RunInputs
+from ..strategy import first_model
+
+
+def check_several_models(inputs: RunInputs) -> None:
+    """Refuse what knows of one model only, and models to choose from that are all the same.
+
+    Raises
+    ------
+    UserError
+        For the first key.
+    """
+    config = inputs.config
+    rule = STRATEGY.find(config.strategy)
+    if not rule.keeps_models:
+        return
+    with_it = f"with strategy {config.strategy!r}"
+    if CLIENT.find(config.client).pooled_by:
+        wanted = f"another one {with_it}: it pools the statistics of one model"
+        raise not_allowed("client", config.client, wanted)
+    if issubclass(rule, FedAP):
+        _check_statistics(inputs, with_it)
+    if not rule.clients_choose:
+        return
+    further, first = first_model(inputs, 1), inputs.initial().entries
+    if all(np.array_equal(first[name], further[name]) for name in inputs.stepped_names):
+        wanted = f"weights that leave some that train new, {with_it}: its models have to differ"
+        raise not_allowed("init", config.init, wanted)
+
+
+def _check_statistics(inputs: RunInputs, with_it: str) -> None:
+    """Refuse a model without BatchNorm, and a client that does not share its statistics."""
+    config = inputs.config
+    if not (found := layers(inputs.initial().entries)):
+        wanted = f"one with BatchNorm {with_it}, which compares clients by its statistics"
+        raise not_allowed("model", config.model, wanted)
+    if len(layers(dict.fromkeys(inputs.split.shared))) < len(found):
+        wanted = f"one that shares the statistics of BatchNorm {with_it}, which compares clients by these"
+        raise not_allowed("client", config.client, wanted)
