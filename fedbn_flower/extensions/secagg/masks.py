@@ -34,10 +34,10 @@ Vector = NDArray[np.uint32] | NDArray[np.uint64]
 class KeyPair:
     """A private key of X25519 and its public one. It neither shows nor pickles the private one."""
 
-    __slots__ = ("_private", "public")
+    __slots__ = ("_secret", "public")
 
     def __init__(self, private: X25519PrivateKey) -> None:
-        self._private = private
+        self._secret = private
         self.public: bytes = private.public_key().public_bytes_raw()
 
     @classmethod
@@ -58,7 +58,7 @@ class KeyPair:
 
     def private_bytes(self) -> bytes:
         """Return the private key, to be shared out: whoever has it is who has the pair."""
-        return self._private.private_bytes_raw()
+        return self._secret.private_bytes_raw()
 
     def exchange(self, other_public: bytes) -> bytes:
         """Return X25519 of the private key and another's public one; not uniform, see `agree`.
@@ -68,7 +68,7 @@ class KeyPair:
         ValueError
             For a public key of another length, or of low order, with which everybody would agree on the same.
         """
-        return self._private.exchange(X25519PublicKey.from_public_bytes(other_public))
+        return self._secret.exchange(X25519PublicKey.from_public_bytes(other_public))
 
     def __reduce__(self) -> str:
         raise TypeError("a private key is not pickled")
