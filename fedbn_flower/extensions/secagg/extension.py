@@ -20,7 +20,7 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
 from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, content_of, printable, record_of, refusing
 from fedbn_flower.strategies.messages.nodes import KnowsPartitions
-from fedbn_flower.strategies.messages.npy import array_bytes, encoded, viewed
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, viewed
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN
@@ -362,7 +362,7 @@ def _vector_in(
     entry = record_of(content, COMPRESSED, ArrayRecord).get(words.VECTOR)
     if entry is None or len(entry.data) > like.nbytes + NPY_HEADER_BYTES:
         raise ReplyRefused("secagg: the vector is missing or too long")
-    vector: NDArray[np.unsignedinteger] = viewed(entry)
+    vector: NDArray[np.unsignedinteger] = decoded(entry, like)
     if vector.shape != like.shape or vector.dtype != like.dtype:
         raise ReplyRefused(f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape")
     return vector

@@ -24,6 +24,7 @@ from fedbn_flower.strategies.reply_reader import ROUNDING
 
 from ...core.ground.columns import HELD_OUT
 from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
+from .masks import DTYPES
 from .numbers import Grid
 from .wide import COUNT, METRIC, STATISTIC, WORDS, sum_of, words_of
 
@@ -106,7 +107,7 @@ class Plan:
 
     def grid(self, entries: int) -> Grid:
         """Return the grid of an update with so many entries."""
-        return Grid.plan(self.clip, self.clients, entries, self.bits)
+        return Grid.plan(self.clip, self.clients, entries, self.bits or None)
 
     def weight(self, examples: int) -> float:
         """Return w_i of a client with so many examples: at most 1.
@@ -205,12 +206,12 @@ class Plan:
 
     def dtype(self, layout: Layout | None) -> np.dtype:
         """Return the dtype of a vector."""
-        return self.grid(_sizes(layout)[0]).dtype if layout else np.dtype(np.uint32)
+        return np.dtype(DTYPES[self.grid(_sizes(layout)[0]).bits] if layout else np.uint32)
 
     def read(self, total: NDArray[np.unsignedinteger], count: int, layout: Layout | None) -> Found:
         """Return what the sum of so many clients' vectors says."""
         update_size, others_size = _sizes(layout)
-        update = self.grid(update_size).read(total[:update_size], count) if layout else np.empty(0)
+        update = self.grid(update_size).read(total[:update_size]) if layout else np.empty(0)
         at = update_size
 
         def numbers(size: int, scale: int) -> Numbers:
