@@ -297,6 +297,10 @@ class Extension(Observer):
         """
         return {}
 
+    def recorded(self, result: RoundResult) -> RoundResult:
+        """Return a round as it is written, and as the other extensions see it."""
+        return result
+
     def after_round(self, result: RoundResult) -> Stop | None:
         """Return why this round is to be the last one, or None."""
         return None

@@ -304,7 +304,9 @@ def evaluate(message: Message, context: Context) -> Message:
         client, message.content, lambda: _evaluated(client, message, settings)
     )
     metrics = _recalibrated(metrics, client, message, context, config)
-    if summed := sum_of_reports(num_examples, {wire.LOSS: loss, **metrics}, _at(client, message, context, config)):
+    if summed := sum_of_reports(
+        num_examples, {wire.LOSS: loss, **metrics}, _at(client, message, context, config)
+    ):
         return Message(RecordDict({**summed, **_remembered(client, context)}), reply_to=message)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
@@ -366,7 +368,9 @@ def _group(config: RunConfig, message: Message) -> GroupSum | IntegerSum:
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
-def _answer(message: Message, context: Context, config: RunConfig, group: GroupSum | IntegerSum | None) -> Message:
+def _answer(
+    message: Message, context: Context, config: RunConfig, group: GroupSum | IntegerSum | None
+) -> Message:
     try:
         if group is None:
             return app(message, context)
@@ -378,7 +382,10 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
 
 
 def _train_in_lockstep(
-    messages: Sequence[Message], contexts: Sequence[Context], config: RunConfig, group: GroupSum | IntegerSum | None
+    messages: Sequence[Message],
+    contexts: Sequence[Context],
+    config: RunConfig,
+    group: GroupSum | IntegerSum | None,
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
     from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch

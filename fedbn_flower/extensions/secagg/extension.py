@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, Met
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
-from fedbn_flower.strategies import ExpectedMetrics, ReplyRefused
+from fedbn_flower.strategies import ExpectedMetrics, PhaseReport, ReplyRefused
 from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
@@ -23,7 +23,7 @@ from fedbn_flower.strategies.messages.nodes import KnowsPartitions
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, viewed
 from fedbn_flower.strategies.partial_sums import take_sums
 
-from ...core.ground.columns import CLIENT_MEAN
+from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ...core.ground.wire import (
     COMPRESSED,
     CONFIG,
@@ -36,12 +36,12 @@ from ...core.ground.wire import (
     SUMS,
 )
 from ...core.private import ErrorCode, set_message_id
-from ...records.events import RunInfo
+from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict
 from . import words
 from .keys import OFF, ON, SecAggKeys, conflicts
-from .plan import COUNT_OF, Found, Plan
+from .plan import Found, Plan
 from .session import NoSum, Session, keys_in
 from .site import advertised, masked
 
@@ -51,6 +51,7 @@ ROUNDED = 37
 """The purpose of the random numbers that round, after seed, partition and round."""
 NEARLY = 1e-5
 """How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
+NOT_HELD_OUT = ("train-", "local-")
 ALONE = 1
 """The number of examples in an answer, where its own does not travel."""
 
@@ -87,7 +88,6 @@ class SecAgg(Extension):
 
     in_workers = True
     keys = SecAggKeys
-    paper = "bell2020secagg"
 
     def __init__(self, run: RunInfo, most_examples: Callable[[], int] = lambda: 0) -> None:
         super().__init__(run)
@@ -95,6 +95,8 @@ class SecAgg(Extension):
         self.most_examples = most_examples
         self.expected = ExpectedMetrics()
         """What clients find, which the server sees only sums of."""
+        self.client_means: dict[str, float] = {}
+        """The means over clients of the last evaluation, each client with equal weight."""
         self.known: dict[int, bytes] = {}
         """Keys of the next session that clients have advertised, by node."""
 
@@ -112,6 +114,7 @@ class SecAgg(Extension):
             self.expected = rule.expected_metrics
             anything = dict.fromkeys(self.expected.ranges, Range(-np.inf, np.inf))
             rule.expected_metrics = replace(self.expected, ranges=anything, disagreement=lambda *_: "")
+        self.client_means = {}
         take_sums(rule)
         moment.exchange.summed = True
         moment.exchange.carry = partial(self._carried, moment)
@@ -269,15 +272,15 @@ class SecAgg(Extension):
             yield Message(content, reply_to=message)
 
     def _means(self, found: Found) -> dict[str, float]:
-        """Return the metrics of all clients together: those that can be, as a lying client may send anything."""
+        """Return the metrics of all clients together that are in their ranges: a client may send anything."""
         known, means = self.expected.ranges, {}
         for name, value in found.means.items():
             low, high = known[name].low, known[name].high
             if low - NEARLY <= value <= high + NEARLY:
                 means[name] = min(max(value, low), high)
-        of_clients = {f"{CLIENT_MEAN}{n}": v for n, v in found.client_means.items() if n in means}
-        held_out = {name: v for name, v in of_clients.items() if not name.startswith(f"{CLIENT_MEAN}train-")}
-        return {**means, **held_out, **found.counts}
+        held_out = (n for n in found.client_means if n in means and not n.startswith(NOT_HELD_OUT))
+        self.client_means |= {f"{CLIENT_MEAN}{n}": found.client_means[n] for n in held_out}
+        return {**means, **found.counts}
 
     def _states(self, found: Found) -> dict[str, ArrayRecord]:
         states = {}
@@ -286,6 +289,23 @@ class SecAgg(Extension):
             whole = np.rint(numbers) if like.dtype.kind in "iu" else numbers
             states[name] = encoded(whole.astype(like.dtype).reshape(like.shape))
         return {STATES: ArrayRecord(states)} if states and found.counts else {}
+
+    def recorded(self, result: RoundResult) -> RoundResult:
+        if self.mode == OFF:
+            return result
+        train = _without_metrics(result.train)
+        of_one = tuple(
+            f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
+        )
+        means = {name: value for name, value in result.means.items() if name not in of_one}
+        return replace(
+            result,
+            train=train,
+            evaluate=train if result.evaluate is result.train else _without_metrics(result.evaluate),
+            means={**means, **self.client_means},
+            spread={},
+            only_sums=True,
+        )
 
     # ---- the client's side ---------------------------------------------------------------------------
 
@@ -364,8 +384,15 @@ def _vector_in(
         raise ReplyRefused("secagg: the vector is missing or too long")
     vector: NDArray[np.unsignedinteger] = decoded(entry, like)
     if vector.shape != like.shape or vector.dtype != like.dtype:
-        raise ReplyRefused(f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape")
+        raise ReplyRefused(
+            f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape"
+        )
     return vector
+
+
+def _without_metrics(report: PhaseReport) -> PhaseReport:
+    """Return who answered, without what."""
+    return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
 
 
 def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
@@ -384,5 +411,5 @@ def _config_bytes(message: Message) -> int:
     found = message.content.get(words.SECAGG) if message.has_content() else None
     if not isinstance(found, ConfigRecord):
         return 0
-    return sum(sum(map(len, v)) if isinstance(v, list) and v and isinstance(v[0], bytes) else len(v)
-               for v in found.values() if isinstance(v, bytes | list))
+    texts = (v if isinstance(v, list) else [v] for v in found.values())
+    return sum(len(text) for some in texts for text in some if isinstance(text, bytes))

@@ -20,6 +20,7 @@ OFF, ON = "off", "on"
 LEAST = 3
 MOST_BITS = 30
 ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
+    "dp": ("none", "'none'"),
     "mean": ("weighted", "'weighted': a robust mean looks at single answers"),
     "protocol": ("sync", "'sync': an answer's weight depends on its staleness"),
     "compress": ("none", "'none': codes do not add"),
@@ -35,6 +36,12 @@ ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
     "unfreeze-at": (0, "0"),
 }
 """Keys that have to be at these values, and why."""
+OTHER_VALUES = (
+    ("best", "cross-fitted", "it reads single clients' metrics"),
+    ("decide-by", "median", "a median is of single clients"),
+    ("predictions", "on", "scores tell of single examples"),
+)
+"""Values of keys that read single clients' metrics, and why."""
 DEFAULTS: Mapping[str, object] = {"secagg-bits": 0, "secagg-threshold": 0, "secagg-min": LEAST}
 
 
@@ -44,16 +51,16 @@ class SecAggKeys(KeyGroup):
     after = "dp-simulate-population"
 
     secagg: Literal["off", "plain", "on"] = setting(
-        OFF,
-        description="the server learns the sum of the clients' answers, and nothing else of anybody; plain sums "
-        "the same integers without masks, to find settings and for tests",
+        "off",
+        description="the server learns the sum of the clients' answers, and nothing else of anybody; plain "
+        "sums the same integers without masks, to find settings and for tests",
     )
     secagg_bits: int = setting(
         0,
         ge=0,
         le=MOST_BITS,
-        description="bits of each number of an update before it is summed; 0 for as many as keep the error of "
-        "the mean below 0.0001 of clip-update-norm",
+        description="bits of each number of an update before it is summed; 0 for as many as keep the error "
+        "of the mean below 0.0001 of clip-update-norm",
     )
     secagg_threshold: int = setting(
         0,
@@ -77,8 +84,6 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:
 
 
 def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if config["dp"] != "none":
-        yield "dp", "'none'"
     for key, (value, wanted) in ONE_BY_ONE.items():
         if key in config and config[key] != value:
             yield key, wanted
@@ -87,13 +92,13 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if CLIENT.find(config["client"]).pooled_by:
         yield "client", "another one: it sends moments that are pooled by numbers of inputs,"
     if not config.get("clip-update-norm"):
-        yield "clip-update-norm", "a number > 0, the bound on an update by which it is rounded to whole numbers,"
-    if config["best"] == "cross-fitted":
-        yield "best", "another one: it reads single clients' metrics,"
-    if config["decide-by"] == "median":
-        yield "decide-by", "another one: a median is of single clients,"
-    if config["predictions"] == "on":
-        yield "predictions", "'auto' or 'off': scores tell of single examples,"
+        yield (
+            "clip-update-norm",
+            "a number > 0, the bound on an update by which it is rounded to whole numbers,",
+        )
+    for key, value, why in OTHER_VALUES:
+        if config[key] == value:
+            yield key, f"another value: {why},"
     if config["num-clients"] > MOST_CLIENTS:
         yield "num-clients", f"at most {MOST_CLIENTS}"
     most = sampled(config)

@@ -72,10 +72,14 @@ class Plan:
     def metrics_of(cls, expected: ExpectedMetrics) -> dict[str, tuple[str, ...]]:
         """Return the `means`, `counts` and `states` of what a server expects of its clients."""
         own = (NUM_EXAMPLES, TRAIN_EXAMPLES)
-        numbers = [name for name, known in expected.ranges.items() if known.length is None and name not in own]
+        numbers = [
+            name for name, known in expected.ranges.items() if known.length is None and name not in own
+        ]
         counts = tuple(name for name in numbers if name in COUNT_OF.values())
         means = tuple(f"{name} {_counted_by(name)}" for name in numbers if name not in counts)
-        scales = {name: COUNT if like.dtype.kind in "iu" else METRIC for name, like in expected.states.items()}
+        scales = {
+            name: COUNT if like.dtype.kind in "iu" else METRIC for name, like in expected.states.items()
+        }
         states = tuple(f"{name} {like.size} {scales[name]}" for name, like in expected.states.items())
         return {"means": means, "counts": counts, "states": states}
 
@@ -201,7 +205,9 @@ class Plan:
 
     def size(self, layout: Layout | None) -> int:
         """Return the length of a vector; without a layout, of one that has evaluated."""
-        wide = 1 + 4 * len(self.means) + len(self.counts) + sum(size for _, size, _ in map(_state, self.states))
+        wide = (
+            1 + 4 * len(self.means) + len(self.counts) + sum(size for _, size, _ in map(_state, self.states))
+        )
         return sum(_sizes(layout, WORDS)) + WORDS * wide
 
     def dtype(self, layout: Layout | None) -> np.dtype:

@@ -226,11 +226,12 @@ class Session:
         others = self._graph[me]
         if not isinstance(letters, list) or len(letters) != len(others):
             raise ReplyRefused(f"{words.LETTERS}: not one for each neighbour")
-        if not all(isinstance(letter, bytes) and len(letter) <= LONGEST_LETTER for letter in letters):
+        whole = [x for x in letters if isinstance(x, bytes) and len(x) <= LONGEST_LETTER]
+        if len(whole) < len(letters):
             raise ReplyRefused(f"{words.LETTERS}: not letters")
         if not isinstance(digest, bytes) or len(digest) != LENGTH:
             raise ReplyRefused(f"{words.DIGEST}: not one of {LENGTH} bytes")
-        return Member(node, keys, dict(zip(others, letters, strict=True)), digest)
+        return Member(node, keys, dict(zip(others, whole, strict=True)), digest)
 
     def _request(self, me: int, gone: Collection[int]) -> dict[str, object]:
         """Return what a survivor is asked: who has answered, with the letters of its neighbours."""

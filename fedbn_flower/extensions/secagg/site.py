@@ -1,9 +1,9 @@
 """What a client does in a session of secure aggregation: it shares out its secrets, masks, and helps unmask.
 
 Its secrets are in the node's memory between the messages of a session, in the ``Context.state`` that Flower
-keeps in RAM, and nowhere else. A session is answered once: keys are for one sharing, a mask is for one vector,
-and with the first request to unmask all secrets of a session are forgotten, whatever comes of it. So no
-server gets two vectors under one mask, or both secrets of a neighbour.
+keeps in RAM, and nowhere else. A session is answered once: keys are for one sharing, a mask is for one
+vector, and with the first request to unmask all secrets of a session are forgotten, whatever comes of it. So
+no server gets two vectors under one mask, or both secrets of a neighbour.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Secrets:
     me : int
         The client's number in it.
     mask_key, letter_key : bytes
-        Private keys: with the first it agrees on masks with its neighbours, with the second on keys to letters.
+        Private keys: with the first it agrees on masks with its neighbours, with the second on keys to
+        letters.
     seed : bytes
         Of its own mask.
     own_share : bytes
@@ -80,7 +81,9 @@ class Secrets:
 
     def mask_seed_with(self, place: int) -> bytes:
         """Return the seed of the mask that it has in common with the neighbour at this place."""
-        return agree(KeyPair.of(self.mask_key), self.public_of(place, letters=False), context_of_mask(self.tag))
+        return agree(
+            KeyPair.of(self.mask_key), self.public_of(place, letters=False), context_of_mask(self.tag)
+        )
 
     def record(self) -> ConfigRecord:
         """Return it as an entry of the node's state."""
@@ -214,7 +217,9 @@ def helped(state: RecordDict, asked: ConfigRecord) -> ConfigRecord:
     if sorted((*survivors, *gone)) != sorted(session.neighbours) or len(letters) != len(session.neighbours):
         raise Refused("secagg: each neighbour has either answered or not")
     if len(survivors) + 1 < max(session.least, session.threshold):
-        raise Refused(f"secagg: a sum of {len(survivors) + 1} clients is not unmasked; at least {session.least}")
+        raise Refused(
+            f"secagg: a sum of {len(survivors) + 1} clients is not unmasked; at least {session.least}"
+        )
     shares = {session.me: session.own_share}
     for other, letter in zip((*survivors, *gone), letters, strict=True):
         key = session.letter_key_with(session.neighbours.index(other))

@@ -42,4 +42,5 @@ def sum_of(words: NDArray[np.unsignedinteger], scale: int, count: int) -> NDArra
     parts = words.astype(np.int64).reshape(-1, WORDS)
     low = parts[:, 0] + (parts[:, 1] << BITS)
     high = parts[:, 2] + (parts[:, 3] << BITS) - count * (ZERO >> 2 * BITS)
-    return np.ldexp(np.ldexp(high.astype(np.float64), 2 * BITS) + low, -scale)
+    total: NDArray[np.float64] = np.ldexp(np.ldexp(high.astype(np.float64), 2 * BITS) + low, -scale)
+    return total
