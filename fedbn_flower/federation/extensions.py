@@ -37,6 +37,7 @@ RESULTS: Mapping[str, tuple[Any, str]] = {
     "received": (Message, "a Message"),
     "published": (ArrayRecord, "an ArrayRecord"),
     "evaluate": (Mapping, "a mapping of PhaseReports"),
+    "recorded": (RoundResult, "a RoundResult"),
     "after_round": (Stop | None, "Stop(reason) or None"),
     "keeps": (bool | None, "True, False or None"),
 }
@@ -146,6 +147,8 @@ class Extensions:
 
     def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
         """Return a round with what they make of it, and why the first that ends the run does; else ""."""
+        for name in self.all:
+            result = self._call(name, "recorded", result)
         stops, opinions, facts = [], [], dict[str, Mapping[str, float]]()
         of_clients: dict[int, dict[str, float]] = {}
         for name, extension in self.all.items():

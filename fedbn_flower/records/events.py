@@ -111,6 +111,9 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
+    only_sums: bool = False
+    """Whether nothing is known of single clients but who answered: `train` and `evaluate` name them, without
+    metrics."""
 
     @property
     def new(self) -> PhaseReport | None:
@@ -156,12 +159,17 @@ class RoundResult:
     @property
     def reports(self) -> dict[str, PhaseReport]:
         """What clients answered, by phase; in ``new`` those did that do not train."""
+        if self.only_sums:
+            phases = {"train": self.train, "evaluate": self.evaluate}
+            return {phase: PhaseReport(failures=report.failures) for phase, report in phases.items()}
         evaluated = {} if self.evaluate is self.train else {"evaluate": self.evaluate}
         return {"train": self.train, **evaluated, **self.others}
 
     @property
     def train_examples(self) -> dict[str, int]:
         """The numbers of training examples that clients reported, by partition as text."""
+        if self.only_sums:
+            return {}
         trained = self.train.numbers("num-examples")
         found = {str(partition): int(trained.get(partition, 0)) for partition in self.train.metrics}
         evaluated = self.evaluate.numbers("train-examples")
