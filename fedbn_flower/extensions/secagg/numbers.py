@@ -4,7 +4,7 @@ A client's numbers are divided by the grid's step and rounded at random, up with
 left: unbiased, with a variance of a quarter of a squared step at most. Rounding can make a vector longer. It
 is done again until the length is within a bound, which nearly every rounding meets (conditional rounding:
 Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the bound always holds, and privacy may
-rest on it. The paper's random rotation is left out: 32 bits have room for sums of numbers as great as the clip.
+rest on it. The paper's random rotation is left out: 32 bits have room for numbers as great as the clip.
 """
 
 from __future__ import annotations
@@ -211,6 +211,19 @@ def rounded_norm(length: float, entries: int) -> float:
     root = math.sqrt(entries)
     probable = length**2 + entries / 4 + math.sqrt(-2 * math.log(REJECTED)) * (length + root / 2)
     return math.sqrt(min(probable, (length + root) ** 2)) * (1 + 1e-9)
+
+
+def length_of_rounded(norm: float, entries: int) -> float:
+    """Return how long a vector may be before it is rounded, for a `rounded_norm`; 0 if none may be.
+
+    Of the two bounds of that the one that allows more.
+    """
+    root, factor = math.sqrt(entries), math.sqrt(-2 * math.log(REJECTED))
+    norm /= 1 + 1e-9
+    # length^2 + factor length = norm^2 - entries / 4 - factor root / 2
+    rest = norm**2 - entries / 4 - factor * root / 2
+    probable = -factor / 2 + math.sqrt(factor**2 / 4 + rest) if rest > 0 else 0.0
+    return max(probable, norm - root, 0.0)
 
 
 def _half(bits: int) -> int:
