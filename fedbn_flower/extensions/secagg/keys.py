@@ -9,6 +9,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
+from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
 from ..conflict import Conflict, Unused
@@ -101,6 +102,12 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"another value: {why},"
     if config["num-clients"] > MOST_CLIENTS:
         yield "num-clients", f"at most {MOST_CLIENTS}"
+    if config["weighting"] == "num-examples" and not config.get("max-num-examples"):
+        if InputSpec.parse(config["dataset"]):
+            yield (
+                "max-num-examples",
+                "the largest number of training examples of a site, by which it is weighed,",
+            )
     most = sampled(config)
     if config["secagg-min"] > most:
         yield "secagg-min", f"at most {most}, the clients that train in a round,"
