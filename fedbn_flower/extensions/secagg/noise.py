@@ -197,12 +197,11 @@ def sum_epsilon(
     return float(compute_epsilon(orders, rounds * divergences, plan.delta)[0])
 
 
-def sum_noise_for(
-    target: float, plan: Plan, clients: int, survivors: int, entries: int, honest: float = 1.0
-) -> float:
+def sum_noise_for(target: float, plan: Plan, survivors: int, entries: int, honest: float = 1.0) -> float:
     """Return the smallest noise with at most this epsilon, rounded up to four significant digits.
 
-    The parameters are those of `NoiseShares.plan`.
+    The parameters are those of `NoiseShares.plan`; s is taken to be the least that there is, where tau is
+    greatest.
 
     Raises
     ------
@@ -211,6 +210,9 @@ def sum_noise_for(
     """
     check_delta(plan)
     check_epsilon(target)
-    return _smallest(
-        lambda noise: NoiseShares.plan(noise, 1.0, clients, survivors, entries, honest).epsilon(plan), target
-    )
+    count = num_honest(survivors, honest)
+
+    def spent(noise: float) -> float:
+        return sum_epsilon(LEAST_STEPS, count, LEAST_STEPS * math.sqrt(count) / noise, entries, plan)
+
+    return _smallest(spent, target)
