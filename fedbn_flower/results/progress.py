@@ -200,7 +200,7 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
         table.add_column(column, justify="right")
 
     def add(model: str, examples: str, metrics: OfClient | None, of: Mapping[str, OfClient] = NOBODY) -> None:
-        if metrics:
+        if metrics and any(value is not None for value in metrics.values()):
             table.add_row(escape(model), examples, *(shown_mean(name, metrics, of) for name in names))
 
     add("global", "", summary.global_)
