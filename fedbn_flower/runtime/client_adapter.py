@@ -40,7 +40,6 @@ from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_server_rate
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..names import CLIENT
-from ..privacy.private_run import AT_CLIENTS
 from ..privacy.site import (
     SitePrivacy,
     failed,
@@ -295,7 +294,7 @@ def evaluate(message: Message, context: Context) -> Message:
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
-    if config.dp in AT_CLIENTS:
+    if config.against_server:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
         reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)

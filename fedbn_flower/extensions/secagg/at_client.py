@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfigValue
 
 from ...core.errors import not_allowed, unknown_name
 from ...privacy.floors import Refused
+from ...privacy.private_run import PrivateRun
 from . import words
 from .keys import ON
+from .private import least_at_client
 from .site import advertised, helped, shared_out
 
 PREFIX = "secagg-"
 REQUIRED, LEAST = "secagg-required", "secagg-min"
 
 
-class Run(Protocol):
-    """The keys of a run that a site reads."""
-
-    @property
-    def secagg(self) -> str: ...
-    @property
-    def secagg_min(self) -> int: ...
-
-
-def check_site(node_config: Mapping[str, UserConfigValue], run: Run) -> None:
+def check_site(node_config: Mapping[str, UserConfigValue], run: PrivateRun) -> None:
     """Refuse a run that asks for less than the owner of a site demands in the node config.
 
     Raises
@@ -55,7 +47,7 @@ def is_step(message: Message) -> bool:
     return words.SECAGG in message.content
 
 
-def answer_step(message: Message, context: Context, run: Run) -> Message:
+def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     """Answer a step: advertise keys, share out secrets, or help to unmask.
 
     Raises
@@ -70,7 +62,7 @@ def answer_step(message: Message, context: Context, run: Run) -> Message:
     if (step := asked.get(words.STEP)) == words.ADVERTISE:
         found = ConfigRecord({words.KEYS: advertised(state)})
     elif step == words.SHARE:
-        found = shared_out(state, asked, run.secagg_min)
+        found = shared_out(state, asked, least_at_client(run))
     elif step == words.UNMASK:
         found = helped(state, asked)
     else:

@@ -45,6 +45,7 @@ from .in_words import LIBRARIES
 from .keys import OFF, ON, SecAggKeys, conflicts
 from .numbers import Grid
 from .plan import Found, Plan
+from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session, keys_in
 from .site import advertised, masked
 
@@ -87,15 +88,23 @@ class SecAgg(Extension):
         The run.
     most_examples : callable
         Returns the largest number of training examples of a client; 0 where only sites know.
+    privacy : SummedPrivacy, optional
+        With ``dp``, by whose noise clients are protected.
     """
 
     in_workers = True
     keys = SecAggKeys
 
-    def __init__(self, run: RunInfo, most_examples: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        run: RunInfo,
+        most_examples: Callable[[], int] = lambda: 0,
+        privacy: SummedPrivacy | None = None,
+    ) -> None:
         super().__init__(run)
         self.mode = str(run.config["secagg"])
         self.most_examples = most_examples
+        self.privacy = privacy
         self.expected = ExpectedMetrics()
         """What clients find, which the server sees only sums of."""
         self.client_means: dict[str, float] = {}
@@ -132,13 +141,15 @@ class SecAgg(Extension):
     def _plan(self, moment: Moment) -> Plan:
         config, rule = self.run.config, moment.rule
         by_size = rule.weighted_by_key is not None
+        further: dict[str, Any] = {**Plan.metrics_of(self.expected)}
+        further |= noise_in(self.privacy.config) if self.privacy else {}
         return Plan(
-            clip=float(rule._clip_update_norm_),
+            clip=self.privacy.clip if self.privacy else float(rule._clip_update_norm_),
             clients=int(config["num-clients"]),
             bits=int(config["secagg-bits"]),
             cap=int(rule._max_weight_ or self.most_examples()) if by_size else 0,
             alike=rule.weighs_alike,
-            **Plan.metrics_of(self.expected),
+            **further,
         )
 
     def _carried(self, moment: Moment, phase: str, messages: list[Message]) -> Iterator[Message]:
@@ -181,14 +192,19 @@ class SecAgg(Extension):
             When there is none.
         """
         least, number = int(self.run.config["secagg-min"]), moment.number
+        least_is = f"secagg-min is {least}"
+        if self.privacy:
+            least = self.privacy.shares.survivors
+            least_is = f"the noise is that of {least}"
         if self.mode != ON:
             self._gather(moment, messages, gathered)
             if len(gathered.answered) < least:
-                raise NoSum(f"{len(gathered.answered)} clients are left, and secagg-min is {least}")
+                raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
             return gathered.total
         send = partial(self._sent, moment)
         tag = f"{number} {phase} {secrets.token_hex(16)}"
-        session = Session(tag, number, least, int(self.run.config["secagg-threshold"]), send)
+        shares = int(self.run.config["secagg-threshold"])
+        session = Session(tag, number, least, shares, send, least_is)
         nodes = [message.metadata.dst_node_id for message in messages]
         known, self.known = self.known, {}
         self.known = {node: keys for node, keys in known.items() if node not in nodes}
@@ -344,6 +360,8 @@ class SecAgg(Extension):
         received = at.received().by_name()
         stepped = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
         tied = [names for names in client.aliases.values() if len(names) > 1]
+        if at.config.against_server:
+            check_noise(at.config, plan, update)
         vector = plan.trained(
             Layout(received, stepped & received.keys(), tied),
             outgoing.model(client.shared_names),
@@ -353,6 +371,9 @@ class SecAgg(Extension):
             update.metrics.get(STATES) or {},  # type: ignore[arg-type]
             np.random.default_rng([*client.task.seed, at.number, ROUNDED]),
         )
+        if at.config.against_server:
+            entries = sum(received[name].size for name in received.keys() & stepped)
+            vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
         codes, keys = _leaving(at, vector)
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)

@@ -9,7 +9,7 @@ LIBRARIES = ("cryptography", "pycryptodome")
 """Whose versions a report states: what made keys, masks and shares."""
 
 
-def in_words(found: Mapping[str, Any]) -> Iterator[str]:
+def seen(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paragraphs of a report.
 
     Parameters
@@ -26,22 +26,22 @@ def in_words(found: Mapping[str, Any]) -> Iterator[str]:
     fewest, most = found.get("sums-of") or (0, 0)
     sums = f"of {fewest} clients" if fewest == most else f"of {fewest} to {most} clients"
     yield (
-        "The server saw sums over clients and nothing of any single one but random numbers, its public keys, "
-        f"that it took part, and when. Sums were {sums}; one of fewer than {found['least']} would not have been "
-        "unmasked. So there are no rows by client: nobody has them."
+        "The server saw sums over clients, and nothing of any single one but random numbers, its public keys, "
+        f"that it took part, and when. Sums were {sums}; one of fewer than {found['least']} would not have "
+        "been unmasked. So there are no rows by client: nobody has them."
     )
     yield (
-        "To see one client's answer, the server would have to work with all other clients of a sum, or with so "
-        "many of its neighbours that their shares give its masks, or to have invented them. Clients that dropped "
-        "out in mid-round were left out; their masks were taken off with their neighbours' help."
+        "To see one client's answer, the server would have to work with all other clients of a sum, or with "
+        "so many of its neighbours that their shares give its masks, or to have invented them. Clients that "
+        "dropped out in mid-round were left out; their masks were taken off with their neighbours' help."
     )
     yield (
-        "A client could send any update within clip-update-norm, unseen. False keys, letters or shares cost that "
+        "A client could send any update within its bound, unseen. False keys, letters or shares cost that "
         "client its part or the round its result."
     )
     yield (
-        "Not protected: who took part, when, how long it took and how much was sent; what follows from the sums "
-        "themselves and from the published models, against which only noise (dp) helps."
+        "Not protected: who took part, when, how long it took and how much was sent; what follows from the "
+        "sums themselves and from the published models, against which only noise (dp) helps."
     )
     if "bits" in found:
         made = " and ".join(

@@ -21,7 +21,6 @@ OFF, ON = "off", "on"
 LEAST = 3
 MOST_BITS = 30
 ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
-    "dp": ("none", "'none'"),
     "mean": ("weighted", "'weighted': a robust mean looks at single answers"),
     "protocol": ("sync", "'sync': an answer's weight depends on its staleness"),
     "compress": ("none", "'none': codes do not add"),
@@ -92,7 +91,9 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "strategy", "a rule that declares post_processes_mean = True: others read single answers,"
     if CLIENT.find(config["client"]).pooled_by:
         yield "client", "another one: it sends moments that are pooled by numbers of inputs,"
-    if not config.get("clip-update-norm"):
+    if config["dp"] not in ("none", "client"):
+        yield "dp", "'none', or 'client', whose noise clients then add in shares,"
+    if config["dp"] == "none" and not config.get("clip-update-norm"):
         yield (
             "clip-update-norm",
             "a number > 0, the bound on an update by which it is rounded to whole numbers,",

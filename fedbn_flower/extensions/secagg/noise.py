@@ -26,12 +26,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...privacy.accounts import EVERY_ORDER, WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
+from ...privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
 from ...privacy.discrete_gaussian import STEPS, Words, discrete_gaussian
 from ...privacy.keys import LENGTH, SecretNumbers
 from .masks import DTYPES, Vector
 from .numbers import Grid, length_of_rounded
 
+EVERY_ORDER = (*(1 + k / 50 for k in range(1, 1000)), *(float(order) for order in WHOLE_ORDERS[19:]))
+"""Orders of Renyi divergences without a secret sample: steps of 1/50 up to 21."""
 LEAST_STEPS = 64
 """Of s: tau is then below 10^-17000, and rounding next to nothing beside the noise."""
 MOST_LOSS = 0.01
@@ -189,7 +191,7 @@ def sum_epsilon(
             orders - 1
         )
     else:
-        orders = np.array(EVERY_ORDER, float)
+        orders = np.array(EVERY_ORDER)
         divergences = np.minimum(
             orders / 2 / noise**2 + off * entries, orders / 2 * (1 / noise + off * math.sqrt(entries)) ** 2
         )
@@ -197,12 +199,11 @@ def sum_epsilon(
     return float(compute_epsilon(orders, rounds * divergences, plan.delta)[0])
 
 
-def sum_noise_for(
-    target: float, plan: Plan, clients: int, survivors: int, entries: int, honest: float = 1.0
-) -> float:
+def sum_noise_for(target: float, plan: Plan, survivors: int, entries: int, honest: float = 1.0) -> float:
     """Return the smallest noise with at most this epsilon, rounded up to four significant digits.
 
-    The parameters are those of `NoiseShares.plan`.
+    The parameters are those of `NoiseShares.plan`; s is taken to be the least that there is, where tau is
+    greatest.
 
     Raises
     ------
@@ -211,6 +212,9 @@ def sum_noise_for(
     """
     check_delta(plan)
     check_epsilon(target)
-    return _smallest(
-        lambda noise: NoiseShares.plan(noise, 1.0, clients, survivors, entries, honest).epsilon(plan), target
-    )
+    count = num_honest(survivors, honest)
+
+    def spent(noise: float) -> float:
+        return sum_epsilon(LEAST_STEPS, count, LEAST_STEPS * math.sqrt(count) / noise, entries, plan)
+
+    return _smallest(spent, target)

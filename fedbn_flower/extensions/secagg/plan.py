@@ -25,6 +25,7 @@ from fedbn_flower.strategies.reply_reader import ROUNDING
 from ...core.ground.columns import HELD_OUT
 from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
 from .masks import DTYPES
+from .noise import NoiseShares
 from .numbers import Grid
 from .wide import COUNT, METRIC, STATISTIC, WORDS, sum_of, words_of
 
@@ -32,6 +33,8 @@ PREFIX = "secagg-"
 EXAMPLES = "eval-examples"
 """The number of examples of an evaluation, where it is not said by itself."""
 COUNT_OF = {prefix: f"{prefix or 'eval-'}examples" for prefix in HELD_OUT}
+NUMBERS = ("clip", "clients", "bits", "cap", "alike", "noise", "survivors", "honest")
+"""What a plan says, beside lists of metrics."""
 Numbers = NDArray[np.float64]
 
 
@@ -57,6 +60,12 @@ class Plan:
         The metrics that are counts.
     states : tuple[str, ...]
         The states of further metrics: ``NAME SIZE SCALE``.
+    noise : float
+        With ``dp``, the deviation of the noise on the sum over the clip; see `NoiseShares`. 0 without.
+    survivors : int
+        Of how many clients a sum with noise is at least.
+    honest : float
+        The share of them whose noise is counted.
     """
 
     clip: float
@@ -67,6 +76,9 @@ class Plan:
     means: tuple[str, ...]
     counts: tuple[str, ...]
     states: tuple[str, ...]
+    noise: float = 0.0
+    survivors: int = 1
+    honest: float = 1.0
 
     @classmethod
     def metrics_of(cls, expected: ExpectedMetrics) -> dict[str, tuple[str, ...]]:
@@ -101,7 +113,7 @@ class Plan:
             When it tells none, or one that cannot be.
         """
         lists = {name: tuple(asked.get(f"{PREFIX}{name}", ())) for name in ("means", "counts", "states")}  # type: ignore[arg-type]
-        numbers = {name: asked.get(f"{PREFIX}{name}") for name in ("clip", "clients", "bits", "cap", "alike")}
+        numbers = {name: asked.get(f"{PREFIX}{name}") for name in NUMBERS}
         if any(value is None for value in numbers.values()):
             raise ValueError("secagg: the message does not say how numbers are to be rounded")
         plan = cls(**numbers, **lists)  # type: ignore[arg-type]
@@ -111,6 +123,10 @@ class Plan:
 
     def grid(self, entries: int) -> Grid:
         """Return the grid of an update with so many entries."""
+        if self.noise:
+            return NoiseShares.plan(
+                self.noise, self.clip, self.clients, self.survivors, entries, self.honest
+            ).grid
         return Grid.plan(self.clip, self.clients, entries, self.bits or None)
 
     def grid_of(self, layout: Layout) -> Grid:
@@ -161,14 +177,19 @@ class Plan:
         Raises
         ------
         ValueError
-            When it has more examples than any client is to have, or what was trained is not finite.
+            When it has more examples than any client is to have, or what was trained is not finite; with
+            noise this counts as an update of 0.
         """
         reference, weight = finite(received), self.weight(examples)
         differences = {name: _difference(model[name], reference[name], received[name]) for name in received}
+        for name in (name for _, *others in layout.tensors for name in others):
+            differences[name] = np.zeros_like(differences[name])  # it is that of the tensor's first name
         norm = update_norm(model, received, layout.tensors)
         weighed = weight * clipping_factor(norm, self.clip * ROUNDING)
         update = _flat(differences, layout.parameters) * weighed
         others = _flat(differences, layout.statistics) * weight
+        if self.noise:  # nothing leaves that has none
+            update, others = np.nan_to_num(update) * np.isfinite(update).all(), np.zeros_like(others)
         if not (np.isfinite(update).all() and np.isfinite(others).all()):
             raise ValueError("secagg: what was trained is not finite")
         grid = self.grid(update.size)

@@ -75,12 +75,17 @@ class Session:
         How many shares give a secret; 0 for as many as `threshold` says.
     send : callable
         Sends messages and returns the replies.
+    least_is : str
+        Why `least` is as it is, for messages.
     """
 
-    def __init__(self, tag: str, server_round: int, least: int, shares: int, send: Send) -> None:
+    def __init__(
+        self, tag: str, server_round: int, least: int, shares: int, send: Send, least_is: str = ""
+    ) -> None:
         self.tag = tag
         self.server_round = server_round
         self.least = least
+        self.least_is = least_is or f"secagg-min is {least}"
         self.shares = shares
         self.send = send
         self.failures: dict[int, str] = {}
@@ -188,7 +193,7 @@ class Session:
 
     def _check(self, count: int) -> None:
         if count < max(self.least, self._threshold):
-            wanted = f"secagg-min is {self.least}"
+            wanted = self.least_is
             if self._threshold > self.least:
                 wanted = f"{self._threshold} are needed to unmask the sum"
             raise NoSum(f"{count} clients are left, and {wanted}")

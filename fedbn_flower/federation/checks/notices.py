@@ -154,5 +154,6 @@ def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
         asked = "fraction-evaluate: 0.0 asks no client"
         if not inputs.config.clients_report:
-            asked = f"dp: with {inputs.config.dp!r} clients send no metrics without dp-metrics"
+            without = "with secagg" if inputs.config.dp == "client" else "without dp-metrics"
+            asked = f"dp: with {inputs.config.dp!r} clients send no metrics {without}"
         yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...config.help import as_text
 from ...config.metric_names import NONE
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
-from ...extensions.secagg.in_words import in_words
+from ...extensions.secagg.in_words import seen
+from ...extensions.secagg.private import NOTION as SUMMED
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
 from ...records.metric_words import decimals, heading, spelt
@@ -94,6 +95,11 @@ PROTECTED = {
     "client, local": "Protected is each client with all of its data, from everybody, the server too: a "
     "client needs to trust nobody. It scaled its update down to a bounded length and added Gaussian noise to "
     "it before it sent anything. Epsilon is that of the client that was asked most often.",
+    SUMMED: "Protected is each client with all of its data, from everybody, the server too: it saw masked "
+    "numbers, and sums of {survivors} clients or more. Each client scaled its update down to a bounded "
+    "length and added a share of the noise before it masked. The noise of {honest-survivors} of them is "
+    "counted, as if the others had told theirs. With fewer clients a round had no result. Epsilon is that of "
+    "the client that was asked most often.",
 }
 """Who is protected, by notion, where clients add the noise."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
@@ -302,7 +308,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
     if at_clients:
-        yield paragraph(at_clients.format(unit=found.get("unit")))
+        yield paragraph(at_clients.format(**{"unit": None, **found}))
     else:
         yield from _protected_clients(found)
     if without_noise:
@@ -315,7 +321,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
 def _sums(run: Run) -> Iterator[str]:
     """Yield what a server saw that saw sums alone."""
     if found := run.summary.extensions.get("secagg"):
-        yield from in_words(found)
+        yield from seen(found)
 
 
 def _price(run: Run, without_noise: Run) -> str:

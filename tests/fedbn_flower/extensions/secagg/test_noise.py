@@ -194,14 +194,14 @@ def test_what_cannot_be_planned_is_refused(values):
 @pytest.mark.parametrize("honest", [1.0, 0.5])
 def test_the_noise_of_an_epsilon_is_the_smallest(honest):
     plan = Plan("all", 1.0, 50, 20, DELTA)
-    noise = sum_noise_for(2.0, plan, 50, 30, 1000, honest)
+    noise = sum_noise_for(2.0, plan, 30, 1000, honest)
 
     def spent(noise):
         return NoiseShares.plan(noise, 7.0, 50, 30, 1000, honest).epsilon(plan)
 
     assert spent(noise) <= 2.0 < spent(noise * 0.999)
     with pytest.raises(UserError, match="epsilon"):
-        sum_noise_for(1e-12, plan, 50, 30, 1000)
+        sum_noise_for(1e-12, plan, 30, 1000)
 
 
 CANARIES, GUESSES, CLAIM, ROUNDS = 400, 60, 1.0, 3
@@ -213,7 +213,7 @@ PLAN = Plan("all", 1.0, CANARIES, ROUNDS, DELTA)
 @pytest.mark.parametrize("honest", [1.0, 0.5])
 def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out, honest):
     """Canary i sends C u_i or nothing; 200 have noise, of whom those who are not honest say what it was."""
-    noise = sum_noise_for(CLAIM, PLAN, CANARIES, SURVIVORS, CANARIES, honest)
+    noise = sum_noise_for(CLAIM, PLAN, SURVIVORS, CANARIES, honest)
     shares = NoiseShares.plan(factor * noise, 1.0, CANARIES, SURVIVORS, CANARIES, honest)
     inside = np.random.default_rng(3).random(CANARIES) < 0.5
     scores, key = np.zeros(CANARIES), Key.of_seed(4)
