@@ -26,9 +26,9 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
     fewest, most = found.get("sums-of") or (0, 0)
     sums = f"of {fewest} clients" if fewest == most else f"of {fewest} to {most} clients"
     yield (
-        "The server saw sums over clients, and nothing of any single one but random numbers, its public keys, "
-        f"that it took part, and when. Sums were {sums}; one of fewer than {found['least']} would not have "
-        "been unmasked. So there are no rows by client: nobody has them."
+        "The server saw sums over clients, and nothing of any single one but random numbers, its public "
+        f"keys, that it took part, and when. Sums were {sums}; one of fewer than {found['least']} would not "
+        "have been unmasked. So there are no rows by client: nobody has them."
     )
     yield (
         "To see one client's answer, the server would have to work with all other clients of a sum, or with "

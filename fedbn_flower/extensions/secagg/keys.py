@@ -101,14 +101,16 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
+    yield from _unfit_numbers(config)
+
+
+def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what of the numbers of clients and examples does not go together."""
     if config["num-clients"] > MOST_CLIENTS:
         yield "num-clients", f"at most {MOST_CLIENTS}"
-    if config["weighting"] == "num-examples" and not config.get("max-num-examples"):
-        if InputSpec.parse(config["dataset"]):
-            yield (
-                "max-num-examples",
-                "the largest number of training examples of a site, by which it is weighed,",
-            )
+    by_size = config["weighting"] == "num-examples" and not config.get("max-num-examples")
+    if by_size and InputSpec.parse(config["dataset"]):
+        yield "max-num-examples", "the largest number of examples of a site, by which it is weighed,"
     most = sampled(config)
     if config["secagg-min"] > most:
         yield "secagg-min", f"at most {most}, the clients that train in a round,"
