@@ -75,6 +75,8 @@ class SecAggKeys(KeyGroup):
 
 def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:
     """Yield what of a run's configuration secure aggregation does not go with."""
+    if config["reference"] != "none":  # one without it is made of this
+        return
     if (mode := config["secagg"]) == OFF:
         given = (key for key, default in DEFAULTS.items() if config[key] != default)
         yield from (Unused(key, config[key], "without secagg; give secagg=on or plain") for key in given)

@@ -130,3 +130,9 @@ def test_patience_and_target_go_by_sums(run, tmp_path):
         **keys,
     )
     assert found.summary["stopped"] == "target"
+
+
+@pytest.mark.parametrize("reference", ["alone", "pooled"])
+def test_references_have_no_sums(configured, reference):
+    keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 5}
+    assert configured(reference=reference, **keys).secagg == "off"
