@@ -11,7 +11,7 @@ from ..data.readers.tables.column_text import split_words
 from ..extensions import ExtensionKeys
 from ..extensions.selection import clients_a_round
 from ..names import PROBLEM
-from ..privacy.private_run import AT_CLIENTS
+from ..privacy.private_run import against_server
 from . import keys
 from .defaults import defaults_for
 from .keys import RUN_KEYS
@@ -87,7 +87,12 @@ class RunConfig(
 
         Under the notions that protect them from the server they do if ``dp-metrics`` pays for it.
         """
-        return self.dp not in AT_CLIENTS or self.dp_metrics > 0
+        return not self.against_server or self.dp_metrics > 0
+
+    @property
+    def against_server(self) -> bool:
+        """Whether clients are protected from the server too, by ``dp``."""
+        return against_server(self.dp, self.secagg)
 
     @property
     def share_evaluating(self) -> float:

@@ -19,6 +19,8 @@ from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
 from .rates import Rates
 from .recalibration import Recalibration, RecalibrationKeys
+from .secagg.extension import SecAgg
+from .secagg.keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
 from .update_norm import UpdateNorm
@@ -41,6 +43,7 @@ EXTENSIONS: dict[str, type[Extension]] = {
 """Those that a run names, by name. To add one, import it above and enter it here."""
 
 BUILT_IN: tuple[type[Extension], ...] = (
+    SecAgg,  # of all others' answers there is a sum
     Compression,  # nearest to the wire: the others see whole models
     PooledStatistics,  # what clients gathered, before anybody reads it as statistics
     Attack,  # what it makes of updates and answers is coded and read as any other
@@ -72,6 +75,7 @@ class ExtensionKeys(
     ProtocolKeys,
     PrivacyKeys,
     AttackKeys,
+    SecAggKeys,
     PatienceKeys,
     TargetKeys,
     HoldoutKeys,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -39,7 +39,9 @@ class Exchange(Protocol):
 
     grid: Grid
     timeout: float
+    summed: bool
     read: Callable[[Message, Message], Message]
+    carry: Callable[[str, list[Message]], Iterable[Message]]
     seconds: dict[str, float]
     bytes_sent: int
     bytes_received: int
@@ -112,6 +114,8 @@ class AtClient:
         What the server's message says beside the model.
     number : int
         Of the round.
+    state : RecordDict
+        What its node keeps in RAM from one message of the run to the next.
     """
 
     client: FedAvgClient
@@ -119,6 +123,7 @@ class AtClient:
     config: Any
     asked: ConfigRecord
     number: int
+    state: RecordDict
 
 
 @dataclass(frozen=True)
@@ -291,6 +296,10 @@ class Extension(Observer):
             The round.
         """
         return {}
+
+    def recorded(self, result: RoundResult) -> RoundResult:
+        """Return a round as it is written, and as the other extensions see it."""
+        return result
 
     def after_round(self, result: RoundResult) -> Stop | None:
         """Return why this round is to be the last one, or None."""

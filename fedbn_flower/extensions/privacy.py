@@ -13,7 +13,7 @@ from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.local_privacy import released
-from ..privacy.private_run import ADAPTIVE, NO_SEED, num_answers, num_groups
+from ..privacy.private_run import ADAPTIVE, NO_SEED, against_server, num_answers, num_groups
 from ..privacy.site import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
 from .base import AtClient, Extension, Moment, Outgoing, Stop
@@ -112,6 +112,13 @@ class PrivacyKeys(KeyGroup):
         ge=NO_SEED,
         lt=2**63,
         description="makes sampling and noise repeatable, for simulations only; -1 uses a secret key",
+    )
+    dp_honest: float = setting(
+        1.0,
+        gt=0,
+        le=1,
+        description="with secagg, the share of a round's clients that keep their share of the noise to "
+        "themselves; the noise grows accordingly",
     )
     dp_simulate_cohort: int = setting(
         0,
@@ -239,7 +246,13 @@ def _unfit(config: Mapping[str, Any]) -> Unfit:
     yield from _unfit_noise(config)
     yield from _unfit_scale(config)
     yield from _unfit_unit(config)
-    yield from _unfit_client(config) if config["dp"] == "client" else _unfit_at_clients(config)
+    summed = against_server(config["dp"], config["secagg"]) and config["dp"] == "client"
+    if config["dp-honest"] < 1 and not summed:
+        yield "dp-honest", "1.0 without secagg and dp client, since no noise is added in shares,"
+    if summed:
+        yield from _unfit_summed(config)
+    else:
+        yield from _unfit_client(config) if config["dp"] == "client" else _unfit_at_clients(config)
     if config["selection"] != "uniform":
         yield "selection", "'uniform', since who trains would tell of the clients' data,"
     if config["normalize"]:
@@ -280,8 +293,7 @@ def _unfit_at_clients(config: Mapping[str, Any]) -> Unfit:
         yield "dp-secure-noise", "false, since clients add the noise,"
     for key, default in NO_METRICS.items():
         if config[key] != default:
-            shown = "false" if default is False else repr(default)
-            yield key, f"{shown}, since clients send no other metrics than dp-metrics,"
+            yield key, f"{_shown(default)}, since clients send no other metrics than dp-metrics,"
     yield from _unfit_local(config) if local else _unfit_example(config)
 
 
@@ -311,6 +323,29 @@ def _unfit_unit(config: Mapping[str, Any]) -> Unfit:
         yield "dp-metrics", "0 with dp-unit, since metrics are those of single examples,"
 
 
+def _unfit_summed(config: Mapping[str, Any]) -> Unfit:
+    """Yield what does not go with noise that clients add before secure aggregation."""
+    if config["dp-clip"] == ADAPTIVE:
+        yield "dp-clip", "a number > 0"
+    if config["dp-metrics"]:
+        yield "dp-metrics", "0 with secagg, since no metrics leave a client,"
+    if config["dp-sampling"] not in (DEFAULTS["dp-sampling"], "all"):
+        yield "dp-sampling", "'all' with secagg, since the server sees who takes part,"
+    if config["dp-sampling"] == "all" and config["fraction-train"] < 1:
+        yield "fraction-train", "1.0 with dp-sampling 'all'"
+    for key in ("dp-bands", "dp-simulate-cohort", "dp-simulate-population", "dp-secure-noise"):
+        if config[key] != DEFAULTS[key]:
+            yield key, f"{_shown(DEFAULTS[key])} with secagg, since clients add the noise,"
+    for key, default in NO_METRICS.items():
+        if config[key] != default:
+            yield key, f"{_shown(default)} with secagg, since no metrics leave a client,"
+    yield from _unfit_mean(config)
+
+
+def _shown(value: object) -> str:
+    return "false" if value is False else repr(value)
+
+
 def _unfit_client(config: Mapping[str, Any]) -> Unfit:
     if config["dp-metrics"]:
         yield "dp-metrics", "0, since the server is trusted with metrics,"
@@ -320,6 +355,11 @@ def _unfit_client(config: Mapping[str, Any]) -> Unfit:
         yield "dp-sampling", "'poisson' or 'all' with dp-secure-noise"
     yield from _unfit_turns(config)
     yield from _unfit_simulation(config)
+    yield from _unfit_mean(config)
+
+
+def _unfit_mean(config: Mapping[str, Any]) -> Unfit:
+    """Yield what moves a mean by more than a client's clip over a public number."""
     if config["weighting"] == "num-examples":
         yield "weighting", "'uniform', since the sum of the weights is private,"
     if not post_processes_mean(STRATEGY.find(config["strategy"])):

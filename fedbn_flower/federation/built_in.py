@@ -17,6 +17,8 @@ from ..extensions.predictions import Predictions
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
 from ..extensions.rates import Rates
+from ..extensions.secagg.extension import SecAgg
+from ..extensions.secagg.private import SummedPrivacy
 from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
@@ -46,7 +48,15 @@ def collaborators(
         if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):
             privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
 
+    def most_examples() -> int:
+        """Return how many training examples a client has at most; 0 where only sites know."""
+        return int(inputs.partitions.train.sizes.max()) if inputs.dataset.has_examples else 0
+
     return {
+        SecAgg: {
+            "most_examples": most_examples,
+            "privacy": privacy if isinstance(privacy, SummedPrivacy) else None,
+        },
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},

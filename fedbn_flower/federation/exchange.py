@@ -45,6 +45,8 @@ class Exchange:
     ----------
     read : callable
         Returns a reply to a train message, from it and that message, as the server reads it.
+    carry : callable
+        Sends a phase's messages and returns their replies; by default the grid does.
     seconds : dict[str, float]
         Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
     bytes_sent, bytes_received : int
@@ -69,6 +71,7 @@ class Exchange:
         self.on_answer = on_answer
         self.together = together
         self.read: Callable[[Message, Message], Message] = lambda reply, asked: reply
+        self.carry: Callable[[str, list[Message]], Iterable[Message]] = self._carried
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -84,7 +87,7 @@ class Exchange:
             sent = together.joined(sent)
         self._count(sent)
         began = time.monotonic()
-        replies = iter(self.grid.send_and_receive(sent, timeout=self.timeout))
+        replies = iter(self.carry(phase, sent))
         self.seconds[phase] += time.monotonic() - began
 
         def arriving() -> Iterator[Message]:
@@ -110,6 +113,9 @@ class Exchange:
                     yield answer
 
         return arriving()
+
+    def _carried(self, phase: str, messages: list[Message]) -> Iterable[Message]:
+        return self.grid.send_and_receive(messages, timeout=self.timeout)
 
     def push(self, messages: Sequence[Message]) -> None:
         """Send messages whose answers are to be looked for; each goes through `received`."""

@@ -57,6 +57,7 @@ RESULTS: Mapping[str, tuple[Any, str]] = {
     "received": (Message, "a Message"),
     "published": (ArrayRecord, "an ArrayRecord"),
     "evaluate": (Mapping, "a mapping of PhaseReports"),
+    "recorded": (RoundResult, "a RoundResult"),
     "after_round": (Stop | None, "Stop(reason) or None"),
     "keeps": (bool | None, "True, False or None"),
 }
@@ -166,6 +167,8 @@ class Extensions:
 
     def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
         """Return a round with what they make of it, and why the first that ends the run does; else ""."""
+        for name in self.all:
+            result = self._call(name, "recorded", result)
         stops, opinions, facts = [], [], dict[str, Mapping[str, float]]()
         of_clients: dict[int, dict[str, float]] = {}
         for name, extension in self.all.items():
@@ -225,7 +228,8 @@ class Extensions:
             name: _plain(name, one, "summary", _mapping(name, one, "summary"))
             for name, one in self.named.items()
         }
-        return found | ({"extensions": own} if any(own.values()) else {})
+        said = {**found.get("extensions", {}), **(own if any(own.values()) else {})}
+        return found | ({"extensions": said} if said else {})
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""

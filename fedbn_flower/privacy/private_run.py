@@ -12,6 +12,17 @@ AT_CLIENTS = frozenset({"local", "example"})
 """The notions that protect clients from the server too: whatever leaves a client has noise, or is public."""
 
 
+def against_server(dp: object, secagg: object) -> bool:
+    """Return whether clients are protected from the server too; with secure aggregation also by ``client``.
+
+    Parameters
+    ----------
+    dp, secagg : object
+        The values of these keys.
+    """
+    return dp in AT_CLIENTS or (dp == "client" and secagg not in (None, "off"))
+
+
 class PrivateRun(Protocol):
     """The keys of a run that privacy reads, each by its name, and what follows from them."""
 
@@ -35,6 +46,16 @@ class PrivateRun(Protocol):
     def dp_unit(self) -> str: ...
     @property
     def dp_seed(self) -> int: ...
+    @property
+    def dp_honest(self) -> float: ...
+    @property
+    def secagg(self) -> Literal["off", "plain", "on"]: ...
+    @property
+    def secagg_min(self) -> int: ...
+    @property
+    def against_server(self) -> bool:
+        """Whether clients are protected from the server too; see `against_server`."""
+
     @property
     def dp_simulate_cohort(self) -> int: ...
     @property

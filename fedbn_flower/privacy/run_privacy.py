@@ -33,6 +33,10 @@ class RunPrivacy(ABC):
         self._repeats = False
 
     @abstractmethod
+    def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
+        """Return what adds the noise, if the server does, and keep the run's ledger in a folder."""
+
+    @abstractmethod
     def noise_std(self, charge: Charge) -> float:
         """Return the deviation of the noise in a round that was charged."""
 

@@ -29,7 +29,7 @@ from .composition import Release
 from .example_privacy import ExampleTerms, plan_of, release_of_round
 from .floors import Floors, Refused
 from .local_privacy import noise_of
-from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
+from .private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 from .site_metrics import metrics_noise, noisy_metrics
 
@@ -53,9 +53,9 @@ def refuse_statistics(config: PrivateRun, what: str) -> None:
     Raises
     ------
     Refused
-        With ``dp`` local or example.
+        With ``dp`` local or example, or client with secure aggregation.
     """
-    if config.dp in AT_CLIENTS:
+    if config.against_server:
         raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
@@ -70,24 +70,23 @@ def refuse_evaluation(config: PrivateRun, splits: str) -> None:
     if not config.clients_report:
         raise Refused(f"privacy: with dp {config.dp!r} this client sends no metrics")
     names = splits.split(",")
-    if config.dp in AT_CLIENTS and (set(names) - {TEST, VALIDATION} or len(set(names)) < len(names)):
+    if config.against_server and (set(names) - {TEST, VALIDATION} or len(set(names)) < len(names)):
         raise Refused(f"privacy: with dp {config.dp!r} this client is not evaluated on {splits[:100]!r}")
 
 
 def training_config(config: PrivateRun, received: dict[str, Scalar]) -> dict[str, Scalar]:
     """Return the settings of a round of training, without evaluation where no metrics leave."""
-    return {**received, EVAL_SPLITS: ""} if config.dp in AT_CLIENTS else received
+    return {**received, EVAL_SPLITS: ""} if config.against_server else received
 
 
 def without_metrics(config: PrivateRun, update: Update) -> Update:
     """Return an update as it may leave: without metrics, but for those that are public.
 
-    With ``dp`` example the numbers of examples, or of units, and of steps are public; with ``dp`` local
-    nothing is.
+    With ``dp`` example the numbers of examples, or of units, and of steps are public; otherwise nothing is.
     """
-    if config.dp not in AT_CLIENTS:
+    if not config.against_server:
         return update
-    if config.dp == "local":
+    if config.dp != "example":
         return Update(update.arrays, COUNTS_AS_ONE, {}, update.records)
     public = {name: value for name, value in update.metrics.items() if name in PUBLIC}
     return Update(update.arrays, update.num_examples, public, update.records)
@@ -133,15 +132,16 @@ def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) ->
 def update_of_failure(config: PrivateRun, received: NamedArrays, error: Exception) -> Update:
     """Return what counts in the place of an update that is not finite.
 
-    With ``dp`` local it is an update of 0, to which noise is added as to any other: a server that sends a
-    model on which training diverges with some data only would otherwise learn of them.
+    Where all of a client is protected it is an update of 0, to which noise is added as to any other: a server
+    that sends a model on which training diverges with some data only would otherwise learn of them.
 
     Raises
     ------
     Exception
         The error itself, where it tells nothing or is another one.
     """
-    if config.dp != "local" or not isinstance(error, FloatingPointError):
+    noisy = config.against_server and config.dp != "example"
+    if not (noisy and isinstance(error, FloatingPointError)):
         raise error
     LOGGER.warning("%s; this update counts 0", error)
     return Update(NamedArrays(received.by_name()), COUNTS_AS_ONE, {})
@@ -296,7 +296,7 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             LOGGER.warning("refused: %s", refusal)
             return failed(message, str(refusal))
         except Exception as error:
-            if context.run_config.get("dp") not in AT_CLIENTS:
+            if not against_server(context.run_config.get("dp"), context.run_config.get("secagg")):
                 raise
             return failed(message, _unsaid(error))
 
@@ -310,7 +310,7 @@ def failed(message: Message, reason: str) -> Message:
 
 def why_failed(config: PrivateRun, error: Exception) -> str:
     """Return what a client says of an error, as `refusals_in_one_line` does."""
-    if config.dp not in AT_CLIENTS or isinstance(error, Refused):
+    if not config.against_server or isinstance(error, Refused):
         return described(error)
     return _unsaid(error)
 

@@ -117,6 +117,9 @@ class RoundResult:
     """By name, those of a strategy that keeps several; entries that one lacks are in ``arrays``."""
     assigned: Mapping[int, str] = field(default_factory=dict)
     """Which of them a client has, by partition."""
+    only_sums: bool = False
+    """Whether nothing is known of single clients but who answered: `train` and `evaluate` name them, without
+    metrics."""
 
     @property
     def new(self) -> PhaseReport | None:
@@ -163,12 +166,17 @@ class RoundResult:
     @property
     def reports(self) -> dict[str, PhaseReport]:
         """What clients answered, by phase; in ``new`` those did that do not train."""
+        if self.only_sums:
+            phases = {"train": self.train, "evaluate": self.evaluate}
+            return {phase: PhaseReport(failures=report.failures) for phase, report in phases.items()}
         evaluated = {} if self.evaluate is self.train else {"evaluate": self.evaluate}
         return {"train": self.train, **evaluated, **self.others}
 
     @property
     def train_examples(self) -> dict[str, int]:
         """The numbers of training examples that clients reported, by partition as text."""
+        if self.only_sums:
+            return {}
         trained = self.train.numbers("num-examples")
         found = {str(partition): int(trained.get(partition, 0)) for partition in self.train.metrics}
         evaluated = self.evaluate.numbers("train-examples")

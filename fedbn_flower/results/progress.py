@@ -192,7 +192,7 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     best = f", the best is {summary.best_round}" if summary.best_round else ""
     table = Table(title=f"{cell_name(config)}: {summary.rounds} rounds{best}")
     clients = summary.clients
-    first = summary.global_ or next(iter(clients.values()), {})
+    first = summary.global_ or next(iter(clients.values()), summary.mean or {})
     left_out = {*NON_METRICS, *class_columns(summary)}
     names = [name for name in first if name not in left_out]
     table.add_column("model")
@@ -200,11 +200,11 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
         table.add_column(column, justify="right")
 
     def add(model: str, examples: str, metrics: OfClient | None, of: Mapping[str, OfClient] = NOBODY) -> None:
-        if metrics:
+        if metrics and any(value is not None for value in metrics.values()):
             table.add_row(escape(model), examples, *(shown_mean(name, metrics, of) for name in names))
 
     add("global", "", summary.global_)
-    if clients:
+    if clients or summary.mean:
         add("pooled", "", summary.pooled)
         add("mean over examples", "", summary.mean, clients)
         add("mean over clients", "", summary.client_mean, clients)

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from math import exp
+from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..extensions.secagg.noise import sum_epsilon
+from ..extensions.secagg.private import MOST_ENTRIES
+from ..extensions.secagg.private import NOTION as SUMMED
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
@@ -26,6 +29,7 @@ DELTAS = (*(10.0**-k for k in range(12, 0, -1)), 0.2, 0.3, 0.5)
 PROTECTED = {
     "client, central": ("each client with all of its data", "everybody but the server"),
     "client, local": ("each client with all of its data", "everybody, the server too"),
+    SUMMED: ("each client with all of its data", "everybody, the server too"),
     "example, at each client": ("each single example of a client", "everybody but that client"),
     "unit, at each client": ("{unit} at a client, together", "everybody but that client"),
 }
@@ -33,6 +37,8 @@ PROTECTED = {
 ASSUMED = {
     "client, central": "The server is honest, and keeps its updates and its key to itself.",
     "client, local": "Each client ran this project's code as it is.",
+    SUMMED: "Each client ran this project's code as it is, and the server added up what it got as agreed. At "
+    "least {honest-survivors} of the {survivors} clients or more in each sum told nobody their noise.",
     "example, at each client": "Each client ran this project's code as it is. Numbers of examples "
     "and of steps are public.",
     "unit, at each client": "Each client ran this project's code as it is. Numbers of units "
@@ -98,9 +104,14 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
     if found["notion"] == "client, central":
         terms = Terms.of(kept)
         return lambda delta: epsilon(terms.noise, replace(terms.plan, delta=delta), len(charges))
-    if found["notion"] == "client, local":
+    if found["notion"] in ("client, local", SUMMED):
         asked = Counter(client for charge in charges for client in charge.get("clients", ()))
-        return lambda delta: local_epsilon(noise, max(asked.values(), default=0), delta)
+        rounds = max(asked.values(), default=0)
+        if found["notion"] == SUMMED:
+            count, steps = found["honest-survivors"], found["grid-steps"]
+            norm, plan = steps * sqrt(count) / noise, Plan("all", 1.0, 1, rounds, 0.5)
+            return lambda delta: sum_epsilon(steps, count, norm, MOST_ENTRIES, replace(plan, delta=delta))
+        return lambda delta: local_epsilon(noise, rounds, delta)
     plans = [
         (
             plan["probability"],
@@ -116,7 +127,7 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
 
 def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
     config, claim = run.config, found["claim"]
-    who, whom = PROTECTED[found["notion"]]
+    (who, whom), assumed = PROTECTED[found["notion"]], ASSUMED[found["notion"]].format(**found)
     sampled = found["sampling"] in ("poisson", "fixed") and found["notion"] == "client, central"
     rates = "".join(
         f"| {100 * rate:g} % | {100 * rate:g} % | {100 * attack_success(rate, epsilon_at):.3g} % |\n"
@@ -142,7 +153,7 @@ rounds of {names}.
 - **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
   change by a factor of
   e^{value:.4g} = {exp(min(value, 700)):.3g} at most, but for a probability of {delta:g}.
-- **Assuming:** {ASSUMED[found["notion"]]}{SECRET_SAMPLE if sampled else ""} Other releases from the
+- **Assuming:** {assumed}{SECRET_SAMPLE if sampled else ""} Other releases from the
   same data add their epsilons to this one.
 
 The best attack that tells whether {NEIGHBOURS[found["adjacency"]]}:

@@ -15,7 +15,7 @@ from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
-from ..privacy.private_run import AT_CLIENTS
+from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint
 from ..records.run_totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
@@ -43,7 +43,7 @@ MAY_CHANGE = frozenset(
 def as_before(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with what runs without a key did, where that is not its default."""
     clients = stored.get("eval-model") == "local" or float(stored.get("fraction-evaluate", 1)) > 0
-    reported = clients and stored.get("dp", "none") not in AT_CLIENTS
+    reported = clients and not against_server(stored.get("dp"), stored.get("secagg"))
     return {"frozen-bn": "adapt", "decide-by": "pooled" if reported else "auto", **stored}
 
 

@@ -28,6 +28,9 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
+from ..extensions.secagg.at_client import answer_step, check_site, is_step
+from ..extensions.secagg.extension import IntegerSum
+from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
@@ -37,7 +40,6 @@ from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_rates
 from ..federation.tasks import check_start, inputs_at, local_task
 from ..names import CLIENT
-from ..privacy.private_run import AT_CLIENTS
 from ..privacy.site import (
     SitePrivacy,
     failed,
@@ -74,6 +76,7 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
     SitePrivacy.of(run_config(context.run_config), context)
+    check_site(context.node_config, config)
     asked = message.content.config_records[wire.CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(wire.DIGEST_OF_START):
@@ -200,14 +203,13 @@ def _trained(
     update: Update,
     context: Context,
     config: RunConfig,
-    group: GroupSum | None = None,
+    group: GroupSum | IntegerSum | None = None,
 ) -> Message:
     """The reply with what `fit` gave; the client's memory changes now.
 
     With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
     """
-    asked = message.content.config_records[wire.CONFIG]
-    at = AtClient(client, partial(_received, client, message), config, asked, round_of(message))
+    at = _at(client, message, context, config)
     found = _recalibrated(update.metrics, client, message, context, config)
     update = Update(update.arrays, update.num_examples, found, update.records)
     outgoing = sent_by_client(Outgoing(update), at)
@@ -238,7 +240,7 @@ def _trained(
         content.update(_remembered(client, context))
     if group:
         try:
-            group.add(content, model)
+            group.add(RecordDict({**content, **coded}), model)
             metrics[wire.SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
             metrics[wire.SENT_BYTES] += array_bytes(coded)
             content = RecordDict(reported)
@@ -252,6 +254,12 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
     if wrong := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
         raise TypeError(f"{wrong[0]!r} is {described_value(arrays[wrong[0]])}, expected a NumPy array")
     return ArrayRecord({name: encoded(array) for name, array in arrays.items()})
+
+
+def _at(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> AtClient:
+    asked = message.content.config_records[wire.CONFIG]
+    received = partial(_received, client, message)
+    return AtClient(client, received, config, asked, round_of(message), context.state)
 
 
 @app.train()
@@ -283,13 +291,15 @@ def _train(message: Message, context: Context) -> Message:
 @usual_surroundings()
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model."""
+    """Evaluate the received model, or take a step of secure aggregation."""
+    if is_step(message):
+        return answer_step(message, context, run_config(context.run_config))
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
     message, choice = with_chosen_model(client, message)
-    if config.dp in AT_CLIENTS:
+    if config.against_server:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
         reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
@@ -298,6 +308,10 @@ def evaluate(message: Message, context: Context) -> Message:
         client, message.content, lambda: _evaluated(client, message, settings)
     )
     metrics = _recalibrated(metrics, client, message, context, config)
+    if summed := sum_of_reports(
+        num_examples, {wire.LOSS: loss, **metrics}, _at(client, message, context, config)
+    ):
+        return Message(RecordDict({**summed, **_remembered(client, context)}), reply_to=message)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
     reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
@@ -346,7 +360,9 @@ class FedbnClients:
 _rule = process_cache(maxsize=4)(make_strategy)
 
 
-def _group(config: RunConfig, message: Message) -> GroupSum:
+def _group(config: RunConfig, message: Message) -> GroupSum | IntegerSum:
+    if config.secagg != "off":
+        return IntegerSum()
     inputs = inputs_of(config)
     _, initial = inputs.model()
     arrays = message.content.array_records[wire.ARRAYS]
@@ -357,7 +373,9 @@ def _group(config: RunConfig, message: Message) -> GroupSum:
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
-def _answer(message: Message, context: Context, config: RunConfig, group: GroupSum | None) -> Message:
+def _answer(
+    message: Message, context: Context, config: RunConfig, group: GroupSum | IntegerSum | None
+) -> Message:
     try:
         if group is None:
             return app(message, context)
@@ -369,7 +387,10 @@ def _answer(message: Message, context: Context, config: RunConfig, group: GroupS
 
 
 def _train_in_lockstep(
-    messages: Sequence[Message], contexts: Sequence[Context], config: RunConfig, group: GroupSum | None
+    messages: Sequence[Message],
+    contexts: Sequence[Context],
+    config: RunConfig,
+    group: GroupSum | IntegerSum | None,
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
     from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch

@@ -116,7 +116,8 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
         from .ray.grid import RayGrid
 
         examples = federation.inputs.partitions.train.sizes.tolist()
-        grid = RayGrid(workers, *settings, federation.inputs.remembers, examples)
+        remembers = federation.inputs.remembers or config.secagg == "on"
+        grid = RayGrid(workers, *settings, remembers, examples)
         workers.check_data("dataset", config.dataset, federation.dataset.digest)
         return grid
 

@@ -9,15 +9,17 @@ from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ...core.errors import not_allowed
+from ...extensions.secagg.private import SummedPrivacy
 from ...privacy.client_privacy import ClientPrivacy
 from ...privacy.example_privacy import ExamplePrivacy
 from ...privacy.local_privacy import LocalPrivacy
+from ...privacy.run_privacy import RunPrivacy
 from ..inputs import RunInputs
 from ..tasks import example_terms
 from .example_wise import check_example_wise
 
 
-def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | LocalPrivacy | None:
+def privacy_of(inputs: RunInputs) -> RunPrivacy | None:
     """Return the privacy of a run, or None for a run without.
 
     Raises
@@ -43,8 +45,10 @@ def privacy_of(inputs: RunInputs) -> ClientPrivacy | ExamplePrivacy | LocalPriva
     if not tensors:
         wanted = f"another one with dp {config.dp!r}: nothing that is trained is shared"
         raise not_allowed("client", config.client, wanted)
-    made = LocalPrivacy if config.dp == "local" else ClientPrivacy
-    return made(config, int(sum(np.size(entries[name]) for name in tensors)))
+    parameters = int(sum(np.size(entries[name]) for name in tensors))
+    if config.dp == "local":
+        return LocalPrivacy(config, parameters)
+    return (SummedPrivacy if config.against_server else ClientPrivacy)(config, parameters)
 
 
 def _example_privacy(inputs: RunInputs) -> ExamplePrivacy:

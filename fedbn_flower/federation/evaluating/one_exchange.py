@@ -55,6 +55,10 @@ APART = (
     ),
     Apart("with dp {dp!r} a round is accounted before the next", lambda config, *_: config.dp != "none"),
     Apart(
+        "with secagg {secagg!r} training and evaluation are two sums",
+        lambda config, *_: config.secagg != "off",
+    ),
+    Apart(
         "from round {unfreeze_at} on more of the model travels (unfreeze-at)",
         lambda config, *_: config.unfreeze_at > 0,
     ),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...config.help import as_text
 from ...config.metric_names import NONE
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
+from ...extensions.secagg.in_words import seen
+from ...extensions.secagg.private import NOTION as SUMMED
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
 from ...records.metric_words import decimals, heading, spelt
@@ -96,6 +98,11 @@ PROTECTED = {
     "client, local": "Protected is each client with all of its data, from everybody, the server too: a "
     "client needs to trust nobody. It scaled its update down to a bounded length and added Gaussian noise to "
     "it before it sent anything. Epsilon is that of the client that was asked most often.",
+    SUMMED: "Protected is each client with all of its data, from everybody, the server too: it saw masked "
+    "numbers, and sums of {survivors} clients or more. Each client scaled its update down to a bounded "
+    "length and added a share of the noise before it masked. The noise of {honest-survivors} of them is "
+    "counted, as if the others had told theirs. With fewer clients a round had no result. Epsilon is that of "
+    "the client that was asked most often.",
 }
 """Who is protected, by notion, where clients add the noise."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
@@ -119,6 +126,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("Segmentation by case", *segmentation_by_case(run)),
             section("Privacy", *_privacy(run, without_noise)),
             section("Attack", *attack(run)),
+            section("What the server saw", *map(paragraph, _sums(run))),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
             section("Subgroups", *subgroups(run)),
@@ -307,7 +315,7 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
     if at_clients:
-        yield paragraph(at_clients.format(unit=found.get("unit")))
+        yield paragraph(at_clients.format(**{"unit": None, **found}))
     else:
         yield from _protected_clients(found)
     if without_noise:
@@ -315,6 +323,12 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     yield paragraph("Not covered by this guarantee, and not to be published under it:")
     yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
     yield gallery({"Epsilon by round": epsilon_curve(run)})
+
+
+def _sums(run: Run) -> Iterator[str]:
+    """Yield what a server saw that saw sums alone."""
+    if found := run.summary.extensions.get("secagg"):
+        yield from seen(found)
 
 
 def _price(run: Run, without_noise: Run) -> str:

@@ -10,10 +10,10 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients import Problem
 
-from ..core.key_group import KeyGroup
-from ..records.events import RoundResult, RunInfo
-from .base import Extension, Stop
-from .conflict import Conflict
+from ...core.key_group import KeyGroup
+from ...records.events import RoundResult, RunInfo
+from ..base import Extension, Stop
+from ..conflict import Conflict
 from .cross_fitting import CrossFitting
 
 CROSS_FITTED = "cross-fitted"

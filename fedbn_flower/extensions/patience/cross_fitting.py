@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
-from ..core.ground.columns import CLIENT_MEAN, HALVES
-from ..records.events import RoundResult, RunInfo
-from ..records.metrics import held_out_means, metric_values, number, of_all_reports
+from ...core.ground.columns import CLIENT_MEAN, HALVES
+from ...records.events import RoundResult, RunInfo
+from ...records.metrics import held_out_means, metric_values, number, of_all_reports
 
 EXAMPLES = "eval-examples"
 REPORTS = "halves"

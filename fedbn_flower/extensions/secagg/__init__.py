@@ -1,0 +1,1 @@
+"""Secure aggregation: the server learns a sum, and nothing else."""

@@ -1,0 +1,462 @@
+"""`SecAgg`: the server learns the sum of the clients' answers, and nothing else of anybody."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Update
+from fedbn_flower.strategies import ExpectedMetrics, PhaseReport, ReplyRefused
+from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
+from fedbn_flower.strategies.aggregation.vectors import Layout
+from fedbn_flower.strategies.expected import Range
+from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, content_of, printable, record_of, refusing
+from fedbn_flower.strategies.messages.nodes import KnowsPartitions
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, viewed
+from fedbn_flower.strategies.partial_sums import take_sums
+
+from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
+from ...core.ground.wire import (
+    COMPRESSED,
+    CONFIG,
+    MEMORY,
+    METRICS,
+    NUM_EXAMPLES,
+    SENT_BYTES,
+    STATES,
+    SUM_WEIGHTS,
+    SUMS,
+)
+from ...core.private import ErrorCode, set_message_id
+from ...records.events import RoundResult, RunInfo
+from ..base import AtClient, Extension, Moment, Outgoing
+from ..conflict import Conflict
+from . import words
+from .in_words import LIBRARIES
+from .keys import OFF, ON, SecAggKeys, conflicts
+from .numbers import Grid
+from .plan import Found, Plan
+from .private import SummedPrivacy, check_noise, noise_in, share_of
+from .session import NoSum, Session, keys_in
+from .site import advertised, masked
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+ROUNDED = 37
+"""The purpose of the random numbers that round, after seed, partition and round."""
+NEARLY = 1e-5
+"""How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
+NOT_HELD_OUT = ("train-", "local-")
+ALONE = 1
+"""The number of examples in an answer, where its own does not travel."""
+
+
+@dataclass
+class Gathered:
+    """What a phase's answers came to so far.
+
+    Parameters
+    ----------
+    total : NDArray
+        The sum of the vectors.
+    answered : dict[int, RecordDict]
+        What else is in the answers, by node.
+    failures : dict[int, str]
+        Why a client has no part in the sum, by node.
+    """
+
+    total: NDArray[np.unsignedinteger]
+    answered: dict[int, RecordDict] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+class SecAgg(Extension):
+    """Has clients send integers that add, masked with ``on``, and gives the rule their sum alone.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    most_examples : callable
+        Returns the largest number of training examples of a client; 0 where only sites know.
+    privacy : SummedPrivacy, optional
+        With ``dp``, by whose noise clients are protected.
+    """
+
+    in_workers = True
+    keys = SecAggKeys
+
+    def __init__(
+        self,
+        run: RunInfo,
+        most_examples: Callable[[], int] = lambda: 0,
+        privacy: SummedPrivacy | None = None,
+    ) -> None:
+        super().__init__(run)
+        self.mode = str(run.config["secagg"])
+        self.most_examples = most_examples
+        self.privacy = privacy
+        self.expected = ExpectedMetrics()
+        """What clients find, which the server sees only sums of."""
+        self.client_means: dict[str, float] = {}
+        """The means over clients of the last evaluation, each client with equal weight."""
+        self.grid: Grid | None = None
+        """Of the last round's updates."""
+        self.sums: list[int] = []
+        """Of how many clients the fewest and the most of a round's sum were."""
+        self.known: dict[int, bytes] = {}
+        """Keys of the next session that clients have advertised, by node."""
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        yield from conflicts(config)
+
+    # ---- the server's side ---------------------------------------------------------------------------
+
+    def prepare(self, moment: Moment) -> None:
+        if self.mode == OFF:
+            return
+        rule = moment.rule
+        if not self.expected.ranges:
+            self.expected = rule.expected_metrics
+            anything = dict.fromkeys(self.expected.ranges, Range(-np.inf, np.inf))
+            rule.expected_metrics = replace(self.expected, ranges=anything, disagreement=lambda *_: "")
+        self.client_means = {}
+        take_sums(rule)
+        moment.exchange.summed = True
+        moment.exchange.carry = partial(self._carried, moment)
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        return {} if self.mode == OFF else self._plan(moment).told()
+
+    def _plan(self, moment: Moment) -> Plan:
+        config, rule = self.run.config, moment.rule
+        by_size = rule.weighted_by_key is not None
+        further: dict[str, Any] = {**Plan.metrics_of(self.expected)}
+        further |= noise_in(self.privacy.config) if self.privacy else {}
+        return Plan(
+            clip=self.privacy.clip if self.privacy else float(rule._clip_update_norm_),
+            clients=int(config["num-clients"]),
+            bits=int(config["secagg-bits"]),
+            cap=int(rule._max_weight_ or self.most_examples()) if by_size else 0,
+            alike=rule.weighs_alike,
+            **further,
+        )
+
+    def _carried(self, moment: Moment, phase: str, messages: list[Message]) -> Iterator[Message]:
+        """Return answers to a phase's messages that have nothing but their sum: the first bears it."""
+        if not messages:
+            return iter(())
+        rule, plan = moment.rule, self._plan(moment)
+        layout = None
+        if phase == MessageType.TRAIN:
+            layout = rule.new_round(moment.number, rule._train_phase_).layout
+            self.grid = plan.grid_of(layout)
+        gathered = Gathered(np.zeros(plan.size(layout), plan.dtype(layout)))
+        found: Found | None = None
+        try:
+            total = self._summed(moment, phase, messages, gathered)
+            found = plan.read(total, len(gathered.answered), layout)
+            if not found.weight > 0:
+                raise NoSum("no client has any example")
+            counts = [*self.sums, len(gathered.answered)]
+            self.sums = [min(counts), max(counts)]
+        except NoSum as why:
+            LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
+            gathered.failures |= dict.fromkeys(gathered.answered, f"secagg: there is no sum: {why}")
+            gathered.failures |= {
+                node: f"secagg: there is no sum: {why}"
+                for node in (message.metadata.dst_node_id for message in messages)
+                if node not in gathered.failures
+            }
+            gathered.answered.clear()
+        return self._as_answers(moment, phase, messages, gathered, found, layout)
+
+    def _summed(
+        self, moment: Moment, phase: str, messages: list[Message], gathered: Gathered
+    ) -> NDArray[np.unsignedinteger]:
+        """Return the sum of the clients' integers.
+
+        Raises
+        ------
+        NoSum
+            When there is none.
+        """
+        least, number = int(self.run.config["secagg-min"]), moment.number
+        least_is = f"secagg-min is {least}"
+        if self.privacy:
+            least = self.privacy.shares.survivors
+            least_is = f"the noise is that of {least}"
+        if self.mode != ON:
+            self._gather(moment, messages, gathered)
+            if len(gathered.answered) < least:
+                raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
+            return gathered.total
+        send = partial(self._sent, moment)
+        tag = f"{number} {phase} {secrets.token_hex(16)}"
+        shares = int(self.run.config["secagg-threshold"])
+        session = Session(tag, number, least, shares, send, least_is)
+        nodes = [message.metadata.dst_node_id for message in messages]
+        known, self.known = self.known, {}
+        self.known = {node: keys for node, keys in known.items() if node not in nodes}
+        try:
+            session.open(nodes, known)
+            for content in {id(message.content): message.content for message in messages}.values():
+                config = record_of(content, CONFIG, ConfigRecord)
+                config.update({words.TAG: tag, words.PRESENT: session.present})
+            numbers = session.nodes
+            self._gather(moment, [m for m in messages if m.metadata.dst_node_id in numbers], gathered)
+            return session.close(gathered.total, [numbers[node] for node in gathered.answered])
+        finally:
+            gathered.failures = {**session.failures, **gathered.failures}
+            for node in gathered.answered:
+                gathered.failures.pop(node, None)
+
+    def _sent(self, moment: Moment, messages: Iterable[Message]) -> Iterable[Message]:
+        """Send a step's messages; count their bytes."""
+        exchange, sent = moment.exchange, list(messages)
+        exchange.bytes_sent += sum(_config_bytes(message) for message in sent)
+        for reply in exchange.grid.send_and_receive(sent, timeout=exchange.timeout):
+            exchange.bytes_received += _config_bytes(reply)
+            yield reply
+
+    def _gather(self, moment: Moment, messages: list[Message], gathered: Gathered) -> None:
+        """Add the vectors of the answers as they come."""
+        exchange = moment.exchange
+        simulated = isinstance(exchange.grid, KnowsPartitions)
+        waiting: dict[str, int] = {}
+        for reply in exchange.grid.send_and_receive(messages, timeout=exchange.timeout):
+            waiting = waiting or {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+            node = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if node is None or node in gathered.answered or node in gathered.failures:
+                continue
+            try:
+                with refusing():
+                    content = content_of(reply)
+                    vector = _vector_in(content, gathered.total, simulated)
+            except ReplyRefused as refusal:
+                gathered.failures[node] = printable(str(refusal))
+                continue
+            if vector is not None:
+                gathered.total += vector
+            gathered.answered[node] = self._beside(node, content)
+
+    def _beside(self, node: int, content: RecordDict) -> RecordDict:
+        """Return what of a client's answer is not secret; take the keys of its next session."""
+        metrics, keys = content.get(METRICS), content.get(words.SECAGG)
+        sent = metrics.get(SENT_BYTES) if isinstance(metrics, MetricRecord) else None
+        if not isinstance(sent, int):
+            sent = array_bytes(content)
+        if isinstance(keys, ArrayRecord) and words.KEYS in keys:
+            try:
+                with refusing():
+                    self.known[node] = keys_in(keys[words.KEYS].numpy().tobytes())
+            except ReplyRefused:
+                self.known.pop(node, None)
+        found = RecordDict({METRICS: MetricRecord({SENT_BYTES: sent})})
+        if isinstance(memory := content.get(MEMORY), ConfigRecord):
+            found[MEMORY] = memory
+        return found
+
+    def _as_answers(
+        self,
+        moment: Moment,
+        phase: str,
+        messages: list[Message],
+        gathered: Gathered,
+        found: Found | None,
+        layout: Layout | None,
+    ) -> Iterator[Message]:
+        first = True
+        for message in messages:
+            node = message.metadata.dst_node_id
+            if not message.metadata.message_id:  # it was not sent, since its client has no part in the sum
+                set_message_id(message, f"{words.SECAGG}-{moment.number}-{phase}-{node}")
+            content = gathered.answered.get(node)
+            if content is None or found is None:
+                reason = gathered.failures.get(node)
+                if reason is not None:
+                    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+                    yield Message(error, reply_to=message)
+                continue
+            numbers = record_of(content, METRICS, MetricRecord)
+            numbers[NUM_EXAMPLES] = max(1.0, found.examples / len(gathered.answered))
+            if first:
+                first = False
+                numbers.update(self._means(found))
+                content.update(self._states(found))
+                content.update(_sums(moment, found, layout) if layout else {})
+            yield Message(content, reply_to=message)
+
+    def _means(self, found: Found) -> dict[str, float]:
+        """Return the metrics of all clients together that are in their ranges: a client may send anything."""
+        known, means = self.expected.ranges, {}
+        for name, value in found.means.items():
+            low, high = known[name].low, known[name].high
+            if low - NEARLY <= value <= high + NEARLY:
+                means[name] = min(max(value, low), high)
+        held_out = (n for n in found.client_means if n in means and not n.startswith(NOT_HELD_OUT))
+        self.client_means |= {f"{CLIENT_MEAN}{n}": found.client_means[n] for n in held_out}
+        return {**means, **found.counts}
+
+    def _states(self, found: Found) -> dict[str, ArrayRecord]:
+        states = {}
+        for name, like in self.expected.states.items():
+            numbers = found.states[name]
+            whole = np.rint(numbers) if like.dtype.kind in "iu" else numbers
+            states[name] = encoded(whole.astype(like.dtype).reshape(like.shape))
+        return {STATES: ArrayRecord(states)} if states and found.counts else {}
+
+    def recorded(self, result: RoundResult) -> RoundResult:
+        if self.mode == OFF:
+            return result
+        train = _without_metrics(result.train)
+        of_one = tuple(
+            f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
+        )
+        means = {name: value for name, value in result.means.items() if name not in of_one}
+        return replace(
+            result,
+            train=train,
+            evaluate=train if result.evaluate is result.train else _without_metrics(result.evaluate),
+            means={**means, **self.client_means},
+            spread={},
+            only_sums=True,
+        )
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what a privacy officer reads of it: of how many clients sums are, and who made the masks."""
+        if self.mode == OFF:
+            return {}
+        grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
+        made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
+        least = int(self.run.config["secagg-min"])
+        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **grid, **made_by}
+        return {"extensions": {"secagg": found}}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"sums": self.sums} if self.sums else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.sums = list(state.get("sums", []))
+
+    # ---- the client's side ---------------------------------------------------------------------------
+
+    @classmethod
+    def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
+        """Return a client's integers in the place of what it trained and found."""
+        if at.config.secagg == OFF:
+            return outgoing
+        plan, client, update = Plan.heard(at.asked), at.client, outgoing.update
+        received = at.received().by_name()
+        stepped = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
+        tied = [names for names in client.aliases.values() if len(names) > 1]
+        if at.config.against_server:
+            check_noise(at.config, plan, update)
+        vector = plan.trained(
+            Layout(received, stepped & received.keys(), tied),
+            outgoing.model(client.shared_names),
+            received,
+            update.num_examples,
+            update.metrics,
+            update.metrics.get(STATES) or {},  # type: ignore[arg-type]
+            np.random.default_rng([*client.task.seed, at.number, ROUNDED]),
+        )
+        if at.config.against_server:
+            entries = sum(received[name].size for name in received.keys() & stepped)
+            vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
+        codes, keys = _leaving(at, vector)
+        blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
+        return Outgoing(blank, {}, codes)
+
+
+def reported(
+    examples: int, metrics: Mapping[str, Any], at: AtClient
+) -> dict[str, ArrayRecord | MetricRecord] | None:
+    """Return the records of what a client has found of a model, as it may leave; None without ``secagg``."""
+    if at.config.secagg == OFF:
+        return None
+    states = metrics.get(STATES) or {}
+    codes, keys = _leaving(at, Plan.heard(at.asked).evaluated(examples, metrics, states))
+    further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
+    return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE}), COMPRESSED: codes, **further}
+
+
+class IntegerSum:
+    """The sum of a group's integers, in the process that has trained them; it stands for a `GroupSum`."""
+
+    def __init__(self) -> None:
+        self.total: NDArray[np.unsignedinteger] | None = None
+
+    def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
+        """Add the vector of an answer."""
+        vector = viewed(record_of(content, COMPRESSED, ArrayRecord)[words.VECTOR])
+        if self.total is None:
+            self.total = np.zeros_like(vector)
+        self.total += vector
+
+    def records(self) -> dict[str, ArrayRecord]:
+        """Return the record of the sum. One answer of the group carries it."""
+        return {} if self.total is None else {COMPRESSED: ArrayRecord({words.VECTOR: encoded(self.total)})}
+
+
+def _leaving(
+    at: AtClient, vector: NDArray[np.unsignedinteger]
+) -> tuple[ArrayRecord, dict[str, dict[str, NDArray]]]:
+    """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
+    if at.config.secagg != ON:
+        return ArrayRecord({words.VECTOR: encoded(vector)}), {}
+    vector = masked(at.state, at.asked, vector)
+    keys = np.frombuffer(advertised(at.state), np.uint8)
+    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
+
+
+def _vector_in(
+    content: RecordDict, like: NDArray[np.unsignedinteger], simulated: bool
+) -> NDArray[np.unsignedinteger] | None:
+    """Return the vector of an answer; None of one that a simulation has summed with others'."""
+    if simulated and COMPRESSED not in content:
+        return None
+    entry = record_of(content, COMPRESSED, ArrayRecord).get(words.VECTOR)
+    if entry is None or len(entry.data) > like.nbytes + NPY_HEADER_BYTES:
+        raise ReplyRefused("secagg: the vector is missing or too long")
+    vector: NDArray[np.unsignedinteger] = decoded(entry, like)
+    if vector.shape != like.shape or vector.dtype != like.dtype:
+        raise ReplyRefused(
+            f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape"
+        )
+    return vector
+
+
+def _without_metrics(report: PhaseReport) -> PhaseReport:
+    """Return who answered, without what."""
+    return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
+
+
+def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
+    """Return the sums as a worker that sums a group would."""
+    update = found.update.astype(layout.dtypes[0])
+    layout.tie(update)
+    sent = layout.flatten_parameters(moment.rule._train_phase_.sent())
+    if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
+        update[~finite] = sent[~finite]
+    sums = {PARAMETERS: encoded(update), STATISTICS: encoded(found.others.astype(layout.dtypes[1]))}
+    return {SUMS: ArrayRecord(sums), SUM_WEIGHTS: MetricRecord(dict.fromkeys(sums, found.weight))}
+
+
+def _config_bytes(message: Message) -> int:
+    """Return the bytes of a step of the exchange."""
+    found = message.content.get(words.SECAGG) if message.has_content() else None
+    if not isinstance(found, ConfigRecord):
+        return 0
+    texts = (v if isinstance(v, list) else [v] for v in found.values())
+    return sum(len(text) for some in texts for text in some if isinstance(text, bytes))

@@ -1,0 +1,122 @@
+"""The keys of secure aggregation, and what it does not go with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field as setting
+
+from fedbn_flower.strategies.post_processing import post_processes_mean
+
+from ...core.input_spec import InputSpec
+from ...core.key_group import KeyGroup
+from ...names import CLIENT, STRATEGY
+from ..conflict import Conflict, Unused
+from ..holdout import num_training
+from ..selection import sampled
+from .wide import MOST_CLIENTS
+
+OFF, ON = "off", "on"
+LEAST = 3
+MOST_BITS = 30
+ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
+    "mean": ("weighted", "'weighted': a robust mean looks at single answers"),
+    "protocol": ("sync", "'sync': an answer's weight depends on its staleness"),
+    "compress": ("none", "'none': codes do not add"),
+    "compress-down": ("none", "'none'"),
+    "devices": ("none", "'none'"),
+    "selection": ("uniform", "'uniform': what a client reports of itself would choose"),
+    "normalize": (False, "false: each client's own statistics would be told"),
+    "inspect": (False, "false: each client's own counts would be told"),
+    "holdout-clients": (0, "0: new clients are measured one by one"),
+    "leave-one-site-out": (False, "false: the client left out is measured by itself"),
+    "recalibrate": ("none", "'none': each client's own scores would be told"),
+    "subgroups": ("", "none: metrics by subgroup are of single clients"),
+    "unfreeze-at": (0, "0"),
+}
+"""Keys that have to be at these values, and why."""
+OTHER_VALUES = (
+    ("best", "cross-fitted", "it reads single clients' metrics"),
+    ("decide-by", "median", "a median is of single clients"),
+    ("predictions", "on", "scores tell of single examples"),
+)
+"""Values of keys that read single clients' metrics, and why."""
+DEFAULTS: Mapping[str, object] = {"secagg-bits": 0, "secagg-threshold": 0, "secagg-min": LEAST}
+
+
+class SecAggKeys(KeyGroup):
+    """Secure aggregation"""
+
+    after = "dp-simulate-population"
+
+    secagg: Literal["off", "plain", "on"] = setting(
+        "off",
+        description="the server learns the sum of the clients' answers, and nothing else of anybody; plain "
+        "sums the same integers without masks, to find settings and for tests",
+    )
+    secagg_bits: int = setting(
+        0,
+        ge=0,
+        le=MOST_BITS,
+        description="bits of each number of an update before it is summed; 0 for as many as keep the error "
+        "of the mean below 0.0001 of clip-update-norm",
+    )
+    secagg_threshold: int = setting(
+        0,
+        ge=0,
+        description="of how many clients shares unmask what one has sent; 0 for what a third of all may drop "
+        "out of",
+    )
+    secagg_min: int = setting(
+        LEAST, ge=2, description="of how many clients a sum is at least; with fewer the model stays as it is"
+    )
+
+
+def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:
+    """Yield what of a run's configuration secure aggregation does not go with."""
+    if config["reference"] != "none":  # one without it is made of this
+        return
+    if (mode := config["secagg"]) == OFF:
+        given = (key for key, default in DEFAULTS.items() if config[key] != default)
+        yield from (Unused(key, config[key], "without secagg; give secagg=on or plain") for key in given)
+        return
+    for key, wanted in _unfit(config):
+        yield Conflict(key, config[key], f"{wanted} with secagg {mode!r}")
+
+
+def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, (value, wanted) in ONE_BY_ONE.items():
+        if key in config and config[key] != value:
+            yield key, wanted
+    if not post_processes_mean(STRATEGY.find(config["strategy"])):
+        yield "strategy", "a rule that declares post_processes_mean = True: others read single answers,"
+    if CLIENT.find(config["client"]).pooled_by:
+        yield "client", "another one: it sends moments that are pooled by numbers of inputs,"
+    if config["dp"] not in ("none", "client"):
+        yield "dp", "'none', or 'client', whose noise clients then add in shares,"
+    if config["dp"] == "none" and not config.get("clip-update-norm"):
+        yield (
+            "clip-update-norm",
+            "a number > 0, the bound on an update by which it is rounded to whole numbers,",
+        )
+    for key, value, why in OTHER_VALUES:
+        if config[key] == value:
+            yield key, f"another value: {why},"
+    yield from _unfit_numbers(config)
+
+
+def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what of the numbers of clients and examples does not go together."""
+    if config["num-clients"] > MOST_CLIENTS:
+        yield "num-clients", f"at most {MOST_CLIENTS}"
+    by_size = config["weighting"] == "num-examples" and not config.get("max-num-examples")
+    if by_size and InputSpec.parse(config["dataset"]):
+        yield "max-num-examples", "the largest number of examples of a site, by which it is weighed,"
+    most = sampled(config)
+    if config["secagg-min"] > most:
+        yield "secagg-min", f"at most {most}, the clients that train in a round,"
+    if config["secagg-threshold"] > most or 0 < 2 * config["secagg-threshold"] <= most:
+        yield "secagg-threshold", f"0, or more than half of {most}, the clients that train in a round,"
+    if num_training(config) < config["secagg-min"]:
+        yield "num-clients", f"at least {config['secagg-min']} (secagg-min)"

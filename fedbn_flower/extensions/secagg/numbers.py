@@ -1,0 +1,246 @@
+"""Whole numbers in the place of floats, so that a sum modulo 2^32 or 2^64 is exact.
+
+A client's numbers are divided by the grid's step and rounded at random, up with the probability of what is
+left: unbiased, with a variance of a quarter of a squared step at most. Rounding can make a vector longer. It
+is done again until the length is within a bound, which nearly every rounding meets (conditional rounding:
+Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the bound always holds, and privacy may
+rest on it. The paper's random rotation is left out: 32 bits have room for numbers as great as the clip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .masks import DTYPES, Vector
+
+ERROR = 1e-4
+"""Of the mean of a round, over the clip: a tenth of a per mille."""
+REJECTED = 2.0**-40
+"""beta: a rounding is done again with this probability at most, which is what bias there is, in steps."""
+MOST_BITS = 48
+"""Of one client's number: a float64 still has its fraction."""
+OVERSHOOT = 1e-6
+"""By which a vector that was clipped in float32 may be longer than the clip, over it."""
+BLOCK = 2**16  # numbers that are rounded together
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a part of every client's vector becomes whole numbers, and their sum floats.
+
+    Parameters
+    ----------
+    bits : int
+        m: the numbers are taken modulo 2^m, 32 or 64.
+    step : float
+        gamma, what one stands for.
+    most : float
+        The length of a client's part, at most; without a ``norm``, the size of each of its entries.
+    clients : int
+        How many may be summed.
+    entries : int
+        How many numbers a client's part has.
+    norm : float
+        The length in steps, at most, of what `quantise` returns; infinite where only entries are bounded.
+    spare : int
+        What else may be added to an entry of the sum, at most, in steps: noise.
+    whole : bool
+        Whether the numbers are whole before they are rounded.
+    """
+
+    bits: int
+    step: float
+    most: float
+    clients: int
+    entries: int
+    norm: float = math.inf
+    spare: int = 0
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.step > 0 and self.most > 0 and self.clients > 0 and self.entries >= 0):
+            raise ValueError(f"{self}: all of these must be greater than 0")
+        if self.bits not in DTYPES or self.clients * self.bound + self.spare > _half(self.bits):
+            raise ValueError(f"{self}: the sum can be greater than {self.bits} bits hold")
+
+    @classmethod
+    def plan(
+        cls, clip: float, clients: int, entries: int, bits: int | None = None, modulus: int | None = None
+    ) -> Grid:
+        """Return the grid of vectors of a length up to a clip.
+
+        Parameters
+        ----------
+        clip : float
+            The length of each vector, at most.
+        clients, entries : int
+            How many vectors may be summed, of how many numbers each.
+        bits : int, optional
+            Of one client's numbers, sign included, from 2 to 48. By default as many as a sum of 32 bits has
+            room for, if the `error` is then at most `ERROR`; otherwise up to 48, in a sum of 64 bits.
+        modulus : int, optional
+            The bits of the sum, 32 or 64; by default 32 where that is possible.
+
+        Raises
+        ------
+        ValueError
+            When the sum can be greater than its bits hold, or what is given is out of its range.
+        """
+        if bits is None:
+            fine = _finest(32, clients)
+            coarse = fine < 2 or _mean_error(fine, clients, entries) > ERROR
+            modulus = modulus or (64 if coarse else 32)
+            greatest = _finest(modulus, clients)
+        elif 2 <= bits <= MOST_BITS:
+            greatest = 2 ** (bits - 1) - 1
+            modulus = modulus or (32 if clients * (greatest + 1) <= _half(32) else 64)
+        else:
+            raise ValueError(f"bits {bits}: must be from 2 to {MOST_BITS}")
+        if greatest < 1:
+            raise ValueError(f"{clients} clients: {modulus} bits hold no sum of so many")
+        return cls.of_length(greatest, clip, clients, entries, modulus)
+
+    @classmethod
+    def of_length(
+        cls, length: float, clip: float, clients: int, entries: int, bits: int, spare: int = 0
+    ) -> Grid:
+        """Return the grid on which a vector as long as the clip has this length in steps."""
+        norm = rounded_norm(length, entries)
+        return cls(bits, clip / length, clip, clients, entries, norm, spare)
+
+    @classmethod
+    def bounded(cls, most: float, clients: int, entries: int, modulus: int = 32) -> Grid:
+        """Return the finest grid of numbers of a size up to ``most`` each, such as weights up to a cap."""
+        return cls(modulus, most / max(_finest(modulus, clients), 1), most, clients, entries)
+
+    @classmethod
+    def counts(cls, most: int, clients: int, entries: int, modulus: int | None = None) -> Grid:
+        """Return the grid of whole numbers of a size up to ``most`` each, whose sums are exact."""
+        modulus = modulus or (32 if clients * most <= _half(32) else 64)
+        return cls(modulus, 1.0, most, clients, entries, whole=True)
+
+    @property
+    def bound(self) -> int:
+        """The greatest size of a number of one client, in steps."""
+        return math.ceil(self.most / self.step * (1 - 1e-12))
+
+    @property
+    def error(self) -> float:
+        """What rounding does to the mean over all `clients`, over `most`.
+
+        The root of its mean squared length; of numbers that are bounded one by one, that of each number.
+        """
+        if self.whole:
+            return 0.0
+        entries = self.entries if self.norm < math.inf else 1
+        return _mean_error(self.most / self.step, self.clients, entries)
+
+    def quantise(self, vector: NDArray[np.floating], rng: np.random.Generator) -> Vector:
+        """Return a client's numbers in steps, modulo ``2^bits``.
+
+        Parameters
+        ----------
+        vector : NDArray
+            Of `entries` floats, of any shape. If it is too long by `OVERSHOOT` at most, as float32 makes it,
+            it is shortened to `most`.
+        rng : Generator
+            For rounding; of the operating system's entropy, but for experiments that are to be repeated.
+
+        Raises
+        ------
+        ValueError
+            When entries are not finite, are of another number, or longer or greater than `most`; or are no
+            whole numbers where these are counted.
+        """
+        flat = vector.reshape(-1)
+        scale = self._scale_of(flat) / self.step
+        while True:
+            numbers, squares = self._rounded(flat, scale, rng)
+            if squares * (1 + 1e-9) <= self.norm**2:  # floats add squares up to an error of 1e-11
+                return numbers.reshape(vector.shape)
+
+    def read(self, total: Vector) -> NDArray[np.float64]:
+        """Return a sum of such numbers as floats."""
+        return total.view(f"i{total.itemsize}") * np.float64(self.step)
+
+    def _scale_of(self, flat: NDArray[np.floating]) -> float:
+        """Return by what a vector is multiplied to be within `most`: 1 as a rule."""
+        if flat.size != self.entries:
+            raise ValueError(f"{flat.size} numbers: must be {self.entries}")
+        if self.norm == math.inf:
+            size = float(np.abs(flat).max(initial=0))
+        else:
+            size = math.sqrt(sum(float(part @ part) for part in _floats(flat)))
+        if not size <= self.most * (1 + OVERSHOOT):
+            kind = "a number" if self.norm == math.inf else "a vector of length"
+            raise ValueError(f"{kind} {size:.6g}: must be {self.most:.6g} at most")
+        return min(1.0, self.most / size) if size else 1.0
+
+    def _rounded(
+        self, flat: NDArray[np.floating], scale: float, rng: np.random.Generator
+    ) -> tuple[Vector, float]:
+        """Return numbers rounded at random, and the sum of their squares."""
+        numbers: Vector = np.empty(flat.size, DTYPES[self.bits])
+        squares, start = 0.0, 0
+        for part in _floats(flat, scale):
+            low = np.floor(part)
+            if self.whole and not np.array_equal(low, part):
+                raise ValueError("counts must be whole numbers")
+            low += rng.random(part.size) < part - low
+            squares += float(low @ low)
+            numbers[start : start + part.size] = low.astype(f"i{numbers.itemsize}").view(numbers.dtype)
+            start += part.size
+        return numbers, squares if self.norm < math.inf else 0.0
+
+
+def rounded_norm(length: float, entries: int) -> float:
+    """Return how long a vector is at most after conditional rounding, in steps (2102.06387, equation 4).
+
+    Parameters
+    ----------
+    length : float
+        Before it, in steps.
+    entries : int
+        d.
+    """
+    root = math.sqrt(entries)
+    probable = length**2 + entries / 4 + math.sqrt(-2 * math.log(REJECTED)) * (length + root / 2)
+    return math.sqrt(min(probable, (length + root) ** 2)) * (1 + 1e-9)
+
+
+def length_of_rounded(norm: float, entries: int) -> float:
+    """Return how long a vector may be before it is rounded, for a `rounded_norm`; 0 if none may be.
+
+    Of the two bounds of that the one that allows more.
+    """
+    root, factor = math.sqrt(entries), math.sqrt(-2 * math.log(REJECTED))
+    norm /= 1 + 1e-9
+    # length^2 + factor length = norm^2 - entries / 4 - factor root / 2
+    rest = norm**2 - entries / 4 - factor * root / 2
+    probable = -factor / 2 + math.sqrt(factor**2 / 4 + rest) if rest > 0 else 0.0
+    return max(probable, norm - root, 0.0)
+
+
+def _half(bits: int) -> int:
+    """Return the greatest size of a sum with a sign."""
+    return (1 << bits - 1) - 1
+
+
+def _finest(bits: int, clients: int) -> int:
+    """Return the greatest size of a client's numbers before rounding, such that no sum of all can wrap."""
+    return min(_half(bits) // clients, 1 << (MOST_BITS - 1)) - 1
+
+
+def _mean_error(length: float, clients: int, entries: int) -> float:
+    """Return the deviation of a mean's rounding over the clip, which is ``length`` steps."""
+    return math.sqrt(entries / clients) / (2 * length)
+
+
+def _floats(flat: NDArray[np.floating], scale: float = 1.0) -> Iterator[NDArray[np.float64]]:
+    """Yield the parts of a vector, scaled."""
+    return (np.multiply(flat[i : i + BLOCK], scale, dtype=np.float64) for i in range(0, flat.size, BLOCK))

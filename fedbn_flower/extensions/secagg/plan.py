@@ -1,0 +1,332 @@
+"""`Plan`: how what a client would send becomes one vector of integers, and what their sum says.
+
+The vector of a client has, in this order: its update on a grid, ``w_i (x_i - x)`` of the stepped entries;
+``w_i (b_i - b)`` of the other shared ones; its number of examples; of each metric that is a mean ``n a``,
+``n``, ``a`` and 1; counts; the states of further metrics. All but the first are `wide` numbers. To evaluate,
+it has none of the first two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord
+from numpy.typing import NDArray
+
+from fedbn_flower.strategies import ExpectedMetrics
+from fedbn_flower.strategies.aggregation.vectors import Layout, finite
+from fedbn_flower.strategies.messages.validation import clipping_factor, update_norm
+from fedbn_flower.strategies.reply_reader import ROUNDING
+
+from ...core.ground.columns import HELD_OUT
+from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
+from .masks import DTYPES
+from .noise import NoiseShares
+from .numbers import Grid
+from .wide import COUNT, METRIC, STATISTIC, WORDS, sum_of, words_of
+
+PREFIX = "secagg-"
+EXAMPLES = "eval-examples"
+"""The number of examples of an evaluation, where it is not said by itself."""
+COUNT_OF = {prefix: f"{prefix or 'eval-'}examples" for prefix in HELD_OUT}
+NUMBERS = ("clip", "clients", "bits", "cap", "alike", "noise", "survivors", "honest")
+"""What a plan says, beside lists of metrics."""
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What both sides know of the vectors of a phase.
+
+    Parameters
+    ----------
+    clip : float
+        The bound on the L2 norm of a client's update.
+    clients : int
+        How many vectors are added at most.
+    bits : int
+        Of a number of the update before it is summed; 0 for as many as its error needs.
+    cap : int
+        The largest number of examples of a client, by which it is weighed; 0 for equal weights.
+    alike : bool
+        Whether updates weigh alike all the same.
+    means : tuple[str, ...]
+        The metrics that are means, each with the count that weighs it: ``NAME COUNT``.
+    counts : tuple[str, ...]
+        The metrics that are counts.
+    states : tuple[str, ...]
+        The states of further metrics: ``NAME SIZE SCALE``.
+    noise : float
+        With ``dp``, the deviation of the noise on the sum over the clip; see `NoiseShares`. 0 without.
+    survivors : int
+        Of how many clients a sum with noise is at least.
+    honest : float
+        The share of them whose noise is counted.
+    """
+
+    clip: float
+    clients: int
+    bits: int
+    cap: int
+    alike: bool
+    means: tuple[str, ...]
+    counts: tuple[str, ...]
+    states: tuple[str, ...]
+    noise: float = 0.0
+    survivors: int = 1
+    honest: float = 1.0
+
+    @classmethod
+    def metrics_of(cls, expected: ExpectedMetrics) -> dict[str, tuple[str, ...]]:
+        """Return the `means`, `counts` and `states` of what a server expects of its clients."""
+        own = (NUM_EXAMPLES, TRAIN_EXAMPLES)
+        numbers = [
+            name for name, known in expected.ranges.items() if known.length is None and name not in own
+        ]
+        counts = tuple(name for name in numbers if name in COUNT_OF.values())
+        means = tuple(f"{name} {_counted_by(name)}" for name in numbers if name not in counts)
+        scales = {
+            name: COUNT if like.dtype.kind in "iu" else METRIC for name, like in expected.states.items()
+        }
+        states = tuple(f"{name} {like.size} {scales[name]}" for name, like in expected.states.items())
+        return {"means": means, "counts": counts, "states": states}
+
+    def told(self) -> dict[str, Any]:
+        """Return what messages say of it; see `heard`."""
+        return {
+            f"{PREFIX}{name}": list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if value != ()
+        }
+
+    @classmethod
+    def heard(cls, asked: ConfigRecord) -> Plan:
+        """Return the plan that a message tells.
+
+        Raises
+        ------
+        ValueError
+            When it tells none, or one that cannot be.
+        """
+        lists = {name: tuple(asked.get(f"{PREFIX}{name}", ())) for name in ("means", "counts", "states")}  # type: ignore[arg-type]
+        numbers = {name: asked.get(f"{PREFIX}{name}") for name in NUMBERS}
+        if any(value is None for value in numbers.values()):
+            raise ValueError("secagg: the message does not say how numbers are to be rounded")
+        plan = cls(**numbers, **lists)  # type: ignore[arg-type]
+        if not (0 < plan.clip < math.inf and plan.clients > 0 and plan.cap >= 0):
+            raise ValueError(f"secagg: no numbers can be rounded for {numbers}")
+        return plan
+
+    def grid(self, entries: int) -> Grid:
+        """Return the grid of an update with so many entries."""
+        if self.noise:
+            return NoiseShares.plan(
+                self.noise, self.clip, self.clients, self.survivors, entries, self.honest
+            ).grid
+        return Grid.plan(self.clip, self.clients, entries, self.bits or None)
+
+    def grid_of(self, layout: Layout) -> Grid:
+        """Return the grid of a layout's update."""
+        return self.grid(_sizes(layout)[0])
+
+    def weight(self, examples: int) -> float:
+        """Return w_i of a client with so many examples: at most 1.
+
+        Raises
+        ------
+        ValueError
+            When it has more than any client is to have.
+        """
+        if self.cap and examples > self.cap:
+            raise ValueError(f"max-num-examples: {self.cap} is less than this client has")
+        return examples / self.cap if self.cap and not self.alike else 1.0
+
+    # ---- a client's vector ---------------------------------------------------------------------------
+
+    def trained(
+        self,
+        layout: Layout,
+        model: Mapping[str, NDArray],
+        received: Mapping[str, NDArray],
+        examples: int,
+        metrics: Mapping[str, Any],
+        states: Mapping[str, NDArray],
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        """Return the vector of a client that has trained.
+
+        Parameters
+        ----------
+        layout : Layout
+            Of the shared entries, as the server has it.
+        model, received : Mapping[str, NDArray]
+            What was trained, and what it began with, by name.
+        examples : int
+            n_i.
+        metrics : Mapping[str, Any]
+            What the client found.
+        states : Mapping[str, NDArray]
+            Of further metrics.
+        rng : np.random.Generator
+            Rounds the update, without bias.
+
+        Raises
+        ------
+        ValueError
+            When it has more examples than any client is to have, or what was trained is not finite; with
+            noise this counts as an update of 0.
+        """
+        reference, weight = finite(received), self.weight(examples)
+        differences = {name: _difference(model[name], reference[name], received[name]) for name in received}
+        for name in (name for _, *others in layout.tensors for name in others):
+            differences[name] = np.zeros_like(differences[name])  # it is that of the tensor's first name
+        norm = update_norm(model, received, layout.tensors)
+        weighed = weight * clipping_factor(norm, self.clip * ROUNDING)
+        update = _flat(differences, layout.parameters) * weighed
+        others = _flat(differences, layout.statistics) * weight
+        if self.noise:  # nothing leaves that has none
+            update, others = np.nan_to_num(update) * np.isfinite(update).all(), np.zeros_like(others)
+        if not (np.isfinite(update).all() and np.isfinite(others).all()):
+            raise ValueError("secagg: what was trained is not finite")
+        grid = self.grid(update.size)
+        body = grid.quantise(update, rng)
+        rest = [words_of(others, STATISTIC), self._reported(examples, metrics, states)]
+        return np.concatenate([body, *(part.astype(body.dtype) for part in rest)])
+
+    def evaluated(
+        self, examples: int, metrics: Mapping[str, Any], states: Mapping[str, NDArray]
+    ) -> NDArray[np.unsignedinteger]:
+        """Return the vector of a client that has evaluated; see `trained`."""
+        return self._reported(examples, metrics, states).astype(np.uint32)
+
+    def _reported(
+        self, examples: int, metrics: Mapping[str, Any], states: Mapping[str, NDArray]
+    ) -> NDArray[np.uint64]:
+        counts = {EXAMPLES: examples, **metrics, NUM_EXAMPLES: examples if self.cap else 1}
+        means = np.zeros((len(self.means), 4))
+        for row, entry in zip(means, self.means, strict=True):
+            name, by = entry.rsplit(" ", 1)
+            value, count = metrics.get(name), counts.get(by, 0)
+            if isinstance(value, int | float) and math.isfinite(value):
+                row[:] = count * value, count, value, 1
+        parts = [
+            words_of(np.array([examples], np.float64), COUNT),
+            words_of(means.reshape(-1), METRIC),
+            words_of(np.array([float(metrics.get(name, 0)) for name in self.counts]), COUNT),
+        ]
+        for name, size, scale in map(_state, self.states):
+            found = states.get(name)
+            flat = np.zeros(size) if found is None else np.asarray(found, np.float64).reshape(-1)
+            if flat.size != size:
+                raise ValueError(f"secagg: the state {name!r} has {flat.size} numbers, not {size}")
+            parts.append(words_of(flat, scale))
+        return np.concatenate(parts)
+
+    # ---- what the server finds in a sum --------------------------------------------------------------
+
+    def size(self, layout: Layout | None) -> int:
+        """Return the length of a vector; without a layout, of one that has evaluated."""
+        wide = (
+            1 + 4 * len(self.means) + len(self.counts) + sum(size for _, size, _ in map(_state, self.states))
+        )
+        return sum(_sizes(layout, WORDS)) + WORDS * wide
+
+    def dtype(self, layout: Layout | None) -> np.dtype:
+        """Return the dtype of a vector."""
+        return np.dtype(DTYPES[self.grid_of(layout).bits] if layout else np.uint32)
+
+    def read(self, total: NDArray[np.unsignedinteger], count: int, layout: Layout | None) -> Found:
+        """Return what the sum of so many clients' vectors says."""
+        update_size, others_size = _sizes(layout)
+        update = self.grid_of(layout).read(total[:update_size]) if layout else np.empty(0)
+        at = update_size
+
+        def numbers(size: int, scale: int) -> Numbers:
+            nonlocal at
+            start, at = at, at + WORDS * size
+            return sum_of(total[start:at], scale, count)
+
+        others = numbers(others_size, STATISTIC)
+        examples = float(numbers(1, COUNT)[0])
+        means = numbers(4 * len(self.means), METRIC).reshape(-1, 4)
+        counts = numbers(len(self.counts), COUNT)
+        states = {name: numbers(size, scale) for name, size, scale in map(_state, self.states)}
+        names = [entry.rsplit(" ", 1)[0] for entry in self.means]
+        return Found(
+            update,
+            others,
+            examples,
+            examples / self.cap if self.cap and not self.alike else float(count),
+            {n: row[0] / row[1] for n, row in zip(names, means, strict=True) if row[1] > 0},
+            {n: row[2] / row[3] for n, row in zip(names, means, strict=True) if row[3] > 0},
+            {name: value for name, value in zip(self.counts, counts.tolist(), strict=True) if value > 0},
+            states,
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a sum over clients says.
+
+    Parameters
+    ----------
+    update, others : Numbers
+        The sums of ``w_i (x_i - x)`` and ``w_i (b_i - b)``, flat.
+    examples, weight : float
+        The sums of n_i and w_i.
+    means, client_means : Mapping[str, float]
+        Of each metric the mean by its count, and over the clients that report it.
+    counts : Mapping[str, float]
+        The sums of counts.
+    states : Mapping[str, Numbers]
+        The sums of states, flat.
+    """
+
+    update: Numbers
+    others: Numbers
+    examples: float
+    weight: float
+    means: Mapping[str, float]
+    client_means: Mapping[str, float]
+    counts: Mapping[str, float]
+    states: Mapping[str, Numbers]
+
+
+def _counted_by(name: str) -> str:
+    """Return the count that weighs a metric: of held-out ones that of their split."""
+    prefixes = sorted((prefix for prefix in HELD_OUT if prefix), key=len, reverse=True)
+    if name.startswith("train-") or name.startswith("local-"):
+        return NUM_EXAMPLES
+    return COUNT_OF[next((prefix for prefix in prefixes if name.startswith(prefix)), "")]
+
+
+def _state(entry: str) -> tuple[str, int, int]:
+    name, size, scale = entry.rsplit(" ", 2)
+    return name, int(size), int(scale)
+
+
+def _sizes(layout: Layout | None, words: int = 1) -> tuple[int, int]:
+    """Return the numbers of stepped entries and of others, the latter times ``words``."""
+    if layout is None:
+        return 0, 0
+    parameters, statistics = (
+        sum(math.prod(layout.shapes[name][0]) for name in names)
+        for names in (layout.parameters, layout.statistics)
+    )
+    return parameters, words * statistics
+
+
+@np.errstate(invalid="ignore")
+def _difference(array: NDArray, reference: NDArray, received: NDArray) -> Numbers:
+    """Return ``x_i - x`` in float64; 0 where x was not finite and has stayed so, as in attention masks."""
+    difference = np.subtract(array, reference, dtype=np.float64)
+    as_sent = ~np.isfinite(received) if received.dtype.kind == "f" else np.zeros(received.shape, bool)
+    return np.where(as_sent, 0.0, difference)
+
+
+def _flat(arrays: Mapping[str, NDArray], names: Sequence[str]) -> Numbers:
+    return np.concatenate([arrays[name].reshape(-1) for name in names] or [np.empty(0)])

@@ -1,0 +1,230 @@
+"""``dp`` client with ``secagg``: clients are protected from the server too, by noise in shares.
+
+A sum is only taken of as many clients as the noise is divided among, two thirds of a round's or
+``secagg-min``: with fewer there is no result, rather than one with too little noise. Nothing else of a
+client's answer leaves it, no metrics and no number of examples. The server sees who takes part, so no sample
+hides anybody: a client's epsilon is that of its own rounds, and the run's is the greatest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import Any
+
+from fedbn_flower.clients import Update
+
+from ...core.errors import not_allowed
+from ...core.process_cache import process_cache
+from ...privacy.accounts import Plan, check_installed
+from ...privacy.client_privacy import DROWNED, SECURE
+from ...privacy.composition import Release
+from ...privacy.floors import Refused
+from ...privacy.keys import Key
+from ...privacy.ledger import Charge
+from ...privacy.private_run import NO_SEED, PrivateRun
+from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
+from ...privacy.terms import FILES_OUTSIDE, GUARANTEE, SIMULATED
+from .graph import TOLERANCE, default_k
+from .keys import ON
+from .masks import Vector
+from .noise import NoiseShares, num_honest, sum_noise_for
+
+NOTION = "client, from the server too"
+OUTSIDE = (
+    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
+    "who takes part in which round, and when it answers",
+    "a server that works with as many clients as there are shares of a secret, or that lies about who has "
+    "dropped out of a round of many clients",
+    "clients that tell others their share of the noise, beyond those of dp-honest",
+    "several runs on the same data: their epsilons add up",
+    "the code and the configuration of the run, which each client has to trust",
+    "what stays at a client, and checkpoints, which hold the clients' memories",
+    "how long a client takes, which depends on the noise that it draws",
+)
+"""What the guarantee does not cover."""
+MOST_ENTRIES = 2**40
+"""Of a model. The noise of an epsilon is the same for all: tau is 0 as a float, and so is it times this."""
+UNMASKED = "secagg: 'plain' masks nothing, so epsilon is simulated: the server sees each client's numbers"
+
+
+def survivors_of(clients_a_round: int, least: int) -> int:
+    """Return of how many clients a sum is at least: among so many its noise is divided.
+
+    Parameters
+    ----------
+    clients_a_round : int
+        How many train in a round.
+    least : int
+        ``secagg-min``.
+    """
+    return max(least, clients_a_round - int(TOLERANCE * clients_a_round + 1e-9))
+
+
+def least_at_client(config: PrivateRun) -> int:
+    """Return of how many clients a client lets a sum be; it knows of its neighbours only.
+
+    With few clients these are all others.
+    """
+    clients = config.clients_a_round
+    if config.dp == "none" or clients < 2 or default_k(clients) < clients - 1:
+        return config.secagg_min
+    return survivors_of(clients, config.secagg_min)
+
+
+def noise_of(config: PrivateRun) -> float:
+    """Return z; with ``dp-epsilon`` it is found for clients that train in every round.
+
+    Raises
+    ------
+    UserError
+        When the package that accounts is missing, or as `sum_noise_for`.
+    """
+    check_installed("dp")
+    if config.dp_noise:
+        return config.dp_noise
+    survivors = survivors_of(config.clients_a_round, config.secagg_min)
+    return _noise_for(config.dp_epsilon, _plan(config), survivors, MOST_ENTRIES, config.dp_honest)
+
+
+_noise_for = process_cache(maxsize=16)(sum_noise_for)
+
+
+def shares_of(config: PrivateRun, entries: int) -> NoiseShares:
+    """Return the shares of the noise on the sum of updates with so many entries.
+
+    Raises
+    ------
+    UserError
+        When updates of that many entries leave no grid for it.
+    """
+    assert config.clip
+    noise, survivors = noise_of(config), survivors_of(config.clients_a_round, config.secagg_min)
+    try:
+        return NoiseShares.plan(noise, config.clip, config.num_training, survivors, entries, config.dp_honest)
+    except ValueError:
+        wanted = f"less, with secagg: rounding {entries} parameters would take too much of dp-clip"
+        raise not_allowed("dp-noise", noise, wanted) from None
+
+
+def share_of(config: PrivateRun, entries: int, client: int, server_round: int) -> Vector:
+    """Return what a client adds to its numbers; under a secret key it is another at each call."""
+    key = Key() if config.dp_seed == NO_SEED else Key.of_seed(config.dp_seed).of_client(client)
+    return shares_of(config, entries).draw(key.numbers(server_round, 1, "noise").words)
+
+
+def noise_in(config: PrivateRun) -> dict[str, Any]:
+    """Return what a `Plan` says of a run's noise."""
+    survivors = survivors_of(config.clients_a_round, config.secagg_min)
+    return {"noise": noise_of(config), "survivors": survivors, "honest": config.dp_honest}
+
+
+def check_noise(config: PrivateRun, plan: object, update: Update) -> None:
+    """Refuse to send with other noise than the run's configuration at the client asks for.
+
+    Parameters
+    ----------
+    config : PrivateRun
+        As the client has it.
+    plan : Plan
+        What the server says.
+    update : Update
+        What is about to be sent.
+
+    Raises
+    ------
+    Refused
+        When they differ, or the update has records of its own, which would have no noise.
+    """
+    if update.records:
+        raise Refused(f"privacy: dp 'client' does not protect the record {min(update.records)!r}")
+    for name, wanted in {"clip": config.clip, **noise_in(config)}.items():
+        if (asked := getattr(plan, name)) != wanted:
+            raise Refused(f"privacy: the server asks for {name} {asked!r}, and the run has {wanted!r}")
+
+
+class SummedPrivacy(PrivacyAtClients):
+    """The privacy of one run, as its server states it.
+
+    Parameters
+    ----------
+    config : PrivateRun
+        With ``dp`` client and ``secagg``.
+    parameters : int
+        How many numbers of the model travel and are trained.
+
+    Raises
+    ------
+    UserError
+        As `shares_of`.
+    """
+
+    notion = NOTION
+    adjacency = "add-or-remove-one"
+    sampling = "none"
+    lists_clients = True
+
+    def __init__(self, config: PrivateRun, parameters: int) -> None:
+        super().__init__(config, noise_of(config))
+        self.parameters = parameters
+        self.shares = shares_of(config, parameters)
+        self._asked: Counter[int] = Counter()
+
+    def notices(self) -> Iterator[str]:
+        """Yield warnings of what is allowed but hardly meant, one line each."""
+        config, survivors = self.config, self.shares.survivors
+        if config.dp_delta > 1 / config.num_training:
+            yield (
+                f"dp-delta: {config.dp_delta:g} is above 1/num-clients, {1 / config.num_training:.2g}: to "
+                "publish one client's data whole would be within it"
+            )
+        share = survivors * sqrt(config.dp_honest / self.parameters) / self.noise
+        if share < DROWNED:
+            yield (
+                f"dp: the noise drowns the updates: {survivors} clients a round over noise {self.noise:g} "
+                f"times the root of {self.parameters} parameters is {share:.2g}, below {DROWNED:g}; take "
+                "more clients, a smaller model or more epsilon"
+            )
+        if config.dp_seed != NO_SEED:
+            yield PUBLIC_KEY
+        if config.secagg != ON:
+            yield UNMASKED
+
+    def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
+        """Return epsilon of a client that has trained in so many rounds."""
+        return self.shares.epsilon(_plan(self.config), rounds)
+
+    def noise_std(self, charge: Charge) -> float:
+        """Return the deviation of the noise on each entry of the mean of the fewest clients."""
+        return self.shares.deviation * self.shares.grid.step / sqrt(self.shares.survivors)
+
+    def _note(self, clients: Sequence[int]) -> None:
+        self._asked.update(clients)
+
+    def _participations(self) -> int:
+        return max(self._asked.values(), default=0)
+
+    def record(self) -> dict[str, Any]:
+        """Return the terms for the first line of a ledger."""
+        shares = {"survivors": self.shares.survivors, "honest": self.shares.honest}
+        return super().record() | shares
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of it."""
+        shares, config = self.shares, self.config
+        protected = config.dp_seed == NO_SEED and config.secagg == ON
+        return super().summary() | {
+            "claim": GUARANTEE if protected else SIMULATED,
+            "participations": self._participations(),
+            "survivors": shares.survivors,
+            "honest": shares.honest,
+            "honest-survivors": num_honest(shares.survivors, shares.honest),
+            **SECURE,
+            "grid-steps": shares.deviation,
+            "outside": list(OUTSIDE),
+        }
+
+
+def _plan(config: PrivateRun) -> Plan:
+    return Plan("all", 1.0, config.num_training, config.rounds, config.dp_delta)

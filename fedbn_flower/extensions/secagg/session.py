@@ -1,0 +1,302 @@
+"""A session of secure aggregation at the server: one sum over the clients of a phase.
+
+Bonawitz et al. 2017 (ePrint 2017/281) with the graph of Bell et al. 2020 (ePrint 2020/704). Clients advertise
+keys, which they mostly do with their last answer; share out their secrets in letters that the server cannot
+open; train or evaluate, and send masked vectors; and help to unmask the sum. The letters are delivered with
+the last message: nobody needs them before, and so all clients get the same message to train.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from numpy.typing import NDArray
+
+from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.messages.gate import answers, printable, record_of
+
+from ...core.ground.wire import CONFIG, SERVER_ROUND
+from . import words
+from .graph import default_k, neighbours, threshold
+from .masks import LENGTH, KeyPair, agree, remove
+from .shares import join
+from .site import SHARE_LENGTH, context_of_mask
+
+LONGEST_LETTER = 256
+"""Bytes; one has 100."""
+SEED_BITS = 63
+Send = Callable[[Sequence[Message]], Iterable[Message]]
+Vector = NDArray[np.uint32] | NDArray[np.uint64]
+
+
+class NoSum(Exception):
+    """Why a session has no result; one line."""
+
+
+@dataclass
+class Member:
+    """A client of a session, as the server knows it.
+
+    Parameters
+    ----------
+    node : int
+        Its node.
+    keys : bytes
+        Its public keys: of masks, and of letters.
+    """
+
+    node: int
+    keys: bytes
+    letters: Mapping[int, bytes]
+    digest: bytes = b""
+
+    @property
+    def mask_key(self) -> bytes:
+        """The public key by which it agrees on masks."""
+        return self.keys[:LENGTH]
+
+
+class Session:
+    """One sum.
+
+    Parameters
+    ----------
+    tag : str
+        Its name, which no other session has.
+    server_round : int
+        The round that it is of.
+    least : int
+        Of how many clients a sum is at least.
+    shares : int
+        How many shares give a secret; 0 for as many as `threshold` says.
+    send : callable
+        Sends messages and returns the replies.
+    least_is : str
+        Why `least` is as it is, for messages.
+    """
+
+    def __init__(
+        self, tag: str, server_round: int, least: int, shares: int, send: Send, least_is: str = ""
+    ) -> None:
+        self.tag = tag
+        self.server_round = server_round
+        self.least = least
+        self.least_is = least_is or f"secagg-min is {least}"
+        self.shares = shares
+        self.send = send
+        self.failures: dict[int, str] = {}
+        """Why a client has no part in it, or not any more, by node."""
+        self.members: dict[int, Member] = {}
+        """Those that have shared out their secrets, by number."""
+        self._graph: Mapping[int, Sequence[int]] = {}
+        self._threshold = 0
+
+    def open(self, nodes: Sequence[int], known: Mapping[int, bytes]) -> None:
+        """Have clients share out their secrets.
+
+        Parameters
+        ----------
+        nodes : Sequence[int]
+            Those that are to have a part in it.
+        known : Mapping[int, bytes]
+            Keys that were advertised before, by node.
+
+        Raises
+        ------
+        NoSum
+            When fewer than `least` do.
+        """
+        keys = {node: known[node] for node in nodes if node in known}
+        keys |= self._advertised([node for node in nodes if node not in known])
+        invited = self._alone_with_its_keys([node for node in nodes if node in keys], keys)
+        self._check(len(invited))
+        k = default_k(len(invited))
+        self._graph = neighbours(range(len(invited)), k, secrets.randbits(SEED_BITS))
+        self._threshold = self.shares or threshold(len(invited), k=k)
+        asked = {invited[me]: self._invitation(me, keys, invited) for me in self._graph}
+        for node, record in self._asked(words.SHARE, asked):
+            me = invited.index(node)
+            try:
+                self.members[me] = self._member(me, node, keys[node], record)
+            except ReplyRefused as refusal:
+                self.failures[node] = printable(str(refusal))
+        self._check(len(self.members))
+
+    @property
+    def present(self) -> bytes:
+        """Who has a part in it, a bit for each number, as clients are told."""
+        bits = np.zeros(1 + max(self.members), np.uint8)
+        bits[list(self.members)] = 1
+        return np.packbits(bits).tobytes()
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """The numbers of those that have a part in it, by node."""
+        return {member.node: me for me, member in self.members.items()}
+
+    def close(self, total: Vector, answered: Collection[int]) -> Vector:
+        """Return the sum of the integers of those that have answered, from the sum of their vectors.
+
+        Parameters
+        ----------
+        total : NDArray
+            The sum of the masked vectors.
+        answered : Collection[int]
+            Whose these are, by number.
+
+        Raises
+        ------
+        NoSum
+            When too few have answered, or helped.
+        """
+        self._check(len(answered))
+        gone = self.members.keys() - set(answered)
+        asked = {self.members[me].node: self._request(me, gone) for me in sorted(answered)}
+        held: dict[int, dict[int, bytes]] = {me: {} for me in self.members}
+        numbers = self.nodes
+        for node, record in self._asked(words.UNMASK, asked):
+            holder = numbers[node]
+            for owner, share in _shares_in(record):
+                if owner == holder or owner in self._graph[holder]:
+                    held.get(owner, {})[holder] = share
+        seeds = [self._secret(me, held[me], digest=self.members[me].digest) for me in sorted(answered)]
+        return remove(total, seeds, self._pairs(gone, held))
+
+    def _pairs(
+        self, gone: Collection[int], held: Mapping[int, Mapping[int, bytes]]
+    ) -> Iterable[tuple[int, int, bytes]]:
+        """Return what survivors had agreed on with those that are gone; see `remove`."""
+        found = []
+        for lost in sorted(gone):
+            others = [me for me in self._graph[lost] if me in self.members and me not in gone]
+            if not others:
+                continue
+            pair = KeyPair.of(self._secret(lost, held[lost], public=self.members[lost].mask_key))
+            context = context_of_mask(self.tag)
+            found += [(me, lost, agree(pair, self.members[me].mask_key, context)) for me in others]
+        return found
+
+    def _secret(
+        self, me: int, shares: Mapping[int, bytes], *, public: bytes = b"", digest: bytes = b""
+    ) -> bytes:
+        try:
+            return join(shares, self._threshold, public=public, digest=digest)
+        except ValueError as error:  # Tampered is one
+            raise NoSum(f"the mask of {self._name(me)} cannot be taken off: {error}") from None
+
+    def _name(self, me: int) -> str:
+        return f"node {self.members[me].node}"
+
+    def _check(self, count: int) -> None:
+        if count < max(self.least, self._threshold):
+            wanted = self.least_is
+            if self._threshold > self.least:
+                wanted = f"{self._threshold} are needed to unmask the sum"
+            raise NoSum(f"{count} clients are left, and {wanted}")
+
+    def _advertised(self, nodes: Sequence[int]) -> dict[int, bytes]:
+        """Return the keys of clients that have none that the server knows."""
+        found = {}
+        for node, record in self._asked(words.ADVERTISE, {node: {} for node in nodes}):
+            try:
+                found[node] = keys_in(record.get(words.KEYS))
+            except ReplyRefused as refusal:
+                self.failures[node] = printable(str(refusal))
+        return found
+
+    def _alone_with_its_keys(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> list[int]:
+        """Return the nodes without those that advertise another one's keys."""
+        first: dict[bytes, int] = {}
+        for node in nodes:
+            for key in (keys[node][:LENGTH], keys[node][LENGTH:]):
+                if first.setdefault(key, node) != node:
+                    self.failures[node] = "secagg: it advertises the keys of another client"
+        return [node for node in nodes if node not in self.failures]
+
+    def _invitation(self, me: int, keys: Mapping[int, bytes], invited: Sequence[int]) -> dict[str, object]:
+        others = list(self._graph[me])
+        return {
+            words.ME: me,
+            words.NEIGHBOURS: others,
+            words.KEYS: b"".join(keys[invited[other]] for other in others),
+            words.THRESHOLD: self._threshold,
+        }
+
+    def _member(self, me: int, node: int, keys: bytes, record: ConfigRecord) -> Member:
+        letters, digest = record.get(words.LETTERS), record.get(words.DIGEST)
+        others = self._graph[me]
+        if not isinstance(letters, list) or len(letters) != len(others):
+            raise ReplyRefused(f"{words.LETTERS}: not one for each neighbour")
+        whole = [x for x in letters if isinstance(x, bytes) and len(x) <= LONGEST_LETTER]
+        if len(whole) < len(letters):
+            raise ReplyRefused(f"{words.LETTERS}: not letters")
+        if not isinstance(digest, bytes) or len(digest) != LENGTH:
+            raise ReplyRefused(f"{words.DIGEST}: not one of {LENGTH} bytes")
+        return Member(node, keys, dict(zip(others, whole, strict=True)), digest)
+
+    def _request(self, me: int, gone: Collection[int]) -> dict[str, object]:
+        """Return what a survivor is asked: who has answered, with the letters of its neighbours."""
+        others = [other for other in self._graph[me] if other in self.members]
+        lost = [other for other in others if other in gone]
+        survivors = [other for other in others if other not in gone]
+        letters = [self.members[other].letters[me] for other in (*survivors, *lost)]
+        return {words.SURVIVORS: survivors, words.GONE: lost, words.LETTERS: letters}
+
+    def _asked(
+        self, step: str, asked: Mapping[int, Mapping[str, object]]
+    ) -> Iterator[tuple[int, ConfigRecord]]:
+        """Send a step to nodes; yield those that answered, with what they said."""
+        common = {words.STEP: step, words.TAG: self.tag, words.LEAST: self.least}
+        config = ConfigRecord({SERVER_ROUND: self.server_round})
+        messages = [
+            Message(
+                RecordDict({CONFIG: config, words.SECAGG: ConfigRecord({**common, **own})}),  # type: ignore[dict-item]
+                node,
+                MessageType.EVALUATE,
+            )
+            for node, own in asked.items()
+        ]
+        waiting = dict.fromkeys(asked)
+        for node, found in answers(messages, self.send(messages) if messages else (), _record):
+            del waiting[node]
+            if isinstance(found, ReplyRefused):
+                self.failures[node] = str(found)
+            else:
+                yield node, found
+        for node in waiting:
+            self.failures[node] = f"secagg: no answer to {step!r}"
+
+
+def _record(content: RecordDict) -> ConfigRecord:
+    return record_of(content, words.SECAGG, ConfigRecord)
+
+
+def keys_in(value: object) -> bytes:
+    """Return the public keys that a client advertises.
+
+    Raises
+    ------
+    ReplyRefused
+        When it is not two different ones of 32 bytes, with which somebody can agree.
+    """
+    if not isinstance(value, bytes) or len(value) != 2 * LENGTH or value[:LENGTH] == value[LENGTH:]:
+        raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
+    for key in (value[:LENGTH], value[LENGTH:]):
+        try:
+            KeyPair.new().exchange(key)
+        except ValueError as error:
+            raise ReplyRefused(f"{words.KEYS}: nobody can agree with it ({error})") from None
+    return value
+
+
+def _shares_in(record: ConfigRecord) -> Iterator[tuple[int, bytes]]:
+    """Yield the shares that a client tells, with whose they are; of others nothing."""
+    owners, shares = record.get(words.NEIGHBOURS), record.get(words.SHARES)
+    if isinstance(owners, list) and isinstance(shares, list) and len(owners) == len(shares):
+        for owner, share in zip(owners, shares, strict=True):
+            if type(owner) is int and isinstance(share, bytes) and len(share) == SHARE_LENGTH:
+                yield owner, share

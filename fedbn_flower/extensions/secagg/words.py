@@ -1,0 +1,29 @@
+"""The names in messages of secure aggregation, beside those of `core.ground.wire`.
+
+| where | holds |
+|---|---|
+| `SECAGG`, a ConfigRecord of a message of its own | a `STEP` of the exchange, and what it needs |
+| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, or `SHARES` |
+| `CONFIG` of train and evaluate messages | the `Plan` of the vector; `TAG` and `PRESENT` of the session |
+| `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
+| `SECAGG`, an ArrayRecord of the answers | `KEYS` of the next session |
+"""
+
+SECAGG = "secagg"
+STEP = "step"
+ADVERTISE, SHARE, UNMASK = "advertise", "share", "unmask"
+"""The steps that have messages of their own; the other one is training or evaluation itself."""
+
+KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'
+TAG = "secagg-tag"  # which session it is: nobody answers twice in one
+ME = "me"
+NEIGHBOURS = "neighbours"
+THRESHOLD = "threshold"
+LEAST = "least"
+LETTERS = "letters"
+DIGEST = "digest"
+PRESENT = "secagg-present"  # who has shared out its secrets, a bit each
+SURVIVORS = "survivors"
+GONE = "gone"
+SHARES = "shares"
+VECTOR = "vector"

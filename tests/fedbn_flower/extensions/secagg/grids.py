@@ -1,0 +1,58 @@
+"""Grids on which clients are lost in a step of secure aggregation, and one that keeps all that it carries."""
+
+from flwr.app import ConfigRecord
+
+from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, STEP, UNMASK
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.inline import InlineGrid
+
+STEPS = (ADVERTISE, SHARE, "train", UNMASK)
+
+
+def step_of(message):
+    """Of which step of a training a message is; None of those that evaluate."""
+    asked = message.content.get(SECAGG)
+    if isinstance(asked, ConfigRecord):
+        return None if " evaluate " in str(asked["secagg-tag"]) else asked[STEP]
+    return message.metadata.message_type
+
+
+class Lossy(InlineGrid):
+    """Loses the answers of clients in steps: ``lost`` has partitions by step.
+
+    ``changed`` gets each message before it is delivered, and each reply with its message: what it returns
+    goes on. All messages and replies are in ``carried``.
+    """
+
+    def __init__(self, config, lost=None, changed=None):
+        super().__init__(config.num_clients, config.to_user_config())
+        self.lost = lost or {}
+        self.changed = changed or (lambda step, message, reply: message if reply is None else reply)
+        self.carried = []
+
+    def work(self, messages, timeout):
+        for message in messages:
+            step, partition = step_of(message), partition_of(message)
+            message = self.changed(step, message, None)  # noqa: PLW2901
+            for reply in super().work([message], timeout):
+                found = self.changed(step, message, reply)
+                self.carried.append((step, partition, message, found))
+                if partition not in self.lost.get(step, ()):
+                    yield found
+
+
+class Rounds(Observer):
+    def __init__(self):
+        self.results = []
+
+    def on_round(self, result):
+        self.results.append(result)
+
+
+def run_on(config, grid=None):
+    """The rounds of a run on a grid, and the bytes of its last model."""
+    rounds = Rounds()
+    arrays = Federation(config).run(grid or Lossy(config), [rounds])
+    return rounds.results, {name: array.data for name, array in arrays.items()}

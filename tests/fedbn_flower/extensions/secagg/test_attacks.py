@@ -1,0 +1,317 @@
+"""A server and clients that lie: it costs a client its part or the round its result; no sum is wrong."""
+
+import base64
+import os
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair
+from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
+from fedbn_flower.privacy.floors import Refused
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.strategies.messages.npy import encoded
+
+from .grids import Lossy, run_on
+from .test_runs import settings  # noqa: F401
+
+LIAR = 2
+
+
+def asked_to_share(clients, me, /, **changes):
+    """What the server says to client ``me`` of a session of all."""
+    others = [other for other in clients if other != me]
+    keys = b"".join(clients[other].keys for other in others)
+    asked = {words.TAG: "one", words.ME: me, words.NEIGHBOURS: others, words.KEYS: keys, words.THRESHOLD: 2}
+    return ConfigRecord({**asked, **changes})
+
+
+class Client:
+    def __init__(self):
+        self.state = RecordDict()
+        self.keys = site.advertised(self.state)
+
+    def mask(self, present=0b11100000, tag="one", vector=(1, 2)):
+        asked = ConfigRecord({words.TAG: tag, words.PRESENT: bytes([present])})
+        return site.masked(self.state, asked, np.array(vector, np.uint32))
+
+    def help(self, survivors, gone, letters):
+        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: gone, words.LETTERS: letters}
+        return site.helped(self.state, ConfigRecord(asked))
+
+
+@pytest.fixture
+def three():
+    """Three clients that have shared out their secrets, and each one's letters by addressee."""
+    clients = {me: Client() for me in range(3)}
+    letters = {}
+    for me, client in clients.items():
+        others = [other for other in clients if other != me]
+        found = site.shared_out(client.state, asked_to_share(clients, me), 2)
+        letters[me] = dict(zip(others, found[words.LETTERS], strict=True))
+    return clients, letters
+
+
+def test_no_client_tells_both_secrets_of_another(three):
+    clients, letters = three
+    for client in clients.values():
+        client.mask()
+    to_0 = [letters[1][0], letters[2][0]]
+    with pytest.raises(Refused, match="each neighbour has either answered or not"):
+        clients[1].help([0, 2], [0], [letters[0][1], letters[2][1], letters[0][1]])
+    with pytest.raises(Refused, match="no part in this session, or not any more"):  # it has forgotten all
+        clients[1].help([0, 2], [], [letters[0][1], letters[2][1]])
+    told = clients[0].help([1], [2], to_0)
+    assert set(told[words.NEIGHBOURS]) == {0, 1, 2}
+    with pytest.raises(Refused, match="no part in this session, or not any more"):
+        clients[0].help([2], [1], to_0[::-1])
+
+
+def test_a_client_masks_one_vector_in_a_session_and_shares_its_keys_once(three):
+    clients, _ = three
+    first = clients[0].mask()
+    assert not np.array_equal(first, [1, 2])
+    with pytest.raises(Refused, match="has masked its vector of this session"):
+        clients[0].mask(vector=(0, 0))
+    with pytest.raises(Refused, match="no part in this session"):
+        clients[1].mask(tag="another")
+    with pytest.raises(Refused, match="no keys that it has not used"):
+        site.shared_out(clients[1].state, asked_to_share(clients, 1), 2)
+
+
+def test_a_client_has_no_part_in_a_sum_of_too_few(three):
+    clients, letters = three
+    with pytest.raises(Refused, match="1 clients are too few; at least 2"):
+        clients[0].mask(present=0b10000000)
+    clients[1].mask()
+    with pytest.raises(Refused, match="a sum of 1 clients is not unmasked; at least 2"):
+        clients[1].help([], [0, 2], [letters[0][1], letters[2][1]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({words.NEIGHBOURS: [1, 1]}, "not as many as their keys"),
+        ({words.NEIGHBOURS: [1, 0]}, "not as many as their keys"),
+        ({words.KEYS: b"short"}, "not as many as their keys"),
+        ({words.THRESHOLD: 1}, "1 shares are too few"),
+        ({words.THRESHOLD: 4}, "4 shares are too few"),
+        ({words.ME: -1}, "'me' is no number"),
+    ],
+)
+def test_a_client_refuses_an_invitation_that_cannot_be(changes, why):
+    clients = {me: Client() for me in range(3)}
+    with pytest.raises(Refused, match=why):
+        site.shared_out(clients[0].state, asked_to_share(clients, 0, **changes), 2)
+    clients = {me: Client() for me in range(3)}
+    with pytest.raises(Refused, match="3 clients and 2 shares are too few; at least 4 clients"):
+        site.shared_out(clients[0].state, asked_to_share(clients, 0), 4)
+    twice = b"".join([clients[1].keys] * 2)
+    clients[0].keys = site.advertised(clients[0].state)
+    with pytest.raises(Refused, match="two neighbours have the same keys"):
+        site.shared_out(clients[0].state, asked_to_share(clients, 0, **{words.KEYS: twice}), 2)
+
+
+def bytes_of(found, name, value):
+    found[SECAGG] = ConfigRecord({**found[SECAGG], name: value})
+
+
+def letters_changed(change):
+    def changed(reply):
+        bytes_of(reply.content, words.LETTERS, change(list(reply.content[SECAGG][words.LETTERS])))
+
+    return changed
+
+
+def shares_changed(change):
+    def changed(reply):
+        bytes_of(reply.content, words.SHARES, change(list(reply.content[SECAGG][words.SHARES])))
+
+    return changed
+
+
+def keys_changed(value):
+    return lambda reply: bytes_of(reply.content, words.KEYS, value)
+
+
+def vector_changed(change):
+    def changed(reply):
+        record = reply.content["compressed"]
+        reply.content["compressed"] = ArrayRecord({"vector": encoded(change(record["vector"].numpy()))})
+
+    return changed
+
+
+LOW_ORDER = bytes(LENGTH)
+LIES = {
+    # step, what becomes of the liar's answer, and whether the others still have a sum
+    "keys of low order": (ADVERTISE, keys_changed(LOW_ORDER + bytes([9, *bytes(31)])), True),
+    "keys that are short": (ADVERTISE, keys_changed(b"key"), True),
+    "keys that are one": (ADVERTISE, keys_changed(2 * KeyPair.new().public), True),
+    "letters that are missing": (SHARE, letters_changed(lambda found: found[1:]), True),
+    "letters that are long": (SHARE, letters_changed(lambda found: [x * 100 for x in found]), True),
+    "a digest of something": (
+        SHARE,
+        lambda reply: bytes_of(reply.content, words.DIGEST, bytes(LENGTH)),
+        False,
+    ),
+    "letters that are cut": (SHARE, letters_changed(lambda found: [x[:-1] for x in found]), False),
+    "letters that are swapped": (SHARE, letters_changed(lambda found: found[::-1]), False),
+    "a vector that is short": ("train", vector_changed(lambda vector: vector[1:]), True),
+    "a vector of floats": ("train", vector_changed(lambda vector: vector.astype(np.float32)), True),
+    "an answer without a record": (UNMASK, lambda reply: reply.content.pop(SECAGG), True),
+    "shares that are false": (UNMASK, shares_changed(lambda found: [x[:4] + bytes(32) for x in found]), True),
+    "shares that are short": (UNMASK, shares_changed(lambda found: [x[1:] for x in found]), True),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(settings, lie):  # noqa: F811
+    """The sum is that of all, or of all others; or there is none in this round, and the model stays."""
+    step, change, others_go_on = LIES[lie]
+
+    def changed(at, message, reply):
+        if reply is None:
+            return message
+        if at == step and partition_of(message) == LIAR and message.content["config"]["server-round"] == 1:
+            change(reply)
+        return reply
+
+    config = settings("on")
+    grid = Lossy(config, changed=changed)
+    if not others_go_on:
+        with pytest.raises(RunFailed, match="no round|never updated"):
+            run_on(config, grid)
+        return
+    results, model = run_on(config, grid)
+    used = set(results[0].train.metrics)
+    assert used == set(range(5)) - ({LIAR} if step != UNMASK else set())
+    plain = settings("plain")
+    assert run_on(plain, Lossy(plain, {"train": set(range(5)) - used}))[1] == model
+
+
+def test_a_client_that_advertises_anothers_keys_is_left_out(settings):  # noqa: F811
+    stolen = {}
+
+    def changed(at, message, reply):
+        if reply is not None and at == ADVERTISE:
+            if partition_of(message) == 0:
+                stolen["keys"] = reply.content[SECAGG][words.KEYS]
+            if partition_of(message) == LIAR:
+                bytes_of(reply.content, words.KEYS, stolen["keys"])
+        return message if reply is None else reply
+
+    results, _ = run_on(settings("on"), Lossy(settings("on"), changed=changed))
+    assert results[0].train.failures == {LIAR: "secagg: it advertises the keys of another client"}
+
+
+def test_an_answer_counts_once(settings):  # noqa: F811
+    class Twice(Lossy):
+        def work(self, messages, timeout):
+            for reply in super().work(messages, timeout):
+                yield reply
+                yield reply
+
+    assert run_on(settings("on"), Twice(settings("on")))[1] == run_on(settings("plain"))[1]
+
+
+def test_a_server_that_tells_different_clients_different_things_gets_no_sum(settings):  # noqa: F811
+    """It tells client 1 that client 0 is gone, and the others that it has answered."""
+
+    def changed(at, message, reply):
+        if reply is None and at == UNMASK and partition_of(message) == 1:
+            asked = dict(message.content[SECAGG])
+            survivors, gone = list(asked[words.SURVIVORS]), list(asked[words.GONE])
+            letters = list(asked[words.LETTERS])
+            place = survivors.index(0)
+            gone.append(survivors.pop(place))
+            letters.append(letters.pop(place))
+            asked |= {words.SURVIVORS: survivors, words.GONE: gone, words.LETTERS: letters}
+            message.content[SECAGG] = ConfigRecord(asked)
+        return message if reply is None else reply
+
+    results, model = run_on(settings("on"), Lossy(settings("on"), changed=changed))
+    assert model == run_on(settings("plain"))[1]  # four other shares of the seed are enough
+    assert set(results[0].train.metrics) == set(range(5))
+
+
+SECRET = (LENGTH, 36)
+
+
+def spellings(secret):
+    for whole in (secret, secret[4:] if len(secret) == 36 else secret):
+        yield whole
+        yield whole.hex().encode()
+        yield base64.b64encode(whole)
+        yield repr(whole).encode()
+
+
+def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, caplog):
+    """All secrets of a run are noted as they are made; then everything that it wrote or sent is searched."""
+    secrets, sent = [], []
+    private_bytes, split, urandom = KeyPair.private_bytes, site.split, os.urandom
+
+    def noted(function, values=lambda found: [found]):
+        def noting(*arguments):
+            found = function(*arguments)
+            secrets.extend(values(found))
+            return found
+
+        return noting
+
+    monkeypatch.setattr(KeyPair, "private_bytes", noted(private_bytes))
+    monkeypatch.setattr(site, "split", noted(split, lambda found: list(found.values())))
+    monkeypatch.setattr(site.os, "urandom", noted(urandom))
+    from fedbn_flower.runtime import inline
+
+    answer = inline.InlineGrid.answer
+
+    def answered(self, group, summed):
+        found = answer(self, group, summed)
+        for message in (*group, *found):
+            sent.append((message, _bytes_in(message)))
+        return found
+
+    monkeypatch.setattr(inline.InlineGrid, "answer", answered)
+    caplog.set_level(0)
+    run(
+        secagg="on",
+        clip_update_norm=1,
+        run_dir=str(tmp_path / "run"),
+        num_clients=4,
+        partition="iid",
+        checkpoint_every=1,
+        seed=0,
+    )
+    monkeypatch.undo()
+    long = {secret for secret in secrets if len(secret) in SECRET}
+    assert len(long) > 4 * 2 * 2
+    files = b"\0".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    for secret in long:
+        for spelt in spellings(secret):
+            assert spelt not in files
+            assert spelt.decode("latin-1") not in caplog.text
+    unmasking = [found for _, found in sent if b"\0shares\0" in found]
+    others = b"".join(found for _, found in sent if b"\0shares\0" not in found)
+    assert unmasking
+    shares = {secret for secret in long if len(secret) == 36}
+    for secret in long:
+        assert secret not in others
+        if secret not in shares:
+            assert not any(secret in found for found in unmasking)
+
+
+def _bytes_in(message):
+    """All bytes of a message's records."""
+    parts = []
+    for name, record in message.content.items() if message.has_content() else ():
+        parts.append(name.encode())
+        for key, value in record.items():
+            parts.append(b"\0" + key.encode() + b"\0")
+            values = value if isinstance(value, list) else [value]
+            parts += [v if isinstance(v, bytes) else str(v).encode() for v in values]
+            parts += [value.data] if isinstance(record, ArrayRecord) else []
+    return b"".join(map(bytes, parts))

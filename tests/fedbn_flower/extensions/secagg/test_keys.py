@@ -1,0 +1,138 @@
+"""What secure aggregation does not go with, and what a site demands of it: one line each, before anything."""
+
+import csv
+import json
+
+import pytest
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.extensions.secagg.at_client import check_site
+
+REFUSED = {
+    "mean": ("median", "'weighted': a robust mean looks at single answers with secagg 'on'"),
+    "compress": ("bf16", "'none': codes do not add"),
+    "selection": ("by-size", "'uniform'"),
+    "normalize": (True, "false: each client's own statistics would be told"),
+    "holdout_clients": (1, "0: new clients are measured one by one"),
+    "decide_by": ("median", "a median is of single clients"),
+    "predictions": ("on", "scores tell of single examples"),
+    "clip_update_norm": (0, "a number > 0, the bound on an update"),
+    "secagg_min": (6, "at most 5, the clients that train in a round"),
+    "secagg_threshold": (2, "0, or more than half of 5"),
+    "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
+    "client": ("fbn", "it sends moments that are pooled"),
+    "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
+}
+FITTING = {
+    "protocol": {"concurrency": 3, "devices": "none", "weighting": "uniform"},
+    "client": {"model": "mlp-bn"},
+    "strategy": {"objective": "fedsat"},
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_it_does_not_go_with_is_one_line(configured, key):
+    value, why = REFUSED[key]
+    keys = {
+        "secagg": "on",
+        "clip_update_norm": 1.0,
+        "partition": "iid",
+        "num_clients": 5,
+        **FITTING.get(key, {}),
+    }
+    with pytest.raises(UserError) as refused:
+        configured(**{**keys, key: value})
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("strategy", ["scaffold", "fednova", "fedproto"])
+def test_rules_that_read_single_answers_are_refused(configured, strategy):
+    needs = {"scaffold": "scaffold", "fedproto": "fedproto"}
+    keys = {"objective": needs.get(strategy, "plain"), "client_optimizer": "sgd", "client_momentum": 0.0}
+    with pytest.raises(UserError, match="strategy: .* post_processes_mean = True"):
+        configured(
+            secagg="plain", clip_update_norm=1.0, partition="iid", num_clients=5, strategy=strategy, **keys
+        )
+
+
+def test_its_keys_are_of_no_use_without_it(configured):
+    with pytest.raises(UserError, match="secagg-min: 4 is not used without secagg; give secagg=on or plain"):
+        configured(secagg_min=4)
+
+
+@pytest.mark.parametrize(
+    ("node_config", "keys", "why"),
+    [
+        (
+            {"secagg-required": True},
+            {},
+            r"secagg: 'off' is not allowed at this site; expected 'on' \(secagg-required",
+        ),
+        ({"secagg-required": True}, {"secagg": "plain"}, "secagg: 'plain' is not allowed at this site"),
+        (
+            {"secagg-min": 4},
+            {"secagg": "on"},
+            "secagg-min: 3 is not allowed at this site; expected at least 4",
+        ),
+        (
+            {"secagg-min": 1},
+            {"secagg": "on"},
+            "secagg-min: 1 is not allowed; expected a whole number from 2 on",
+        ),
+        ({"secagg-required": "yes"}, {}, "secagg-required: 'yes' is not allowed; expected true or false"),
+        ({"secagg-minimum": 4}, {}, "secagg-minimum"),
+    ],
+)
+def test_a_site_refuses_a_run_that_asks_for_less(configured, node_config, keys, why):
+    given = {"clip_update_norm": 1.0, "partition": "iid", "num_clients": 5} if keys else {}
+    with pytest.raises(UserError, match=why):
+        check_site(node_config, configured(**keys, **given))
+    check_site({"secagg-required": False}, configured())
+    on = configured(secagg="on", clip_update_norm=1.0, partition="iid", num_clients=5)
+    check_site({"secagg-required": True, "secagg-min": 3}, on)
+
+
+def test_the_files_of_a_run_have_sums_only(run, tmp_path):
+    keys = {"num_clients": 16, "partition": "iid", "clip_update_norm": 1.0, "metrics": "auroc", "fast": "off"}
+    run(secagg="plain", run_dir=str(tmp_path / "plain"), **keys)
+    rows = list(csv.DictReader((tmp_path / "plain" / "metrics.csv").open()))
+    assert [row["replies"] for row in rows] == ["16", "16"]
+    assert all(row["accuracy"] and row["client-mean-accuracy"] and row["pooled-auroc"] for row in rows)
+    assert not any(row["worst-client-auroc"] for row in rows)
+    assert list(csv.DictReader((tmp_path / "plain" / "clients.csv").open())) == []
+    summary = json.loads((tmp_path / "plain" / "summary.json").read_text())
+    assert summary["clients"] == {}
+    assert summary["mean"]["accuracy"] == float(rows[-1]["accuracy"])
+    assert summary["pooled"]["auroc"] == float(rows[-1]["pooled-auroc"])
+
+
+@pytest.mark.parametrize("fast", ["off", "auto"])
+def test_groups_sum_integers_where_they_train(run, tmp_path, fast):
+    """Sixteen clients in two groups, in lockstep or not: masked or not, the bits are the same."""
+    keys = {"num_clients": 16, "partition": "iid", "clip_update_norm": 1.0, "fast": fast}
+    runs = {
+        mode: run(secagg=mode, run_dir=str(tmp_path / mode), track="none", **keys) for mode in ("plain", "on")
+    }
+    plain, masked = (runs[mode].model(client=3).state_dict() for mode in ("plain", "on"))
+    assert all(plain[name].equal(masked[name]) for name in plain)
+    assert runs["plain"].history["train-loss"].tolist() == runs["on"].history["train-loss"].tolist()
+
+
+def test_patience_and_target_go_by_sums(run, tmp_path):
+    keys = {"num_clients": 5, "partition": "iid", "clip_update_norm": 1.0, "secagg": "on", "rounds": 6}
+    found = run(
+        run_dir=str(tmp_path / "run"),
+        target="accuracy=0.3",
+        stop_at_target=True,
+        patience=2,
+        val_fraction=0.2,
+        **keys,
+    )
+    assert found.summary["stopped"] == "target"
+
+
+@pytest.mark.parametrize("reference", ["alone", "pooled"])
+def test_references_have_no_sums(configured, reference):
+    keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 5}
+    assert configured(reference=reference, **keys).secagg == "off"

@@ -1,0 +1,216 @@
+"""Floats as whole numbers: no sum wraps, no length grows, and the error is what is stated."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbn_flower.extensions.secagg import numbers
+from fedbn_flower.extensions.secagg.numbers import ERROR, Grid, rounded_norm
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def of_length(length, entries, seed=0):
+    vector = rng(seed).standard_normal(entries)
+    return vector * (length / np.linalg.norm(vector))
+
+
+def signed(q):
+    return [int(x) for x in q.view(f"i{q.itemsize}")]
+
+
+def test_three_numbers_by_hand():
+    """A clip of 4 is 8 steps of 1/2; what is a multiple of it is not rounded."""
+    grid = Grid.of_length(8, clip=4.0, clients=2, entries=3, bits=32)
+    assert (grid.step, grid.bound) == (0.5, 8)
+    q = grid.quantise(np.array([1.5, -2.0, 0.0]), rng())
+    assert q.dtype == np.uint32
+    assert q.tolist() == [3, 2**32 - 4, 0]
+    assert grid.read(q + q).tolist() == [3.0, -4.0, 0.0]
+
+
+def test_rounding_is_unbiased_and_its_deviation_is_stated():
+    """Of 4000 vectors the mean is known to 1/126 of a step; rounding to the nearest is off by up to 0.3."""
+    grid = Grid.of_length(100, clip=1.0, clients=1, entries=5, bits=32)
+    vector = np.array([0.303, -0.5, 0.117, 0.0, -0.002])
+    generator = rng()
+    found = np.array([signed(grid.quantise(vector, generator)) for _ in range(4000)])
+    assert found.mean(0) == pytest.approx(vector * 100, abs=4 * 0.5 / math.sqrt(4000))
+    assert set(np.unique(found[:, 0])) == {30, 31}
+    shares = vector * 100 - np.floor(vector * 100)
+    assert found.var(0) == pytest.approx(shares * (1 - shares), abs=0.02)
+
+
+@pytest.mark.parametrize("clients", [2, 10])
+def test_the_error_of_a_rounds_mean_is_at_most_as_stated(clients):
+    grid = Grid.plan(0.1, clients, 10_000, bits=14)
+    vectors = [of_length(0.1, 10_000, seed) for seed in range(clients)]
+    errors = []
+    for seed in range(20):
+        total = sum(grid.quantise(vector, rng(seed * 100 + i)) for i, vector in enumerate(vectors))
+        errors.append(np.linalg.norm(grid.read(total) / clients - np.mean(vectors, 0)) / 0.1)
+    deviation = math.sqrt(np.mean(np.square(errors)))
+    # A fraction that is as good as uniform has a variance of 1/6, and 1/4 at most is what is stated.
+    assert deviation == pytest.approx(grid.error * math.sqrt(4 / 6), rel=0.02)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 100, 1000, 10_000, 100_000])
+@pytest.mark.parametrize("entries", [1, 1000, 11_000_000])
+def test_by_default_the_error_is_below_a_tenth_of_a_per_mille(clients, entries):
+    grid = Grid.plan(0.7, clients, entries)
+    assert grid.error < ERROR == 1e-4
+    assert grid.bits == (64 if (clients, entries) == (100_000, 11_000_000) else 32)
+
+
+def test_bits_of_a_clients_numbers_decide_the_bits_of_the_sum():
+    assert Grid.plan(1.0, 100, 10, bits=16).bits == 32
+    assert Grid.plan(1.0, 2**16 - 1, 10, bits=16).bits == 32
+    assert Grid.plan(1.0, 2**16, 10, bits=16).bits == 64
+    assert Grid.plan(1.0, 100, 10, bits=33).bits == 64
+    assert Grid.plan(1.0, 100, 10, bits=16, modulus=64).bits == 64
+    assert Grid.plan(1.0, 100, 10, bits=16).bound == 2**15 - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"bits": 1}, "from 2 to 48"),
+        ({"bits": 49}, "from 2 to 48"),
+        ({"bits": 30, "modulus": 32}, "32 bits hold"),
+        ({"clip": 0.0}, "greater than 0"),
+        ({"clip": math.nan}, "greater than 0"),
+        ({"clients": 2**31, "modulus": 32}, "32 bits hold"),
+        ({"modulus": 16}, "16 bits hold"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        Grid.plan(**{"clip": 1.0, "clients": 100, "entries": 5, **values})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    clip=st.floats(1e-6, 1e6),
+    clients=st.integers(1, 3000),
+    entries=st.integers(1, 40),
+    bits=st.one_of(st.none(), st.integers(2, 48)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    seed=st.integers(0, 2**32),
+    peak=st.booleans(),
+)
+def test_no_sum_wraps_and_no_vector_is_longer_than_the_bound(clip, clients, entries, bits, dtype, seed, peak):
+    grid = Grid.plan(clip, clients, entries, bits)
+    vector = np.eye(1, entries)[0] * clip if peak else of_length(clip, entries, seed)
+    vector = (vector * (1 - 1e-7)).astype(dtype)
+    q = grid.quantise(vector, rng(seed))
+    exact = signed(q)
+    assert sum(x * x for x in exact) <= grid.norm**2
+    assert max(map(abs, exact)) <= grid.bound
+    total = np.zeros_like(q)
+    for _ in range(min(clients, 5)):
+        total += q
+    assert signed(total) == [min(clients, 5) * x for x in exact]
+    assert clients * grid.bound < 2 ** (grid.bits - 1)
+    np.testing.assert_allclose(grid.read(q), vector, atol=grid.step * 1.001, rtol=1e-6)
+
+
+def test_the_sum_of_all_clients_at_the_bound_does_not_wrap():
+    grid = Grid.plan(3.0, 7, 1)
+    total = sum(grid.quantise(np.array([-3.0]), rng(i)) for i in range(7))
+    assert grid.read(total).tolist() == pytest.approx([-21.0])
+    assert 8 * grid.bound > 2**31  # of one more it could
+
+
+def test_the_bound_of_a_rounded_vectors_length_is_that_of_the_paper():
+    """Equation 4 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
+    beta = 2.0**-40
+    expected = math.sqrt(1e6**2 + 2500 + math.sqrt(2 * math.log(1 / beta)) * (1e6 + 50))
+    assert rounded_norm(1e6, 10_000) == pytest.approx(expected, rel=2e-9)
+    assert rounded_norm(1.0, 4) == pytest.approx(3.0)
+
+
+def test_a_rounding_that_makes_a_vector_too_long_is_done_again(monkeypatch):
+    """Fractions of a half in 10,000 entries: half of the roundings are longer than the mean square length."""
+    grid = Grid.of_length(50.0, 1.0, 1, 10_000, 32)
+    vector = np.full(10_000, 0.5 / 50)  # a length of 50 steps
+    lengths = [sum(x * x for x in signed(grid.quantise(vector, rng(i)))) for i in range(20)]
+    assert 4800 < min(lengths) < 5000 < max(lengths) < 5200 < grid.norm**2
+    monkeypatch.setattr(numbers, "REJECTED", 0.999)
+    tight = Grid.of_length(50.0, 1.0, 1, 10_000, 32)
+    assert tight.norm**2 == pytest.approx(5000, rel=0.002)
+    assert max(sum(x * x for x in signed(tight.quantise(vector, rng(i)))) for i in range(20)) <= tight.norm**2
+
+
+def test_what_float32_overshoots_is_shortened_and_what_is_longer_refused():
+    grid = Grid.plan(1.0, 3, 1000)
+    vector = of_length(1 + 5e-7, 1000)
+    assert sum(x * x for x in signed(grid.quantise(vector, rng()))) <= grid.norm**2
+    with pytest.raises(ValueError, match=r"length 1\.01: must be 1 at most"):
+        grid.quantise(of_length(1.01, 1000), rng())
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("grid", [Grid.plan(1.0, 3, 2), Grid.bounded(1.0, 3, 2), Grid.counts(9, 3, 2)])
+def test_numbers_that_are_not_finite_are_refused(grid, wrong):
+    with pytest.raises(ValueError, match="at most"):
+        grid.quantise(np.array([0.0, wrong]), rng())
+
+
+def test_another_number_of_entries_is_refused():
+    with pytest.raises(ValueError, match="3 numbers: must be 2"):
+        Grid.plan(1.0, 3, 2).quantise(np.zeros(3), rng())
+
+
+@pytest.mark.parametrize("shape", [(0,), (6,), (2, 3), (numbers.BLOCK + 7,)])
+@pytest.mark.parametrize("modulus", [32, 64])
+def test_shapes_stay(shape, modulus):
+    grid = Grid.plan(1.0, 3, math.prod(shape), modulus=modulus)
+    vector = of_length(1.0, math.prod(shape)).reshape(shape) if math.prod(shape) else np.zeros(shape)
+    before = vector.copy()
+    q = grid.quantise(vector, rng())
+    assert (q.shape, q.dtype) == (shape, np.dtype(f"u{modulus // 8}"))
+    np.testing.assert_array_equal(vector, before)
+    np.testing.assert_allclose(grid.read(q), vector, atol=grid.step)
+
+
+def test_weights_up_to_a_cap():
+    """Fifty weights up to 1 each: their sum is right to a part in 10^7."""
+    grid = Grid.bounded(1.0, 50, 2)
+    weights = rng().random((50, 2))
+    total = sum(grid.quantise(w, rng(i)) for i, w in enumerate(weights))
+    np.testing.assert_allclose(grid.read(total), weights.sum(0), rtol=1e-7)
+    full = sum(grid.quantise(np.ones(2), rng(i)) for i in range(50))
+    np.testing.assert_allclose(grid.read(full), 50.0, rtol=1e-12)
+    assert grid.error < 1e-8
+    with pytest.raises(ValueError, match=r"a number 1\.5: must be 1 at most"):
+        grid.quantise(np.array([0.0, -1.5]), rng())
+
+
+def test_many_weights_need_no_common_length():
+    grid = Grid.bounded(1.0, 3, 1000)
+    np.testing.assert_allclose(grid.read(grid.quantise(np.ones(1000), rng())), 1.0, atol=grid.step)
+
+
+@pytest.mark.parametrize(("most", "bits"), [(10**6, 32), (10**9, 64)])
+def test_counts_are_exact(most, bits):
+    grid = Grid.counts(most, 10, 3)
+    assert (grid.bits, grid.error) == (bits, 0.0)
+    counts = np.array([most, 0, -most])
+    total = sum(grid.quantise(counts.astype(float), rng(i)) for i in range(10))
+    assert grid.read(total).tolist() == (10 * counts).tolist()
+    with pytest.raises(ValueError, match="whole"):
+        grid.quantise(np.array([0.5, 0, 0]), rng())
+    with pytest.raises(ValueError, match="at most"):
+        grid.quantise(np.array([most + 1e3, 0, 0]), rng())
+
+
+def test_a_clipped_vector_of_one_step_is_no_count():
+    grid = Grid.of_length(10, 10.0, 1, 2, 32)
+    assert grid.step == 1
+    assert sum(signed(grid.quantise(np.array([0.5, 0.5]), rng(i)))[0] for i in range(20)) not in (0, 20)
+    assert grid.error > 0

@@ -1,0 +1,259 @@
+"""Runs with noise in shares: how much there is, who adds it, what leaves a client, and what is said of it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.extensions.secagg import private
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.results.release import release
+from fedbn_flower.results.report import write_report
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.strategies.messages.npy import viewed
+
+from .grids import Lossy, Rounds
+
+KEYS = {
+    "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_clip": 0.5, "secagg": "on", "num_clients": 5,
+    "partition": "iid", "rounds": 1, "strategy": "fedavg",
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings(configured):
+    return lambda **values: configured(**{**KEYS, **values})
+
+
+@pytest.fixture
+def run_on(tmp_path):
+    """The rounds of a run on a grid, and the bytes of its last model; each run has a ledger of its own."""
+    count = iter(range(100))
+
+    def run(config, grid=None):
+        federation, rounds = Federation(config), Rounds()
+        folder = tmp_path / f"ledger-{next(count)}"
+        folder.mkdir()
+        assert federation.privacy.begin(folder, 0, False) is None  # the server adds no noise
+        arrays = federation.run(grid or Lossy(config), [rounds])
+        return rounds.results, {name: array.data for name, array in arrays.items()}
+
+    return run
+
+
+def entries(arrays):
+    return np.concatenate([viewed(arrays[name]).astype(float).ravel() for name in sorted(arrays)])
+
+
+def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, run_on):
+    models = [run_on(settings(secagg=mode, dp_seed=3, rounds=2))[1] for mode in ("on", "plain")]
+    assert models[0] == models[1] != run_on(settings(dp_seed=4, rounds=2))[1]
+
+
+@pytest.mark.parametrize(("honest", "survivors"), [(1.0, 4), (0.5, 4), (0.5, 3)])
+def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on, honest, survivors):
+    """Eight runs that differ in nothing but the noise, of 9,610 numbers: known to 0.3 %.
+
+    The noise of 5 clients, of whom any 4 have z C, or any 2 of 4 with half of them honest.
+    """
+    models = []
+    for seed in range(8):
+        config = settings(dp_seed=seed, dp_honest=honest, secagg_min=survivors)
+        models.append(entries(run_on(config)[0][0].arrays))
+    assert models[0].size > 9000
+    found = np.std(models, axis=0, ddof=1)
+    counted = math.ceil(4 * honest)  # a third of 5 may drop out, whatever secagg-min says
+    expected = 0.5 * math.sqrt(5 / counted) / 5
+    assert math.sqrt(np.mean(found**2)) == pytest.approx(expected, rel=0.01)
+
+
+def test_without_a_seed_no_two_runs_have_the_same_noise(settings, run_on):
+    assert run_on(settings())[1] != run_on(settings())[1]
+
+
+@pytest.mark.parametrize("mode", ["on", "plain"])
+def test_fewer_clients_than_the_noise_is_divided_among_give_no_result(settings, run_on, mode, caplog):
+    """Four of five are wanted; of two that are lost a sum would have too little noise."""
+    config = settings(secagg=mode)
+    run_on(config, Lossy(config, {"train": (1,)}))
+    with pytest.raises(RunFailed, match="never updated"):
+        run_on(config, Lossy(config, {"train": (1, 2)}))
+    assert "round 1, train: secagg: there is no sum: 3 clients are left, and the noise is that of 4" in (
+        caplog.messages
+    )
+
+
+def test_what_leaves_a_client_is_masked_and_nothing_else(settings, run_on):
+    grid = Lossy(config := settings(metrics="auroc", problem="classification"))
+    results, _ = run_on(config, grid)
+    sent = [reply.content for step, _, _, reply in grid.carried if step == "train"]
+    assert len(sent) == 5
+    for content in sent:
+        assert set(content["metrics"]) <= {"num-examples", "sent-bytes"}
+        assert content["metrics"]["num-examples"] == 1
+        assert not content["arrays"]
+        vector = content["compressed"]["vector"].numpy()
+        assert len(np.unique(vector)) > 0.99 * vector.size
+    assert not any(results[0].train.metrics.values())
+    assert not any(step == "evaluate" for step, *_ in grid.carried)
+
+
+def test_what_leaves_a_client_without_masks_has_noise_and_no_number_of_examples(settings, run_on):
+    """Beside the update each number is what it would be of any client."""
+    grid = Lossy(config := settings(secagg="plain", partition="dirichlet:0.3"))
+    run_on(config, grid)
+    vectors = [reply.content["compressed"]["vector"].numpy() for *_, reply in grid.carried]
+    update = 9610
+    assert len({vector[update:].tobytes() for vector in vectors}) == 1
+    assert len({vector[:update].tobytes() for vector in vectors}) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("secagg-noise", 0.01), ("secagg-survivors", 50), ("secagg-honest", 0.9), ("secagg-clip", 9.0)],
+)
+def test_a_server_that_asks_for_other_noise_is_refused(settings, run_on, name, value):
+    """The clients' configuration decides, not what a message says."""
+
+    def changed(step, message, reply):
+        if reply is None and step == "train":
+            message.content["config"][name] = value
+        return message if reply is None else reply
+
+    config = settings()
+    with pytest.raises(RunFailed, match=f"the server asks for {name.removeprefix('secagg-')}"):
+        run_on(config, Lossy(config, changed=changed))
+
+
+def test_an_update_that_is_not_finite_counts_0(settings, run_on, monkeypatch):
+    """That one has diverged would tell of its data."""
+    from clients import FedAvgClient
+
+    fit = FedAvgClient.fit
+
+    def diverged(self, parameters, config):
+        arrays, *others = fit(self, parameters, config)
+        if self.task.seed[-1] == 2:
+            arrays = [np.full_like(array, np.nan) for array in arrays]
+        return arrays, *others
+
+    monkeypatch.setattr(FedAvgClient, "fit", diverged)
+    results, _ = run_on(settings(client="fedavg", model="linear"))
+    assert not results[0].train.failures
+    assert np.isfinite(entries(results[0].arrays)).all()
+
+
+def test_tied_weights_are_clipped_and_noised_once(settings, run_on):
+    results, model = run_on(
+        settings(secagg="plain", model=f"{__name__}:tied", client="fedavg", dp_noise=1e-3)
+    )
+    assert model["first.weight"] == model["second.weight"]
+    assert np.isfinite(entries(results[0].arrays)).all()
+
+
+def tied(spec):
+    from torch import nn
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            size = math.prod(spec.shape)
+            self.first, self.second = nn.Linear(size, size), nn.Linear(size, size)
+            self.second.weight = self.first.weight
+            self.head = nn.Linear(size, spec.outputs)
+
+        def forward(self, x):
+            return self.head(self.second(self.first(x.flatten(1)).relu()).relu())
+
+    return Tied()
+
+
+@pytest.fixture
+def complete(settings, tmp_path):
+    def run(**values):
+        config = settings(rounds=2, **values)
+        simulate(Federation(config), tmp_path / "run", None)
+        return tmp_path / "run"
+
+    return run
+
+
+def test_ledger_columns_summary_report_and_release_agree(complete, tmp_path):
+    """Epsilon of two sums of noise z = 1: that of a Gaussian with z / sqrt(2), by its Renyi divergences."""
+    folder = complete()
+    terms, *charges = map(json.loads, (folder / "privacy.jsonl").read_text().splitlines())
+    assert terms == {
+        "notion": "client, from the server too", "noise": 1.0, "rounds": 0, "survivors": 4, "honest": 1.0,
+    }  # fmt: skip
+    assert [charge["clients"] for charge in charges] == [[0, 1, 2, 3, 4]] * 2
+    found = json.loads((folder / "summary.json").read_text())["privacy"]
+    orders = np.linspace(1.02, 200, 20000)
+    by_order = orders + np.log1p(-1 / orders) - np.log(1e-3 * orders) / (orders - 1)
+    assert found["epsilon"] == charges[-1]["epsilon"] == pytest.approx(by_order.min(), rel=1e-3)
+    assert (found["claim"], found["survivors"], found["honest-survivors"]) == ("guarantee", 4, 4)
+    rows = [line.split(",") for line in (folder / "metrics.csv").read_text().splitlines()]
+    row = dict(zip(rows[0], rows[-1], strict=True))
+    assert float(row["epsilon"]) == found["epsilon"]
+    assert float(row["noise-std"]) == pytest.approx(0.5 / 4, rel=1e-4)
+    assert float(row["clip-norm"]) == 0.5
+    page = write_report(folder).read_text()
+    assert "sums of 4 clients or more" in page
+    card = release(folder, tmp_path / "released").read_text()
+    assert "everybody, the server too" in card
+    assert "At least 4 of the 4 clients" in card
+
+
+@pytest.mark.parametrize(
+    ("values", "claim"),
+    [({"dp_seed": 1}, "simulated"), ({"secagg": "plain"}, "simulated"), ({}, "guarantee")],
+)
+def test_what_is_claimed(complete, values, claim, caplog):
+    found = json.loads((complete(**values) / "summary.json").read_text())["privacy"]
+    assert found["claim"] == claim
+    assert ("nobody is protected" in caplog.text or "'plain' masks nothing" in caplog.text) == (
+        claim != "guarantee"
+    )
+
+
+def test_the_noise_of_an_epsilon_is_that_of_clients_that_train_in_every_round(settings):
+    config = settings(dp_noise=0.0, dp_epsilon=3.0, rounds=4)
+    privacy = Federation(config).privacy
+    assert privacy.epsilon(4) <= 3.0 < privacy.epsilon(4) + 0.01
+    assert privacy.noise == private.noise_of(config)
+
+
+def test_a_sample_costs_each_client_its_own_rounds(settings):
+    """Three of six a round, in four rounds: nobody can have been in more than four."""
+    config = settings(num_clients=6, fraction_train=0.5, rounds=4, dp_noise=2.0)
+    federation = Federation(config)
+    assert federation.privacy.shares.survivors == 3
+    assert private.survivors_of(3, 3) == 3
+    assert private.survivors_of(9, 3) == 6
+    assert private.survivors_of(9, 8) == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"dp_clip": "adaptive"}, "dp-clip: 'adaptive' is not allowed"),
+        ({"dp_sampling": "cyclic"}, "dp-sampling: 'cyclic' is not allowed; .*'all' with secagg"),
+        ({"dp_sampling": "fixed"}, "dp-sampling: 'fixed' is not allowed; .*'all' with secagg"),
+        ({"dp_sampling": "all", "fraction_train": 0.7}, "fraction-train: 0.7 is not allowed"),
+        ({"dp_secure_noise": True}, "dp-secure-noise: True is not allowed; .*clients add the noise"),
+        ({"dp_metrics": 1.0}, "dp-metrics: 1.0 is not allowed; .*no metrics leave"),
+        ({"dp_simulate_cohort": 50}, "dp-simulate-cohort: 50 is not allowed"),
+        ({"eval_model": "local"}, "eval-model: 'local' is not allowed; .*no metrics leave"),
+        ({"weighting": "num-examples"}, "weighting: 'num-examples' is not allowed"),
+        ({"clip_update_norm": 1.0}, "clip-update-norm: 1.0 is not allowed; .*dp-clip"),
+        ({"dp": "local"}, "dp: 'local' is not allowed; .*'none', or 'client'"),
+        ({"secagg": "off", "dp_honest": 0.5}, "dp-honest: 0.5 is not allowed; .*secagg"),
+        ({"client": "fedavg", "model": "mlp-bn"}, "client: 'fedavg' is not allowed"),
+        ({"dp_honest": 0.0}, "dp-honest"),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_go_with_is_one_line(settings, values, line):
+    with pytest.raises(UserError, match=line) as refusal:
+        Federation(settings(**values))
+    assert "\n" not in str(refusal.value)

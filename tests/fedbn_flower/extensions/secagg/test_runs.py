@@ -1,0 +1,161 @@
+"""Runs with secure aggregation: the same bits as the sum of the same integers, whoever is lost on the way."""
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.extensions.secagg.words import ADVERTISE, SHARE, UNMASK
+
+from .grids import STEPS, Lossy, run_on
+
+KEYS = {"clip_update_norm": 1.0, "partition": "iid", "num_clients": 5, "rounds": 1}
+LEAST = 3
+
+
+def subsets(of):
+    return chain.from_iterable(combinations(of, n) for n in range(len(of) + 1))
+
+
+@pytest.fixture
+def settings(configured):
+    def made(mode, **values):
+        threshold = {"secagg_threshold": LEAST} if mode == "on" else {}
+        return configured(**{**KEYS, "secagg": mode, **threshold, **values})
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain_models():
+    """The models of runs with plain sums, by who is lost."""
+    return {}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_is_lost_in_a_step_the_sum_is_that_of_the_others(settings, plain_models, step):
+    """Every subset of five clients; three shares give a secret, and a sum is of three clients at least."""
+    for lost in subsets(range(5)):
+        answered = set(range(5)) - set(lost if step != UNMASK else ())
+        grid = Lossy(settings("on"), {step: lost})
+        if len(lost) > 2:
+            with pytest.raises(RunFailed, match="the model was never updated; .*secagg: "):
+                run_on(settings("on"), grid)
+            continue
+        key = tuple(sorted(answered))
+        if key not in plain_models:
+            without = tuple(set(range(5)) - answered)
+            plain_models[key] = run_on(settings("plain"), Lossy(settings("plain"), {"train": without}))[1]
+        results, model = run_on(settings("on"), grid)
+        assert model == plain_models[key], (step, lost)
+        assert set(results[0].train.metrics) == answered
+        assert set(results[0].train.failures) == set(range(5)) - answered
+
+
+def test_clients_are_lost_in_every_step_of_one_round(settings):
+    keys = {"num_clients": 9, "secagg_threshold": 5}
+    config = settings("on", **keys)
+    lost = {ADVERTISE: (0,), SHARE: (3,), "train": (5,), UNMASK: (8,)}
+    _, model = run_on(config, Lossy(config, lost))
+    plain = settings("plain", **keys | {"secagg_threshold": 0})
+    assert run_on(plain, Lossy(plain, {"train": (0, 3, 5)}))[1] == model
+
+
+WAYS = {
+    "shared statistics": {"client": "fedavg", "model": "mlp-bn"},
+    "silobn": {"client": "silobn"},
+    "equal weights": {"weighting": "uniform"},
+    "a sample": {"fraction_train": 0.6, "fraction_evaluate": 0.6},
+    "evaluated after training": {"eval_model": "local"},
+    "64 bits": {"secagg_bits": 30},
+    "further metrics": {"metrics": "auroc"},
+    "frozen": {"freeze": "1"},
+    "prox": {"objective": "fedprox", "mu": 0.1},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_masked_and_plain_runs_have_the_same_bits(settings, way):
+    (results, model), (expected, other) = (
+        run_on(settings(mode, rounds=3, **WAYS[way])) for mode in ("on", "plain")
+    )
+    assert model == other
+    for result, plain in zip(results, expected, strict=True):
+        assert result.metrics == plain.metrics
+        assert list(result.train.metrics) == list(plain.train.metrics)
+
+
+@pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
+def test_a_plain_sum_is_that_of_a_run_without(settings, weighting):
+    """No update is clipped: the models differ by the grid's step, and all sums are the same."""
+    keys = {
+        "weighting": weighting,
+        "client": "fedavg",
+        "model": "mlp-bn",
+        "clip_update_norm": 100.0,
+        "rounds": 2,
+    }
+    keys |= {"metrics": "auroc", "strategy": "fedavg"}
+    config, plain = settings("off", **keys), settings("plain", **keys)
+    (without, _), (rounded, _) = run_on(config), run_on(plain)
+    for result, expected in zip(rounded, without, strict=True):
+        for name, array in expected.arrays.items():
+            np.testing.assert_allclose(result.arrays[name].numpy(), array.numpy(), atol=2e-4, rtol=1e-4)
+        names = expected.metrics.keys()
+        assert result.metrics.keys() == names
+        assert result.metrics == pytest.approx(expected.metrics, abs=2e-3)
+        assert not any(result.train.metrics.values())
+        assert result.spread == {}
+
+
+def test_a_run_goes_on_when_a_round_has_too_few(settings, caplog):
+    """In the second round three of five clients are gone: the model stays, in one line."""
+    config = settings("on", rounds=3)
+
+    def changed(step, message, reply):
+        if reply is not None or step != "train":
+            return message if reply is None else reply
+        number = message.content["config"]["server-round"]
+        grid.lost = {"train": (0, 1, 2)} if number == 2 else {}
+        return message
+
+    grid = Lossy(config, changed=changed)
+    results, _ = run_on(config, grid)
+    models = [{n: a.data for n, a in result.arrays.items()} for result in results]
+    assert models[1] == models[0] != models[2]
+    said = [
+        line
+        for line in caplog.messages
+        if "there is no sum" in line and line.startswith("round 2, train: secagg")
+    ]
+    assert said == ["round 2, train: secagg: there is no sum: 2 clients are left, and secagg-min is 3"]
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
+    keys = {**KEYS, "secagg": "on", "checkpoint_every": 1, "client": "silobn"}
+    whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 4})
+    run(run_dir=str(tmp_path / "parts"), **{**keys, "rounds": 2})
+    run(resume=str(tmp_path / "parts"), rounds=4)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert models[0] == models[1]
+    assert whole.summary["extensions"]["secagg"]["sums-of"] == [5, 5]
+
+
+NUMBERS = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("problem", ["regression", "labels", "multi-label"])
+def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
+    """Data as arrays; each metric is that of the run without, to the rounding of the sums."""
+    targets = {
+        "regression": NUMBERS[:, :1] * 2,
+        "labels": (NUMBERS[:, 0] > 0).astype(np.int64),
+        "multi-label": (NUMBERS[:, :2] > 0).astype(np.float32),
+    }[problem]
+    data = (NUMBERS[:60], targets[:60], NUMBERS[60:], targets[60:])
+    keys = {**KEYS, "num_clients": 4, "data": data, "model": "linear", "client": "fedavg", "rounds": 2}
+    keys |= {"clip_update_norm": 10.0, "problem": "auto" if problem == "labels" else problem}
+    plain, masked = (run(secagg=mode, **keys).history for mode in ("off", "on"))
+    for name in ("loss", "train-loss", "client-mean-loss"):
+        np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)

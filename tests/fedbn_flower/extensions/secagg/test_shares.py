@@ -1,0 +1,169 @@
+"""Secrets that are shared out, false shares, and letters that only the addressee opens."""
+
+import secrets
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbn_flower.extensions.secagg.masks import KeyPair
+from fedbn_flower.extensions.secagg.shares import (
+    Tampered,
+    digest_of,
+    false_shares,
+    join,
+    open_sealed,
+    seal,
+    split,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    holders=st.lists(st.integers(-1, 10**9), min_size=1, max_size=12, unique=True),
+    halves=st.integers(1, 3),
+    data=st.data(),
+)
+def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
+    threshold = data.draw(st.integers(1, len(holders)))
+    secret = secrets.token_bytes(16 * halves)
+    shares = split(secret, threshold, holders)
+    assert list(shares) == holders
+    assert {len(share) for share in shares.values()} == {len(secret) + 4}
+    present = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
+    kept = {holder: shares[holder] for holder in present}
+    assert join(kept, threshold, digest=digest_of(secret)) == secret
+
+
+def test_a_mask_key_is_known_by_its_public_key():
+    pair = KeyPair.new()
+    shares = split(pair.private_bytes(), 2, [4, 5, 6])
+    assert join(shares, 2, public=pair.public) == pair.private_bytes()
+    with pytest.raises(Tampered, match=pair.public.hex()[:16]):
+        join(split(KeyPair.new().private_bytes(), 2, [4, 5, 6]), 2, public=pair.public)
+
+
+def test_fewer_shares_than_the_threshold_say_nothing():
+    secret = secrets.token_bytes(32)
+    shares = split(secret, 3, range(5))
+    few = {holder: shares[holder] for holder in (0, 1)}
+    with pytest.raises(ValueError, match="2 shares: 3 are needed"):
+        join(few, 3, digest=digest_of(secret))
+    with pytest.raises(Tampered):  # nor does a polynomial of a lower degree go through them
+        join(few, 2, digest=digest_of(secret))
+
+
+def test_shares_of_one_holder_are_uniform():
+    """Those of one secret differ each time, bit by bit like coins."""
+    ones = [0] * 128
+    for _ in range(400):
+        share = int.from_bytes(split(bytes(16), 2, [0, 1])[0][4:], "big")
+        ones = [count + (share >> bit & 1) for bit, count in enumerate(ones)]
+    assert all(150 < count < 250 for count in ones)
+
+
+def flipped(data, byte=-1):
+    changed = bytearray(data)
+    changed[byte] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        flipped,
+        lambda share: flipped(share, 3),  # at another point
+        lambda share: share[:-1],
+        lambda share: share[:-16],
+        lambda share: b"",
+        lambda share: bytes(len(share)),
+        lambda share: share + bytes(16),
+    ],
+)
+def test_a_false_share_is_left_out_and_found_or_nothing_is_joined(lie):
+    secret = secrets.token_bytes(32)
+    right = split(secret, 3, [10, 11, 12, 13, 14])
+    shares = {**right, 11: lie(right[11])}
+    assert join(shares, 3, digest=digest_of(secret)) == secret
+    assert false_shares(shares, secret, 3) == [11]
+    assert false_shares(right, secret, 3) == []
+    barely = {holder: shares[holder] for holder in (10, 11, 14)}
+    with pytest.raises(Tampered, match="false"):
+        join(barely, 3, digest=digest_of(secret))
+    assert false_shares(barely, secret, 3) == []
+
+
+def test_one_that_copies_anothers_share_is_not_counted_twice():
+    secret = secrets.token_bytes(32)
+    shares = split(secret, 3, range(4))
+    with pytest.raises(Tampered):
+        join({0: shares[0], 1: shares[1], 2: shares[0]}, 3, digest=digest_of(secret))
+    assert join({**shares, 0: shares[1]}, 3, digest=digest_of(secret)) == secret
+
+
+def test_the_shares_of_another_secret_are_told():
+    seed, key = secrets.token_bytes(32), KeyPair.new()
+    swapped = split(key.private_bytes(), 2, range(3))
+    with pytest.raises(Tampered, match=digest_of(seed).hex()[:16]):
+        join(swapped, 2, digest=digest_of(seed))
+
+
+@pytest.mark.parametrize(
+    ("secret", "threshold", "holders"),
+    [(bytes(16), 0, [1]), (bytes(16), 3, [1, 2]), (bytes(16), 1, [1, 1]), (bytes(15), 1, [1]), (b"", 1, [1])],
+)
+def test_what_cannot_be_shared_out_is_refused(secret, threshold, holders):
+    with pytest.raises(ValueError, match="must be"):
+        split(secret, threshold, holders)
+
+
+def test_a_letter_opens_for_its_addressee_with_what_goes_with_it():
+    key = secrets.token_bytes(32)
+    sealed = seal(key, b"two shares", b"round 3, from 1 to 2")
+    assert open_sealed(key, sealed, b"round 3, from 1 to 2") == b"two shares"
+    assert b"two shares" not in sealed
+    assert sealed != seal(key, b"two shares", b"round 3, from 1 to 2")
+
+
+# RFC 8439, section 2.8.2.
+KEY = bytes(range(0x80, 0xA0))
+LETTER_NONCE = bytes.fromhex("070000004041424344454647")
+BESIDE = bytes.fromhex("50515253c0c1c2c3c4c5c6c7")
+TEXT = (
+    b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen "
+    b"would be it."
+)
+BEGINNING = bytes.fromhex("d31a8d34648e60db7b86afbc53ef7ec2")
+TAG = bytes.fromhex("1ae10b594f09e26a7e902ecbd0600691")
+
+
+def test_letters_are_those_of_rfc_8439():
+    whole = ChaCha20Poly1305(KEY).encrypt(LETTER_NONCE, TEXT, BESIDE)
+    assert (whole[:16], whole[-16:]) == (BEGINNING, TAG)
+    assert open_sealed(KEY, LETTER_NONCE + whole, BESIDE) == TEXT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sealed: (sealed, b"other"),  # swapped, or of another round
+        lambda sealed: (sealed[:-1], b"with"),
+        lambda sealed: (sealed[:5], b"with"),
+        lambda sealed: (b"", b"with"),
+        lambda sealed: (flipped(sealed), b"with"),
+        lambda sealed: (flipped(sealed, 0), b"with"),
+        lambda sealed: (flipped(sealed, 14), b"with"),
+        lambda sealed: (sealed + b"x", b"with"),
+    ],
+)
+def test_another_letter_does_not_open(change):
+    key = secrets.token_bytes(32)
+    sealed, beside = change(seal(key, b"a share", b"with"))
+    with pytest.raises(Tampered):
+        open_sealed(key, sealed, beside)
+
+
+def test_a_foreign_letter_does_not_open():
+    with pytest.raises(Tampered):
+        open_sealed(secrets.token_bytes(32), seal(secrets.token_bytes(32), b"a share", b""), b"")
