@@ -18,10 +18,10 @@ MEAN, VARIANCE = ".running_mean", ".running_var"
 class FedAP(PersonalModels):
     """Client i has ``sum_j w_ij x_j``, and BatchNorm of its own; w_ij goes by the likeness of statistics.
 
-    ``w_ii = lambda``, ``w_ij = (1 - lambda) (1 / d_ij) / sum_{k != i} 1 / d_ik``, and d_ij sums over BatchNorm layers the
-    2-Wasserstein distance ``sqrt(norm(mu_i - mu_j)^2 + norm(sigma_i - sigma_j)^2)`` of normal distributions
-    with their statistics, as in the authors' code. x_j is what client j trained in this round; of a client that did
-    not answer, its model, which stays as it is.
+    ``w_ii = lambda``, and ``w_ij = (1 - lambda) (1 / d_ij) / sum_{k != i} 1 / d_ik``, where d_ij sums over
+    BatchNorm layers the 2-Wasserstein distance ``sqrt(norm(mu_i - mu_j)^2 + norm(sigma_i - sigma_j)^2)`` of
+    normal distributions with their statistics, as in the authors' code. x_j is what client j trained in this
+    round; of a client that did not answer, its model, which stays as it is.
 
     Departure from the paper, which measures the statistics of the layers' inputs once, by a pretrained model
     on each client's data: here they are the running statistics that clients send with each answer.

@@ -34,6 +34,14 @@ RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
     for name, sampled in PRIVATE.items()
 } | {"buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))}}
+SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
+RUNS |= {
+    name: {
+        **{"strategy": name, "client": "fedavg", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 3},
+        **{"partition": "iid", "fraction-train": 0.6, **keys},
+    }
+    for name, keys in SEVERAL_MODELS.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +101,13 @@ def test_buffers(folders):
     here, there = map(output, folders["buffered"])
     assert there == here
     assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
+
+
+@pytest.mark.parametrize("name", SEVERAL_MODELS)
+def test_each_of_several_models(folders, name):
+    """The same bits, and whose is which."""
+    here, there = folders[name]
+    files = sorted(path.relative_to(here) for path in (here / "models").iterdir())
+    assert len(files) > 2
+    for file in (*files, "model.safetensors"):
+        assert (there / file).read_bytes() == (here / file).read_bytes()

@@ -30,6 +30,23 @@ def test_the_same_bits_on_all_workers(on_all_workers):
     assert all(summary["clients"] == summaries[0]["clients"] for summary in summaries)
 
 
+@pytest.mark.parametrize("strategy", ["ifca", "cfl", "fedamp", "fedap"])
+def test_several_models_have_the_same_bits_on_all_workers(on_all_workers, strategy):
+    """Whose is which, too. That they are those of ``flwr run`` is `test_one_flwr_run`'s."""
+    own = {
+        "ifca": {"clusters": 3},
+        "cfl": {"cfl-eps-1": 9.0, "cfl-eps-2": 0.0, "cfl-from-round": 1},
+        "fedamp": {"objective": "fedprox", "mu": 0.1, "fedamp-sigma": 10.0},
+    }.get(strategy, {})
+    run = {"strategy": strategy, "client": "fedavg", "rounds": 3, "num-clients": 6, "fraction-train": 0.7}
+    folders = on_all_workers({**run, "partition": "dirichlet:0.5", **own})
+    files = sorted(path.name for path in (folders[0] / "models").iterdir())
+    assert len(files) > 2
+    assert len({bits(folder) for folder in folders}) == 1
+    for name in files:
+        assert len({(folder / "models" / name).read_bytes() for folder in folders}) == 1
+
+
 def test_a_mistake_under_flwr_run_is_one_line_and_a_run_that_failed(tmp_path, flwr_run, capsys):
     """``flwr run`` itself ends well; the federation of the tool for one machine tells that it did not."""
     federation = LocalFederation(tmp_path)

@@ -39,9 +39,7 @@ def weights(models, own):
         for j in range(n):
             d = 0.0
             for layer in ("b", "c"):
-                mean = np.sum(
-                    (models[i][f"{layer}.running_mean"] - models[j][f"{layer}.running_mean"]) ** 2.0
-                )
+                m_i, m_j = (models[k][f"{layer}.running_mean"] for k in (i, j))
                 v_i, v_j = (np.sqrt(models[k][f"{layer}.running_var"]) for k in (i, j))
                 d += math.sqrt(np.sum((m_i - m_j) ** 2) + np.sum((v_i - v_j) ** 2))
             w[i, j] = 0 if i == j else 1 / d
