@@ -5,10 +5,8 @@ from __future__ import annotations
 from fedbn_flower.core.ground.settings import setting
 
 from ..base import FedAvgClient
-from ..examples import Examples
 from ..modules.head import features
-from ..modules.lazy_torch import functional, nn, torch
-from ..modules.rng import seeded
+from ..modules.lazy_torch import nn, torch
 from ..problems import Classification, Problem
 from ..problems.evaluation import evaluation_batch
 
@@ -46,29 +44,7 @@ class KNNPerClient(FedAvgClient):
         task, model = self.task, super().predictor()
         if not len(task.train):
             return model
+        from ..modules.neighbours import Neighbours  # imports PyTorch
+
         settings = self.knn_lambda, self.knn_neighbours, self.knn_scale
-        return _Neighbours(model, task.train, evaluation_batch(task.train, task.problem), *settings)
-
-
-class _Neighbours(nn.Module):
-    """A model with a store of features; its output is the logarithm of the mixed probabilities."""
-
-    def __init__(
-        self, model: nn.Module, examples: Examples, batch_size: int, share: float, k: int, scale: float
-    ) -> None:
-        super().__init__()
-        self.model, self.scale = model.eval(), scale
-        self.weights = torch.tensor([share, 1 - share]).log().tolist()
-        with torch.no_grad(), seeded(0):
-            loaded = examples.load(examples.batches(batch_size))
-            self.stored = torch.cat([features(model, inputs)[0] for inputs, _ in loaded])
-        self.targets = examples.targets.long()
-        self.k = min(k, len(self.stored))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        z, output = features(self.model, inputs)
-        distances, nearest = torch.cdist(z, self.stored).topk(self.k, largest=False)
-        votes = functional.softmax(-distances / self.scale, 1)
-        shares = torch.zeros_like(output).scatter_add_(1, self.targets[nearest], votes.to(output))
-        voted, predicted = self.weights
-        return torch.logaddexp(voted + shares.log(), predicted + output.log_softmax(1))
+        return Neighbours(model, task.train, evaluation_batch(task.train, task.problem), *settings)

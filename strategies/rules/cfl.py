@@ -39,6 +39,7 @@ class CFL(Clusters):
     """
 
     purpose = "Splits clients into clusters where their updates disagree."
+    helps = ("label-skew", "feature-shift")
     paper = "sattler2020cfl"
 
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")

@@ -28,6 +28,7 @@ class FedAMP(PersonalModels):
     """
 
     purpose = "Gives each client a mixture of the models that are like its own (with objective fedprox)."
+    helps = ("personal-models",)
     paper = "huang2021fedamp"
 
     requires = {**PersonalModels.requires, "objective": {"fedprox"}}  # noqa: RUF012

@@ -28,6 +28,7 @@ class FedAP(PersonalModels):
     """
 
     purpose = "Gives each client a mixture weighted by the likeness of BatchNorm statistics."
+    helps = ("personal-models", "feature-shift")
     paper = "lu2022fedap"
 
     own: float = setting(0.5, ge=0, le=1, alias="fedap-lambda", description="weight of a client's own model")

@@ -23,6 +23,7 @@ class FedExP(PseudoGradientStrategy):
     """
 
     purpose = "FedAvg with longer steps where clients' updates disagree; nothing to tune."
+    helps = ("few-rounds",)
     paper = "jhunjhunwala2023fedexp"
 
     requires = {"mean": {"weighted"}, "compress-down": {"none"}}  # noqa: RUF012

@@ -35,6 +35,7 @@ class IFCA(Clusters):
     """
 
     purpose = "Keeps several models; each client trains the one that fits its data best."
+    helps = ("label-skew", "feature-shift")
     paper = "ghosh2020ifca"
 
     clients_choose: ClassVar[bool] = True

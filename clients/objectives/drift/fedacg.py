@@ -11,6 +11,7 @@ class FedACG(Objective):
     """``f + beta/2 ||w - y||^2``, y the model that the client got: x and what momentum adds to it."""
 
     purpose = "The clients' half of FedACG: holds them near where momentum leads."
+    helps = ("label-skew", "few-rounds")
     paper = "kim2024fedacg"
 
     requires: ClassVar = {"strategy": {"fedacg"}}

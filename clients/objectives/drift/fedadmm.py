@@ -20,6 +20,7 @@ class FedADMM(Objective):
     """
 
     purpose = "The clients' half of FedADMM: prices for the distance to the model."
+    helps = ("label-skew", "unequal-work")
     paper = "gong2022fedadmm"
 
     rho: float = setting(

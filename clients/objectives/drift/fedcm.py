@@ -15,6 +15,7 @@ class FedCM(Objective):
     """
 
     purpose = "The clients' half of FedCM: a share of each step is the last round's global direction."
+    helps = ("label-skew", "few-rounds")
     paper = "xu2021fedcm"
 
     requires: ClassVar = {"strategy": {"fedcm"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}

@@ -19,6 +19,7 @@ class FedDC(Scaffold):
     """
 
     purpose = "The clients' half of FedDC: learns how far the client drifts, and corrects for it."
+    helps = ("label-skew",)
     paper = "gao2022feddc"
 
     requires: ClassVar = {"strategy": {"feddc"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}

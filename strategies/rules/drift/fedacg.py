@@ -17,6 +17,7 @@ class FedACG(PseudoGradientStrategy):
     """
 
     purpose = "Lets clients begin where momentum leads, and holds them there (with objective fedacg)."
+    helps = ("label-skew", "few-rounds")
     paper = "kim2024fedacg"
     post_processes_mean = True
 

@@ -23,6 +23,7 @@ class FedADMM(PseudoGradientStrategy):
     """
 
     purpose = "ADMM: each client has prices for its distance to the model (with objective fedadmm)."
+    helps = ("label-skew", "unequal-work")
     paper = "gong2022fedadmm"
 
     requires = {"objective": {"fedadmm"}, "clip-update-norm": {0.0}}  # noqa: RUF012

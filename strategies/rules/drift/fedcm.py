@@ -23,6 +23,7 @@ class FedCM(PseudoGradientStrategy):
     """
 
     purpose = "Gives every local step the global direction of the last round (with objective fedcm)."
+    helps = ("label-skew", "few-rounds")
     paper = "xu2021fedcm"
 
     requires = {"objective": {"fedcm"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012

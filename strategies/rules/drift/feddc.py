@@ -15,6 +15,7 @@ class FedDC(Scaffold):
     """
 
     purpose = "Learns each client's drift apart from the model, and takes it off (with objective feddc)."
+    helps = ("label-skew",)
     paper = "gao2022feddc"
 
     requires = {"objective": {"feddc"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012

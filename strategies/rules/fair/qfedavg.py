@@ -43,6 +43,7 @@ class QFedAvg(PseudoGradientStrategy):
     """
 
     purpose = "Evens out how well the model fits each client, by more weight for great losses."
+    helps = ("fairness",)
     paper = "li2020qffl"
 
     requires = {"mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012

@@ -17,8 +17,8 @@ from strategies.messages.npy import viewed
 from tests.test_house import ROOT
 
 ORDER = [
-    "Compression", "PooledStatistics", "Attack", "Selection", "Holdout", "Freezing", "Target", "Privacy",
-    "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration",
+    "SecAgg", "Compression", "PooledStatistics", "Attack", "Selection", "Holdout", "Freezing", "Target",
+    "Privacy", "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration",
     "Divergence",
 ]  # fmt: skip
 HEARD = []
