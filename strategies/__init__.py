@@ -21,11 +21,14 @@ from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
 from .rules.drift.feddc import FedDC
+from .rules.fair.afl import AFL
 from .rules.fair.qfedavg import QFedAvg
+from .rules.fair.term import TERM
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedams import FedAMS
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
+from .rules.feddisco import FedDisco
 from .rules.feddyn import FedDyn
 from .rules.fedexp import FedExP
 from .rules.fednova import FedNova
@@ -45,7 +48,10 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadam": FedAdam,
     "fedams": FedAMS,
     "fedexp": FedExP,
+    "feddisco": FedDisco,
     "qfedavg": QFedAvg,
+    "term": TERM,
+    "afl": AFL,
     "feddyn": FedDyn,
     "scaffold": Scaffold,
     "scaffold-momentum": ScaffoldMomentum,
@@ -59,9 +65,11 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 """Built-in rules by name. To add one, import it above and enter it here."""
 
 __all__ = [
+    "AFL",
     "CODECS",
     "SELECTIONS",
     "STRATEGIES",
+    "TERM",
     "Answer",
     "Bulyan",
     "Candidates",
@@ -77,6 +85,7 @@ __all__ = [
     "FedAvgM",
     "FedCM",
     "FedDC",
+    "FedDisco",
     "FedDyn",
     "FedExP",
     "FedMedian",

@@ -1,7 +1,7 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -34,6 +34,9 @@ from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
 
 ConfigValue = bool | int | float | str
+
+CLASS_COUNTS = "class-counts"
+"""The vector of the examples of each class at each client, (clients, classes), by partition."""
 
 CURRENT_ARRAYS = property(
     lambda rule: rule._train_phase_.model,
@@ -89,6 +92,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     """Requirements on the run configuration: key -> allowed values."""
     weighs_alike: ClassVar[bool] = False
     """Whether all models have equal weight, independent of the weight of the metrics."""
+    of_classes: ClassVar[bool] = False
+    """Whether it is about classes; then `rule_state` has `CLASS_COUNTS` before the first round of a run."""
     goes_without_model: ClassVar[bool] = False
     """Whether the rule uses answers even if the whole model stays at the clients."""
     extras_like_parameters: ClassVar[bool] = False
@@ -195,6 +200,14 @@ class PseudoGradientStrategy(FlowerFedAvg):
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
         return Extras()
+
+    def answer_weights(self, asked: Sequence[int], state: RuleState) -> Mapping[int, float] | None:
+        """Return the weights of the answers by partition; None for those that the answers report.
+
+        ``asked`` are the partitions of the clients that were asked to train. If all that answer have weight
+        0, the model stays. Not with `weighs_alike`.
+        """
+        return None
 
     def ahead(self, state: RuleState, like: Vector) -> Vector | None:
         """Return by how much the parameters that travel are ahead of those of the model that counts.
@@ -353,6 +366,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
         reading = ReplyReader(self._reading_(), server_round, phase)
         sent = self._phase_replies_.count(MessageType.TRAIN)
+        reading.weights = self.answer_weights(self._phase_replies_.partitions(), self.rule_state)
         fold = Fold(reading.new_partial_sum, sent)
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self.__screened(replies, is_train=True), reading.read
@@ -367,6 +381,9 @@ class PseudoGradientStrategy(FlowerFedAvg):
             updated = self.__published(self.mechanism, reading, fold.result())
         elif reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), f"min_replies is {self._min_replies_}")
+            return None, None
+        elif reading.is_weightless:
+            self._phase_replies_.too_few(0, f"{type(self).__name__} gives the others weight 0")
             return None, None
         elif len(reading.contents) < (least := named_mean(self._mean_).least):
             self._phase_replies_.too_few(len(reading.contents), f"mean {self._mean_!r} needs {least}")

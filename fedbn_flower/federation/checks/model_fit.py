@@ -25,7 +25,7 @@ from ...core.errors import UserError, not_allowed
 from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, as_user_error, models_named
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from ..evaluating.halves import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
@@ -274,6 +274,9 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             if config.problem != NOT_GIVEN:
                 has = f"problem {config.problem!r} has other outputs"
             raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
+    if STRATEGY.find(config.strategy).of_classes and not dataset.has_classes:
+        has = f"{config.dataset!r} has {dataset.spec.predicts}"
+        raise not_allowed(STRATEGY.key, config.strategy, f"another one: it needs classes, and {has}")
     if LOSS.find(config.loss).of_masks and not isinstance(dataset.problem, Segmentation):
         raise not_allowed(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
     if dataset.has_masks and config.softmax_output:

@@ -12,6 +12,9 @@ from fedbn_flower.federation.inputs import inputs_of
 
 RULES = {
     "qfedavg": {"q": 2.0},
+    "term": {"tilt": 2.0},
+    "afl": {"afl_rate": 0.05},
+    "feddisco": {},
     "fedexp": {"clip_update_norm": 5.0},
     "fedcm": {"objective": "fedcm"},
     "fedacg": {"objective": "fedacg"},
@@ -106,6 +109,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
         "eval_data": "global",
         "num_clients": 4,
         "partition": "iid",
+        "client": "fedavg",
     }
     result = run(**keys, **RULES[rule], run_dir="run")
     saved = load_file(Path("run", "checkpoint", "server.safetensors"))
