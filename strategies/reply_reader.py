@@ -223,12 +223,12 @@ class ReplyReader:
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})
         if read.answer:
+            answer = read.answer
             if self.weights is not None:
-                read = replace(read, answer=replace(read.answer, weight=self.weights.get(partition, 0.0)))
-                assert read.answer
+                answer = replace(answer, weight=self.weights.get(partition, 0.0))
             stale = self._stale(position)
-            self.sum(fold.group_of(position), read.answer, read.extras, hold=True, stale=stale)
-            content = read.answer.content if self.how.keeps_answers else content
+            self.sum(fold.group_of(position), answer, read.extras, hold=True, stale=stale)
+            content = answer.content if self.how.keeps_answers else content
         elif read.group:
             fold.put(position, read.group)
         self.contents.append(content)

@@ -44,7 +44,8 @@ class AFL(PseudoGradientStrategy):
             raise AggregationError("AFL needs num_clients, and ask_partitions=True")
         if WEIGHTS not in state.vectors:
             state.vectors[WEIGHTS] = np.full(self.num_clients, 1 / self.num_clients)
-        return state.vectors[WEIGHTS]
+        weights: NDArray[np.float64] = state.vectors[WEIGHTS]
+        return weights
 
     def answer_weights(self, asked: Sequence[int], state: RuleState) -> Mapping[int, float]:
         weights = self.weights(state)
@@ -69,4 +70,5 @@ def on_simplex(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the nearest vector of numbers >= 0 with sum 1 (Duchi et al. 2008, Figure 1)."""
     descending = np.sort(vector)[::-1]
     excess = (np.cumsum(descending) - 1) / np.arange(1, len(vector) + 1)
-    return np.maximum(vector - excess[np.flatnonzero(descending > excess)[-1]], 0)
+    projected: NDArray[np.float64] = np.maximum(vector - excess[np.flatnonzero(descending > excess)[-1]], 0)
+    return projected

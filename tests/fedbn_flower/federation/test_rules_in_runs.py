@@ -68,13 +68,17 @@ def test_in_lockstep_or_one_by_one(run, rule):
             (
                 {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
                 | {key: value for key, value in RULES[rule].items() if key == "objective"},
-                "post_processes_mean",
+                "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean",
             )
             for rule in RULES
             if rule != "fedacg"
         ),
         *(({"strategy": rule}, f"objective: .*{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
         *(({"objective": rule}, f"{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
+        (
+            {"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3},
+            "strategy: 'feddisco'.*needs classes",
+        ),
         ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
         ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),

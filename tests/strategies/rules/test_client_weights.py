@@ -21,10 +21,8 @@ DELTAS, LOSSES = RNG.normal(size=(3, 4, 6)), RNG.uniform(0.1, 2, size=(3, 4))
 
 def a_round(strategy, t, x, who=range(4), deltas=None, losses=None):
     """The next model and its statistics, which clients answer as they do the weights."""
-    deltas, losses = (
-        DELTAS[t - 1] if deltas is None else deltas,
-        LOSSES[t - 1] if losses is None else losses,
-    )
+    deltas = DELTAS[t - 1] if deltas is None else deltas
+    losses = LOSSES[t - 1] if losses is None else losses
 
     def client(message, i):
         arrays = {"w": (x + deltas[i]).astype(np.float32), "bn.running_mean": deltas[i].astype(np.float32)}
@@ -78,11 +76,8 @@ def test_a_tilt_beyond_float32_is_refused_in_words():
 @pytest.mark.parametrize("eta", [1.0, 0.5])
 def test_afl_ascends_on_the_simplex(eta):
     """The projection as a quadratic programme; weights are those before the round's ascent."""
-    strategy, x, weights = (
-        AFL(eta=eta, gamma=0.3, num_clients=4, ask_partitions=True),
-        np.zeros(6),
-        np.full(4, 0.25),
-    )
+    strategy = AFL(eta=eta, gamma=0.3, num_clients=4, ask_partitions=True)
+    x, weights = np.zeros(6), np.full(4, 0.25)
     for t, who in enumerate(WHO, start=1):
         used = weights[who]
         expected = x + eta * (used / used.sum()) @ DELTAS[t - 1][who]
