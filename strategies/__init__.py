@@ -10,8 +10,9 @@ from fedbn_flower.core.ground.settings import setting
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
-from .base import PseudoGradientStrategy, check_wrapper
+from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics, Range
+from .flower_wrappers import check_wrapper
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
@@ -21,6 +22,7 @@ from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
 from .rules.drift.feddc import FedDC
+from .rules.drift.mimelite import MimeLite
 from .rules.fair.afl import AFL
 from .rules.fair.qfedavg import QFedAvg
 from .rules.fair.term import TERM
@@ -59,6 +61,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadmm": FedADMM,
     "fedcm": FedCM,
     "fedacg": FedACG,
+    "mimelite": MimeLite,
     "fedproto": FedProto,
     "fedsat": FedSat,
 }
@@ -96,6 +99,7 @@ __all__ = [
     "FedTrimmedAvg",
     "FedYogi",
     "Krum",
+    "MimeLite",
     "MultiKrum",
     "Participation",
     "PhaseReport",

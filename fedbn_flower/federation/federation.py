@@ -200,8 +200,7 @@ class Federation:
             arrays = checkpoint.arrays
             first_round = checkpoint.server_round + 1
             strategy.rule_state = RuleState(checkpoint.updates, dict(checkpoint.rule), dict(checkpoint.draws))
-            self.run_name = checkpoint.run
-            account = checkpoint.counters.get("account", {})
+            self.run_name, account = checkpoint.run, checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
             self.extensions.restore(checkpoint.counters.get("extensions", {}), checkpoint.extensions, account)
             memories = checkpoint.counters.get("memories", {})

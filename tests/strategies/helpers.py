@@ -22,7 +22,7 @@ class QFedAvg(STRATEGIES["qfedavg"]):
     read_extras = STRATEGIES["qfedavg"].read_extras
 
 
-OF_RECORDS = {"fedproto", "fedsat", "fedadmm", "afl", "feddisco"}
+OF_RECORDS = {"fedproto", "fedsat", "fedadmm", "afl", "feddisco", "mimelite"}
 OF_MODELS = {name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS} | {"qfedavg": QFedAvg}
 """The rules for which an answer is a model and numbers; the others' have tests of their own."""
 

@@ -44,8 +44,7 @@ class AFL(PseudoGradientStrategy):
             raise AggregationError("AFL needs num_clients, and ask_partitions=True")
         if WEIGHTS not in state.vectors:
             state.vectors[WEIGHTS] = np.full(self.num_clients, 1 / self.num_clients)
-        weights: NDArray[np.float64] = state.vectors[WEIGHTS]
-        return weights
+        return state.vectors[WEIGHTS].view(np.float64)
 
     def answer_weights(self, asked: Sequence[int], state: RuleState) -> Mapping[int, float]:
         weights = self.weights(state)

@@ -203,7 +203,7 @@ def test_what_the_loss_does_not_reach_stays(name):
     control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
     if client.task.objective.remembers:
         client.memory.write(name, {n: np.full_like(a, 7) for n, a in control.items()})
-    records = {"control": control, "momentum": control}
+    records = {"control": control, "momentum": control, "second-moment": control}
     sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), records), SETTINGS)
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}

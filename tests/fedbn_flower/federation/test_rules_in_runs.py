@@ -20,8 +20,10 @@ RULES = {
     "fedacg": {"objective": "fedacg"},
     "feddc": {"objective": "feddc", "dc_alpha": 0.1},
     "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
+    "mimelite": {"objective": "mimelite", "mime_optimizer": "adam", "client_lr": 0.001},
 }
 """The keys with which each rule is run."""
+PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
 EACH = pytest.mark.parametrize("rule", RULES)
 
@@ -73,12 +75,9 @@ def test_in_lockstep_or_one_by_one(run, rule):
             for rule in RULES
             if rule != "fedacg"
         ),
-        *(({"strategy": rule}, f"objective: .*{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
-        *(({"objective": rule}, f"{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
-        (
-            {"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3},
-            "strategy: 'feddisco'.*needs classes",
-        ),
+        *(({"strategy": rule}, f"objective: .*{rule}") for rule in PAIRS),
+        *(({"objective": rule}, f"{rule}") for rule in PAIRS),
+        ({"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3}, "feddisco.*needs classes"),
         ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
         ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),

@@ -136,7 +136,7 @@ def test_which_rules_go_with_buffers():
     """Those whose step is a function of the mean, however the answers are scaled."""
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
         "afl", "fedadmm", "fedcm", "feddc", "feddisco", "feddyn", "fedexp", "fednova", "fedproto", "fedsat",
-        "qfedavg", "scaffold", "scaffold-momentum", "term",
+        "mimelite", "qfedavg", "scaffold", "scaffold-momentum", "term",
     }  # fmt: skip
 
 
