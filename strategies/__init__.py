@@ -10,8 +10,9 @@ from fedbn_flower.core.ground.settings import setting
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
-from .base import PseudoGradientStrategy, check_wrapper
+from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics, Range
+from .flower_wrappers import check_wrapper
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
@@ -22,13 +23,17 @@ from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
 from .rules.drift.feddc import FedDC
+from .rules.drift.mimelite import MimeLite
+from .rules.fair.afl import AFL
 from .rules.fair.qfedavg import QFedAvg
+from .rules.fair.term import TERM
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
 from .rules.fedamp import FedAMP
 from .rules.fedams import FedAMS
 from .rules.fedap import FedAP
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
+from .rules.feddisco import FedDisco
 from .rules.feddyn import FedDyn
 from .rules.fedexp import FedExP
 from .rules.fednova import FedNova
@@ -50,7 +55,10 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadam": FedAdam,
     "fedams": FedAMS,
     "fedexp": FedExP,
+    "feddisco": FedDisco,
     "qfedavg": QFedAvg,
+    "term": TERM,
+    "afl": AFL,
     "feddyn": FedDyn,
     "fedsmoo": FedSMOO,
     "scaffold": Scaffold,
@@ -59,6 +67,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedadmm": FedADMM,
     "fedcm": FedCM,
     "fedacg": FedACG,
+    "mimelite": MimeLite,
     "fedproto": FedProto,
     "fedsat": FedSat,
     "ifca": IFCA,
@@ -69,9 +78,11 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
 """Built-in rules by name. To add one, import it above and enter it here."""
 
 __all__ = [
+    "AFL",
     "CODECS",
     "SELECTIONS",
     "STRATEGIES",
+    "TERM",
     "Answer",
     "Bulyan",
     "Candidates",
@@ -87,6 +98,7 @@ __all__ = [
     "FedAvgM",
     "FedCM",
     "FedDC",
+    "FedDisco",
     "FedDyn",
     "FedExP",
     "FedMedian",
@@ -98,6 +110,7 @@ __all__ = [
     "FedTrimmedAvg",
     "FedYogi",
     "Krum",
+    "MimeLite",
     "MultiKrum",
     "Participation",
     "PhaseReport",

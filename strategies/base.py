@@ -1,7 +1,7 @@
 """`PseudoGradientStrategy`, the base of every server rule: sampling, checked replies, the pseudo-gradient."""
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -11,7 +11,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
-from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.settings import declared, setting
@@ -34,6 +33,9 @@ from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
 
 ConfigValue = bool | int | float | str
+
+CLASS_COUNTS = "class-counts"
+"""The vector of the examples of each class at each client, (clients, classes), by partition."""
 
 CURRENT_ARRAYS = property(
     lambda rule: rule._train_phase_.model,
@@ -91,6 +93,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     """Requirements on the run configuration: key -> allowed values."""
     weighs_alike: ClassVar[bool] = False
     """Whether all models have equal weight, independent of the weight of the metrics."""
+    of_classes: ClassVar[bool] = False
+    """Whether it is about classes; then `rule_state` has `CLASS_COUNTS` before the first round of a run."""
     goes_without_model: ClassVar[bool] = False
     """Whether the rule uses answers even if the whole model stays at the clients."""
     extras_like_parameters: ClassVar[bool] = False
@@ -201,6 +205,14 @@ class PseudoGradientStrategy(FlowerFedAvg):
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         """Read further vectors from an answer. Raise `ReplyRefused` to drop the answer."""
         return Extras()
+
+    def answer_weights(self, asked: Sequence[int], state: RuleState) -> Mapping[int, float] | None:
+        """Return the weights of the answers by partition; None for those that the answers report.
+
+        ``asked`` are the partitions of the clients that were asked to train. If all that answer have weight
+        0, the model stays. Not with `weighs_alike`.
+        """
+        return None
 
     def ahead(self, state: RuleState, like: Vector) -> Vector | None:
         """Return by how much the parameters that travel are ahead of those of the model that counts.
@@ -359,6 +371,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
         reading = ReplyReader(self._reading_(), server_round, phase)
         sent = self._phase_replies_.count(MessageType.TRAIN)
+        reading.weights = self.answer_weights(self._phase_replies_.partitions(), self.rule_state)
         fold = Fold(reading.new_partial_sum, sent)
         for position, partition, read in self._phase_replies_.usable(
             MessageType.TRAIN, server_round, self._screened_(replies, is_train=True), reading.read
@@ -373,6 +386,9 @@ class PseudoGradientStrategy(FlowerFedAvg):
             updated = self.__published(self.mechanism, reading, fold.result())
         elif reading.round is None or len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), f"min_replies is {self._min_replies_}")
+            return None, None
+        elif reading.is_weightless:
+            self._phase_replies_.too_few(0, f"{type(self).__name__} gives the others weight 0")
             return None, None
         elif len(reading.contents) < (least := named_mean(self._mean_).least):
             self._phase_replies_.too_few(len(reading.contents), f"mean {self._mean_!r} needs {least}")
@@ -487,31 +503,3 @@ class PseudoGradientStrategy(FlowerFedAvg):
 
     def _note_evaluation_(self, partition: int, content: RecordDict, report: PhaseReport) -> None:
         """Note what else a client says of its evaluation; nothing by default."""
-
-
-def check_wrapper(wrapper: Strategy) -> None:
-    """Check that a rule gives one of Flower's differential-privacy wrappers what its guarantee needs::
-
-        strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(...), 1.0, 1.0, num_sampled_clients=10)
-        check_wrapper(strategy)
-
-    Raises
-    ------
-    ValueError
-        Names the settings that the rule lacks.
-    TypeError
-        When it is no wrapper of a rule of this package.
-    """
-    rule, clients = getattr(wrapper, "strategy", None), getattr(wrapper, "num_sampled_clients", None)
-    if not isinstance(rule, PseudoGradientStrategy) or clients is None:
-        raise TypeError(f"{type(wrapper).__name__} is no privacy wrapper around a PseudoGradientStrategy")
-    lacking = {
-        "weighted_by_key=None (the noise is for clients of equal weight)": rule.weighted_by_key is not None,
-        f"min_replies={clients} (with fewer answers each weighs more, under the same noise)": (
-            rule._min_replies_ < clients
-        ),
-        "seed=None (whoever knows a seed knows the sampled clients)": rule._seed_ is not None,
-    }
-    if wanted := ", ".join(setting for setting, lacks in lacking.items() if lacks):
-        names = f"{type(wrapper).__name__} protects less than it states around {type(rule).__name__}"
-        raise ValueError(f"{names}: set {wanted}")

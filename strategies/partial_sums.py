@@ -16,7 +16,7 @@ from .reply_reader import ReplyReader
 
 AS_THE_BASE = (
     "__init__", "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train",
-    "new_round",
+    "new_round", "answer_weights",
 )  # fmt: skip
 """Methods that a rule must not override if workers are to sum its answers."""
 

@@ -5,7 +5,8 @@ from fedbn_flower.core.ground.overriding import overridden
 from .base import PseudoGradientStrategy
 
 BETWEEN = (
-    "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train", "new_round",
+    "_check_and_log_replies", "_construct_messages", "aggregate_train", "answer_weights", "configure_train",
+    "new_round", "read_extras",
 )  # fmt: skip
 """Methods that stand between the answers and the step: who overrides one could pass more than the mean."""
 

@@ -103,6 +103,8 @@ class ReplyReader:
         self.server_round = server_round
         self.phase = phase
         self.round: Round | None = None
+        self.weights: Mapping[int, float] | None = None
+        """The weights of the answers, by partition; None for those that they report."""
         self.metrics: dict[int, MetricRecord] = {}
         self.contents: list[RecordDict] = []
         self.reference: Mapping[str, NDArray] = {}
@@ -201,7 +203,7 @@ class ReplyReader:
             factor *= clipping_factor(update_norm(answer.arrays, sent, tensors), bound)
         if stale and stale.model:
             stale = stale._replace(model=finite(stale.model))
-        weight = 1.0 if how.weighs_alike else answer.weight
+        weight = extras.share * (1.0 if how.weighs_alike else answer.weight)
         into.add(answer, weight, factor, extras.vectors, extras.weight, hold, stale)
 
     def _factor(self, norm: float) -> float:
@@ -221,9 +223,17 @@ class ReplyReader:
         self.metrics[partition] = read.metrics
         content = RecordDict({METRICS: read.metrics})
         if read.answer:
+            answer = read.answer
+            if self.weights is not None:
+                answer = replace(answer, weight=self.weights.get(partition, 0.0))
             stale = self._stale(position)
-            self.sum(fold.group_of(position), read.answer, read.extras, hold=True, stale=stale)
-            content = read.answer.content if self.how.keeps_answers else content
+            self.sum(fold.group_of(position), answer, read.extras, hold=True, stale=stale)
+            content = answer.content if self.how.keeps_answers else content
         elif read.group:
             fold.put(position, read.group)
         self.contents.append(content)
+
+    @property
+    def is_weightless(self) -> bool:
+        """Whether the answers have weights by partition, which are all 0."""
+        return self.weights is not None and not any(self.weights.get(p) for p in self.metrics)

@@ -5,6 +5,7 @@ from .drift.fedacg import FedACG
 from .drift.fedadmm import FedADMM
 from .drift.fedcm import FedCM
 from .drift.feddc import FedDC
+from .drift.mimelite import MimeLite
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fedgkd import FedGKD
@@ -31,6 +32,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedadmm": FedADMM,
     "fedcm": FedCM,
     "fedacg": FedACG,
+    "mimelite": MimeLite,
     "moon": Moon,
     "fedrs": FedRS,
     "fedlc": FedLC,

@@ -40,6 +40,7 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.run_totals import RunTotals
 from .built_in import collaborators
+from .checks.class_counts import learn_class_counts
 from .checks.model_fit import check_fit, decides
 from .checks.nodes import check_nodes
 from .checks.notices import notices
@@ -201,8 +202,7 @@ class Federation:
             arrays = checkpoint.arrays
             first_round = checkpoint.server_round + 1
             strategy.rule_state = state_of(checkpoint)
-            self.run_name = checkpoint.run
-            account = checkpoint.counters.get("account", {})
+            self.run_name, account = checkpoint.run, checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
             self.extensions.restore(checkpoint.counters.get("extensions", {}), checkpoint.extensions, account)
             memories = checkpoint.counters.get("memories", {})
@@ -210,6 +210,7 @@ class Federation:
             if self.buffers:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
+        learn_class_counts(self.inputs, strategy, grid)
         updates, course = strategy.rule_state.updates, Course(grid, tuple(observers))
         self.one_exchange = self._has_one_exchange(grid)
         for server_round in range(first_round, config.rounds + 1):

@@ -118,11 +118,14 @@ class Extras:
         Vectors by name. They are averaged like the model; the rule gets them as `Round.means`.
     weight : float, optional
         Weight of the vectors; the model's weight by default.
+    share : float
+        Factor on the weight of the whole answer, so that the weights of all sum to something else.
     """
 
     factor: float = 1.0
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     weight: float | None = None
+    share: float = 1.0
 
 
 class PartialSum:

@@ -65,6 +65,10 @@ class Replies:
         self.report, self._phase, self._sent = PhaseReport(), phase, sent
         self._title = f"round {server_round}, {phase}"
 
+    def partitions(self) -> list[int]:
+        """Return the partitions of the nodes that the phase's messages are to."""
+        return [self.nodes.partition(message.metadata.dst_node_id) for message in self._sent]
+
     @contextmanager
     def apart(self, phase: str, server_round: int, sent: list[Message]) -> Iterator[None]:
         """Have another phase begin and end while the current one waits for its answers."""

@@ -22,11 +22,11 @@ class QFedAvg(STRATEGIES["qfedavg"]):
     read_extras = STRATEGIES["qfedavg"].read_extras
 
 
-OF_RECORDS = {"fedproto", "fedsat", "fedadmm"}
+OF_RECORDS = {"fedproto", "fedsat", "fedadmm", "fedsmoo", "afl", "feddisco", "mimelite"}
 OF_MODELS = {
     name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS and not rule.keeps_models
 } | {"qfedavg": QFedAvg}
-"""The rules for which an answer is a model and numbers; the others' are in test_class_pairs, test_drift."""
+"""The rules for which an answer is a model and numbers; the others' have tests of their own."""
 
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]

@@ -76,6 +76,7 @@ def answer(message, node):
     if node == 4:
         moved["layer.weight"][0, 0] = np.nan
     metrics = {"num-examples": 3 + node, "local-steps": 1 + node % 3, "train-loss": rng.normal()}
+    metrics |= {"local-length": 0.1 + node} if "momentum" in message.content else {}
     metrics |= {"start-loss": 1 + node % 5} if message.content["config"].get("start-loss") else {}
     content = RecordDict({"arrays": record(moved), "metrics": MetricRecord(metrics)})
     if "control" in message.content:

@@ -10,7 +10,9 @@
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
 | `PERTURBATION` | ArrayRecord | train and its answer, FedSMOO | s, and mu_i - e |
-| `MOMENTUM` | ArrayRecord | train, FedCM | d, the mean gradient of the last round |
+| `MOMENTUM` | ArrayRecord | train, FedCM, MimeLite | d, the mean gradient of the last round; m |
+| `SECOND_MOMENT` | ArrayRecord | train, MimeLite | v |
+| `GRADIENT` | ArrayRecord | train's answer, MimeLite | the gradient of the client's loss at x |
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
@@ -47,6 +49,8 @@ CONTROL = "control"
 PERTURBATION = "perturbation"
 MOMENTUM = "momentum"
 AUGMENTED = "augmented"
+SECOND_MOMENT = "second-moment"
+GRADIENT = "gradient"
 PROTOTYPES = "prototypes"
 STRUGGLE = "struggle"
 CANDIDATE = "model."  # how the names of records begin that have a model to choose from

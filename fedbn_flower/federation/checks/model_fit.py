@@ -277,6 +277,9 @@ def _check_classes(config: RunConfig, dataset: Dataset) -> None:
             if config.problem != NOT_GIVEN:
                 has = f"problem {config.problem!r} has other outputs"
             raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
+    if STRATEGY.find(config.strategy).of_classes and not dataset.has_classes:
+        has = f"{config.dataset!r} has {dataset.spec.predicts}"
+        raise not_allowed(STRATEGY.key, config.strategy, f"another one: it needs classes, and {has}")
     if LOSS.find(config.loss).of_masks and not isinstance(dataset.problem, Segmentation):
         raise not_allowed(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
     if dataset.has_masks and config.softmax_output:

@@ -12,13 +12,18 @@ from fedbn_flower.federation.inputs import inputs_of
 
 RULES = {
     "qfedavg": {"q": 2.0},
+    "term": {"tilt": 2.0},
+    "afl": {"afl_rate": 0.05},
+    "feddisco": {},
     "fedexp": {"clip_update_norm": 5.0},
     "fedcm": {"objective": "fedcm"},
     "fedacg": {"objective": "fedacg"},
     "feddc": {"objective": "feddc", "dc_alpha": 0.1},
     "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
+    "mimelite": {"objective": "mimelite", "mime_optimizer": "adam", "client_lr": 0.001},
 }
 """The keys with which each rule is run."""
+PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
 EACH = pytest.mark.parametrize("rule", RULES)
 
@@ -65,13 +70,14 @@ def test_in_lockstep_or_one_by_one(run, rule):
             (
                 {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
                 | {key: value for key, value in RULES[rule].items() if key == "objective"},
-                "post_processes_mean",
+                "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean",
             )
             for rule in RULES
             if rule != "fedacg"
         ),
-        *(({"strategy": rule}, f"objective: .*{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
-        *(({"objective": rule}, f"{rule}") for rule in ("fedcm", "fedacg", "feddc", "fedadmm")),
+        *(({"strategy": rule}, f"objective: .*{rule}") for rule in PAIRS),
+        *(({"objective": rule}, f"{rule}") for rule in PAIRS),
+        ({"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3}, "feddisco.*needs classes"),
         ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
         ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),
@@ -106,6 +112,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
         "eval_data": "global",
         "num_clients": 4,
         "partition": "iid",
+        "client": "fedavg",
     }
     result = run(**keys, **RULES[rule], run_dir="run")
     saved = load_file(Path("run", "checkpoint", "server.safetensors"))

@@ -135,7 +135,8 @@ def test_what_is_no_protocol(text):
 def test_which_rules_go_with_buffers():
     """Those whose step is a function of the mean, however the answers are scaled."""
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
-        "feddyn", "fednova", "fedproto", "fedsat", "scaffold", "scaffold-momentum",
+        "afl", "fedadmm", "fedcm", "feddc", "feddisco", "feddyn", "fedexp", "fednova", "fedproto", "fedsat",
+        "mimelite", "qfedavg", "scaffold", "scaffold-momentum", "term",
     }  # fmt: skip
 
 

@@ -97,6 +97,24 @@ def fedadmm(rounds, rho=0.4, eta=1.0):
         yield x, x
 
 
+def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5):
+    x, m, v = START.copy(), np.zeros(SIZE), np.zeros(SIZE)
+
+    def moments(g, m, v):
+        return b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2 if optimizer == "adam" else v + g**2
+
+    def step(g, w):
+        m_new, v_new = moments(g, m, v)  # of the batch alone: the server's state stays
+        above = g if optimizer == "adagrad" else m_new
+        return above if optimizer == "momentum" else above / (np.sqrt(v_new) + tau)
+
+    for trained, arrived in rounds:
+        ends = {i: descend(i, x, step) for i in trained}
+        m, v = moments(np.mean([gradient(i, x) for i in arrived], axis=0), m, v)
+        x = x + eta * np.mean([ends[i] - x for i in arrived], axis=0)
+        yield x, x
+
+
 def feddyn(rounds, alpha=0.4):
     x, h, g_i = START.copy(), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
     for trained, _ in rounds:
@@ -124,7 +142,11 @@ def ours(name, rounds, at_server, at_client, objective=None):
             w = torch.tensor(x["w"], requires_grad=True)
             initial = {"w": START.astype(np.float32)}
             local = Local(torch.nn.Identity(), None, lambda *_: None, initial=initial)
-            made = OBJECTIVES[objective or name]({"w": w}, at_client, memories.get(i), received, None, local)
+            kind, start = OBJECTIVES[objective or name], x["w"].astype(float)
+            full = {"w": torch.tensor(gradient(i, start), dtype=torch.float32)}
+            if name == "mimelite":
+                kind = type("Quadratic", (kind,), {"full_gradient": lambda _, full=full: full})
+            made = kind({"w": w}, at_client, memories.get(i), received, None, local)
             for _ in range(STEPS[i]):
                 w.grad = torch.tensor(gradient(i, w.detach().double().numpy()), dtype=torch.float32)
                 made.correct_gradients()
@@ -150,6 +172,14 @@ CASES = {
     "fedacg": (fedacg, UNIFORM, {"beta": 0.2}),
     "feddc": (feddc, {}, {"alpha": 0.2}),
     "fedadmm": (fedadmm, {}, {"rho": 0.4}),
+    **{
+        f"mimelite with {one}": (
+            lambda rounds, one=one: mimelite(rounds, one),
+            {"optimizer": one, "beta_1": 0.8, "beta_2": 0.7, "eta": 0.5},
+            {"optimizer": one, "beta_1": 0.8, "beta_2": 0.7, "tau": 0.1},
+        )
+        for one in ("momentum", "adam", "adagrad")
+    },
     "fedadmm with eta": (lambda rounds: fedadmm(rounds, eta=0.5), {"eta": 0.5}, {"rho": 0.4}),
 }
 
@@ -196,7 +226,7 @@ def test_what_clients_get_next_is_ahead_of_what_counts():
         assert not np.allclose(sent, counted)
 
 
-@pytest.mark.parametrize("name", ["fedcm", "feddc", "fedadmm"])
+@pytest.mark.parametrize("name", ["fedcm", "feddc", "fedadmm", "mimelite"])
 def test_an_answer_without_what_the_rule_needs_does_not_count(name):
     def client(message, i):
         metrics = MetricRecord({"num-examples": 1, "local-steps": 5})
@@ -206,5 +236,5 @@ def test_an_answer_without_what_the_rule_needs_does_not_count(name):
 
     rule, grid = STRATEGIES[name](), CannedGrid(2, client)
     messages = rule.configure_train(1, record({"w": START}), ConfigRecord(), grid)
-    with pytest.raises(Exception, match="local-length|control|augmented"):
+    with pytest.raises(Exception, match="local-length|control|augmented|gradient"):
         rule.aggregate_train(1, grid.send_and_receive(messages))

@@ -1,0 +1,42 @@
+"""How many examples of each class each client has, for rules that weigh clients by it."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedbn_flower.data.statistics import class_counts
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.base import CLASS_COUNTS
+
+from ...core.errors import RunFailed
+from ..inputs import RunInputs
+from .site_counts import sites_counts
+
+
+def learn_class_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> None:
+    """Give a rule that is about classes the counts of all clients, once: they are in its state from then on.
+
+    The server counts where it has the data; sites that have their own are asked.
+
+    Raises
+    ------
+    RunFailed
+        When a site's counts cannot be used.
+    """
+    if type(strategy).of_classes and CLASS_COUNTS not in strategy.rule_state.vectors:
+        strategy.rule_state.vectors[CLASS_COUNTS] = _counts(inputs, strategy, grid)
+
+
+def _counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> NDArray[np.float64]:
+    if inputs.dataset.has_examples:
+        return class_counts(inputs.dataset, inputs.partitions.train).astype(np.float64)
+    found = sites_counts(inputs, strategy, grid)
+    counts = np.zeros((inputs.config.num_clients, inputs.dataset.spec.outputs))
+    if missing := set(range(len(counts))) - found.keys():
+        name = inputs.config.strategy
+        raise RunFailed(f"strategy {name!r}: no counts of classes from partition {min(missing)}")
+    for partition in range(len(counts)):
+        counts[partition] = found[partition].classes
+    return counts
