@@ -13,6 +13,7 @@ from .policies.ditto import DittoClient
 from .policies.fbn import FBNClient
 from .policies.fedbabu import FedBABUClient
 from .policies.fedbn import FedBNClient
+from .policies.fedpac import FedPACClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.fixbn import FixBNClient
@@ -46,6 +47,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "alone": AloneClient,
     "fedper": FedPerClient,
     "fedrep": FedRepClient,
+    "fedpac": FedPACClient,
     "fedbabu": FedBABUClient,
     "lg-fedavg": LGFedAvgClient,
     "ditto": DittoClient,
@@ -69,6 +71,7 @@ __all__ = [
     "FedAvgClient",
     "FedBABUClient",
     "FedBNClient",
+    "FedPACClient",
     "FedPerClient",
     "FedRepClient",
     "FixBNClient",

@@ -26,6 +26,7 @@ from .rules.fedap import FedAP
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddyn import FedDyn
 from .rules.fednova import FedNova
+from .rules.fedpac import FedPAC
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedyogi import FedYogi
@@ -51,6 +52,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "cfl": CFL,
     "fedamp": FedAMP,
     "fedap": FedAP,
+    "fedpac": FedPAC,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

@@ -5,6 +5,7 @@ from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fedlc import FedLC
 from .fedntd import FedNTD
+from .fedpac import FedPAC
 from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrs import FedRS
@@ -27,6 +28,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedntd": FedNTD,
     "feddecorr": FedDecorr,
     "fedproto": FedProto,
+    "fedpac": FedPAC,
     "fedsat": FedSat,
 }
 """Built-in objectives by name. To add one, import it above and enter it here."""

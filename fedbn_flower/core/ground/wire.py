@@ -10,6 +10,7 @@
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
+| `FEATURES` | ArrayRecord | train's answer, FedPAC | mean features of each class, and their variance |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `CANDIDATE` + name | ArrayRecord | train, evaluate, IFCA | in place of `ARRAYS`, a model to choose from |
 | `CHOSEN` | ConfigRecord | the answers, IFCA | the name of the model that the client chose |
@@ -42,6 +43,7 @@ REASON = "reason"  # in FAILED
 COMPRESSED = "compressed"
 CONTROL = "control"
 PROTOTYPES = "prototypes"
+FEATURES = "features"
 STRUGGLE = "struggle"
 CANDIDATE = "model."  # how the names of records begin that have a model to choose from
 CHOSEN = "chosen"
@@ -91,6 +93,10 @@ SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model th
 KNOWN = "known"
 FEATURE_SUMS = "sums"
 SHARES = "shares"
+
+# In FEATURES.
+CLASS_MEANS = "class-means"
+SPREAD = "spread"
 
 # In STRUGGLE.
 SCORES = "scores"
