@@ -15,6 +15,7 @@ from .policies.fbn import FBNClient
 from .policies.fedala import FedALAClient
 from .policies.fedbabu import FedBABUClient
 from .policies.fedbn import FedBNClient
+from .policies.fedpac import FedPACClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
 from .policies.fedrod import FedRoDClient
@@ -52,6 +53,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "alone": AloneClient,
     "fedper": FedPerClient,
     "fedrep": FedRepClient,
+    "fedpac": FedPACClient,
     "fedbabu": FedBABUClient,
     "lg-fedavg": LGFedAvgClient,
     "fedrod": FedRoDClient,
@@ -83,6 +85,7 @@ __all__ = [
     "FedAvgClient",
     "FedBABUClient",
     "FedBNClient",
+    "FedPACClient",
     "FedPerClient",
     "FedRepClient",
     "FedRoDClient",

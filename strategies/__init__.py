@@ -37,6 +37,7 @@ from .rules.feddisco import FedDisco
 from .rules.feddyn import FedDyn
 from .rules.fedexp import FedExP
 from .rules.fednova import FedNova
+from .rules.fedpac import FedPAC
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedsmoo import FedSMOO
@@ -74,6 +75,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "cfl": CFL,
     "fedamp": FedAMP,
     "fedap": FedAP,
+    "fedpac": FedPAC,
 }
 """Built-in rules by name. To add one, import it above and enter it here."""
 

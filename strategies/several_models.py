@@ -6,9 +6,9 @@ the mean of what was trained. It stands for entries that a model lacks, and for 
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -24,7 +24,7 @@ from .messages.replies import PhaseReport
 from .messages.validation import Answer
 from .reply_reader import CheckedReply, ReplyReader
 
-ONE_MODEL: Mapping[str, set[Any]] = {
+ONE_MODEL: Mapping[str, Collection[object]] = {
     "mean": {"weighted"},
     "protocol": {"sync"},
     "dp": {"none"},
@@ -46,7 +46,7 @@ class SeveralModels(PseudoGradientStrategy):
     clients share models, and `PersonalModels`, whose clients have one each.
     """
 
-    requires = ONE_MODEL
+    requires: ClassVar[Mapping[str, Collection[object]]] = ONE_MODEL
     keeps_models = True
 
     first_model: Callable[[int], Mapping[str, NDArray]] | None = None

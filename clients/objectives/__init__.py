@@ -11,6 +11,7 @@ from .feddyn import FedDyn
 from .fedgkd import FedGKD
 from .fedlc import FedLC
 from .fedntd import FedNTD
+from .fedpac import FedPAC
 from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrs import FedRS
@@ -43,6 +44,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedgkd": FedGKD,
     "feddecorr": FedDecorr,
     "fedproto": FedProto,
+    "fedpac": FedPAC,
     "fedsat": FedSat,
 }
 """Built-in objectives by name. To add one, import it above and enter it here."""

@@ -8,9 +8,11 @@ from inspect import signature
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.head import head_entries
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.aggregation.vectors import Layout
+from fedbn_flower.strategies.rules.fedpac import FedPAC
 from fedbn_flower.strategies.several_models import SeveralModels
 
 from ..config.named_algorithms import flags
@@ -63,6 +65,8 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     strategy.expected_metrics = expected_metrics(dataset.problem, classes, most)
     if isinstance(strategy, SeveralModels):
         strategy.first_model = partial(first_model, inputs)
+    if isinstance(strategy, FedPAC):
+        strategy.head = head_entries(model) & frozenset(inputs.split.shared)
     strategy.fraction_evaluate = config.share_evaluating  # Flower's constructor would warn of a 0
     return strategy
 

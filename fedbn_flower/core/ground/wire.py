@@ -15,6 +15,7 @@
 | `GRADIENT` | ArrayRecord | train's answer, MimeLite | the gradient of the client's loss at x |
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
+| `FEATURES` | ArrayRecord | train's answer, FedPAC | mean features of each class, and their variance |
 | `STRUGGLE` | ArrayRecord | train's answer, FedSat | a client's struggle score of each class |
 | `CANDIDATE` + name | ArrayRecord | train, evaluate, IFCA | in place of `ARRAYS`, a model to choose from |
 | `CHOSEN` | ConfigRecord | the answers, IFCA | the name of the model that the client chose |
@@ -52,6 +53,7 @@ AUGMENTED = "augmented"
 SECOND_MOMENT = "second-moment"
 GRADIENT = "gradient"
 PROTOTYPES = "prototypes"
+FEATURES = "features"
 STRUGGLE = "struggle"
 CANDIDATE = "model."  # how the names of records begin that have a model to choose from
 CHOSEN = "chosen"
@@ -104,6 +106,10 @@ SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model th
 KNOWN = "known"
 FEATURE_SUMS = "sums"
 SHARES = "shares"
+
+# In FEATURES.
+CLASS_MEANS = "class-means"
+SPREAD = "spread"
 
 # In STRUGGLE.
 SCORES = "scores"

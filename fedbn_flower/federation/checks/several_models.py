@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedbn_flower.clients.modules.head import head_entries
 from fedbn_flower.strategies.rules.fedap import FedAP, layers
+from fedbn_flower.strategies.rules.fedpac import FedPAC
 
 from ...core.errors import not_allowed
 from ...names import CLIENT, STRATEGY
@@ -30,6 +32,9 @@ def check_several_models(inputs: RunInputs) -> None:
         raise not_allowed("client", config.client, wanted)
     if issubclass(rule, FedAP):
         _check_statistics(inputs, with_it)
+    if issubclass(rule, FedPAC) and head_entries(inputs.model()[0]).isdisjoint(inputs.split.shared):
+        wanted = f"what leaves the head to train {with_it}, which mixes heads"
+        raise not_allowed("freeze" if config.freeze else "train", config.freeze or config.train, wanted)
     if not rule.clients_choose:
         return
     further, first = first_model(inputs, 1), inputs.initial().entries

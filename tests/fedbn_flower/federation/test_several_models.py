@@ -14,6 +14,7 @@ SETTINGS = {
     "ifca": {"clusters": 3},
     "cfl": {"cfl_eps_1": 9.0, "cfl_eps_2": 0.0, "cfl_from_round": 1},
     "fedap": {"fedap_lambda": 0.4},
+    "fedpac": {"objective": "fedpac", "client": "fedpac"},
     "fedamp": {"objective": "fedprox", "mu": 0.1, "fedamp_sigma": 10.0},
 }
 RUN = {
@@ -45,8 +46,9 @@ def same(ours, others):
 @pytest.mark.parametrize("strategy", SETTINGS)
 @pytest.mark.parametrize("client", ["fedavg", "fedper"])
 def test_a_resumed_run_has_the_same_models(tmp_path, strategy, client):
-    whole = run(strategy, tmp_path / "whole", rounds=4, client=client)
-    run(strategy, tmp_path / "half", rounds=2, client=client)
+    keys = {"client": SETTINGS[strategy].get("client", client)}
+    whole = run(strategy, tmp_path / "whole", rounds=4, **keys)
+    run(strategy, tmp_path / "half", rounds=2, **keys)
     resumed = simulate(resume=str(tmp_path / "half"), rounds=4)
     same(models_in(whole.folder), models_in(resumed.folder))
     assert (whole.folder / "models/clients.json").read_text() == (
@@ -112,6 +114,11 @@ def test_fedap_needs_shared_statistics(tmp_path, keys, why):
     with pytest.raises(UserError, match="strategy 'fedap', which compares clients") as caught:
         run("fedap", tmp_path / "run", **keys)
     assert why in str(caught.value)
+
+
+def test_fedpac_needs_a_head_that_travels(tmp_path):
+    with pytest.raises(UserError, match="^freeze: .* strategy 'fedpac', which mixes heads"):
+        run("fedpac", tmp_path / "run", model="mlp-bn", freeze="4")
 
 
 def test_new_clients_choose_too(tmp_path):

@@ -29,6 +29,7 @@ RUNS = {
     "asynchronous": (2 + 1 + 1) * 4,
     "asynchronous-cifar": 2 + 1 + 1,
     "batchnorm": (5 + 2 + 1 + 1 + 4 + 1) * 3,
+    "clusters": (6 + 1 + 1 + 1) * 5,
     "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
     "feature-shift": 6 * 5,
     "feature-shift-mlp": 3 * 5,
