@@ -1,9 +1,9 @@
-"""Seconds of the server's means, of 100 answers of 1.6 million float32 parameters: as ratios to the weighted mean.
+"""Seconds of the server's means, of 100 answers of 1.6 million parameters, and ratios to the weighted mean.
 
     OMP_NUM_THREADS=1 python benchmarks/robust_means.py
 
-A mean is timed from the first answer that is read to the next model. The means take turns in every repetition,
-and a ratio is taken within a repetition; printed are medians, with the smallest and largest.
+A mean is timed from the first answer that is read to the next model. The means take turns in every
+repetition, and a ratio is taken within a repetition; printed are medians, with the smallest and largest.
 """
 
 import argparse

@@ -113,7 +113,9 @@ def _rows(honest: Sequence[Model], name: str) -> NDArray[np.float64]:
 
 
 def _like(entry: NDArray, values: NDArray) -> NDArray:
-    return np.asarray(values, entry.dtype)
+    """Return values in an entry's dtype; what is too large for it the server refuses."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, entry.dtype)
 
 
 FROM_THE_OTHERS = {"alie": alie, "ipm": ipm, "min-max": min_max}

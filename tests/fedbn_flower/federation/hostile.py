@@ -24,9 +24,14 @@ REFUSED, BOUNDED, BELIEVED = "refused", "bounded", "believed"
 OF_RULE = {
     "--mean median": {"mean": "median"},
     "--mean trimmed": {"mean": "trimmed", "trim": 0.2},
+    "--mean krum:1": {"mean": "krum:1"},
+    "--mean multi-krum:1,2": {"mean": "multi-krum:1,2"},
+    "--mean geometric-median": {"mean": "geometric-median"},
+    "--mean centered-clip:1": {"mean": "centered-clip:1"},
     "--clip-update-norm": {"clip_update_norm": 1.0},
     "--max-num-examples": {"max_weight": CAP},
 }
+ROBUST = tuple(option for option in OF_RULE if option.startswith("--mean"))
 PREDICTED = Predicted("classes", 2)
 PLAIN = Classification()
 WITH_METRICS = PLAIN.with_metrics({"f1": METRICS["f1"](PREDICTED), "ece": METRICS["ece"](PREDICTED)})
@@ -121,7 +126,7 @@ def train(lie, option="", rule="fedavg"):
     if LIAR in strategy.phase_report.failures:
         assert (change == 2.5).all() or change.max() <= 1
         return REFUSED
-    shortest = 0 if option == "--clip-update-norm" else 1
+    shortest = 0 if option in ("--clip-update-norm", "--mean centered-clip:1") else 1
     within = shortest <= change.min() <= change.max() <= 4
     c = strategy.rule_state.vectors.get("c", np.zeros(1))
     return BOUNDED if within and abs(c).max() <= 1 else BELIEVED
@@ -345,21 +350,21 @@ LIES = {
             train,
             floats(1e15),
             BELIEVED,
-            ("--mean median", "--mean trimmed", "--clip-update-norm"),
+            (*ROBUST, "--clip-update-norm"),
         ),
         (
             "an update in the other direction",
             train,
             floats(-10.0),
             BELIEVED,
-            ("--mean median", "--mean trimmed", "--clip-update-norm"),
+            (*ROBUST, "--clip-update-norm"),
         ),
         (
             "2^53 examples and a poor model",
             train,
             lambda c: floats(-10.0)(reports(num_examples=2**53)(c)),
             BELIEVED,
-            ("--mean median", "--mean trimmed", "--max-num-examples"),
+            (*(one for one in ROBUST if one != "--mean geometric-median"), "--max-num-examples"),
         ),
     ],
     "Evaluation": [

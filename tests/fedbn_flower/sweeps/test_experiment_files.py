@@ -61,6 +61,7 @@ RUNS = {
     "privacy-mnist": 2 * 4 * 2 + 2 * 4 * 2 + 2 * 2 + 1 + 2,
     "privacy-mnist-rates": 4 + 4 + 2 * 4 * 2 + 3 + 2 * 4,
     "privacy-turns": 2 * (1 + 2) * 2,
+    "robust": 9 * 8 * 2,
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
     "segmentation": (3 + 1) * 3,
@@ -103,6 +104,7 @@ SMALL = {
     "privacy-mnist": "--dataset digits --num-clients 40",
     "privacy-mnist-rates": "--dataset digits --num-clients 40",
     "privacy-turns": "--dataset digits --num-clients 40",
+    "robust": "--dataset digits --partition iid --val-fraction 0.2",
     "rounds-to-accuracy": FEW,
     "shifted-cifar": "--dataset digits --image-size 16 --num-clients 10",
     "stragglers": "--local-epochs 2",
@@ -174,7 +176,7 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 LARGE = {
     "asynchronous", "codecs", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
     "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-cifar-rates", "privacy-mnist",
-    "privacy-mnist-rates", "privacy-turns", "rounds-to-accuracy", "stragglers",
+    "privacy-mnist-rates", "privacy-turns", "robust", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
 """Of these, one run of each algorithm and model for every change, and all runs exhaustively."""
 

@@ -1,0 +1,63 @@
+"""Robust means and attacks on Ray's workers and under ``flwr run``: the same bits as in this process."""
+
+import json
+
+import pytest
+
+from fedbn_flower.config.making import run_config
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.tasks import inputs_at
+from fedbn_flower.runtime.server_app import _run
+
+from .processes import bits
+
+KEYS = {
+    "num-clients": 11,
+    "partition": "dirichlet:1",
+    "model": "mlp-bn",
+    "client": "silobn",
+    "rounds": 2,
+    "local-epochs": 1,
+    "fast": "off",
+    "dropout": 0.1,
+}
+MEANS = ("median", "krum:2", "multi-krum:1,4", "bulyan:1", "geometric-median", "centered-clip:0.3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", MEANS)
+def test_a_robust_mean_on_all_workers(mean, on_all_workers):
+    folders = on_all_workers(KEYS | {"mean": mean})
+    assert len({bits(folder) for folder in folders}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ["gaussian:0.1", "min-max", "backdoor:3+sign-flip:2", "random-labels"])
+def test_an_attack_on_all_workers(attack, on_all_workers):
+    folders = on_all_workers(KEYS | {"attack": attack})
+    assert len({bits(folder) for folder in folders}) == 1
+    said = [json.loads((folder / "summary.json").read_text())["attack"] for folder in folders]
+    assert said[0] == said[1] == said[2]
+    assert said[0]["answers"] > 0
+
+
+@pytest.mark.slow
+def test_a_backdoor_under_flwr_run(under_flwr_run):
+    here, there = under_flwr_run(KEYS | {"num-clients": 4, "attack": "backdoor:3", "attackers": "1"})
+    assert bits(here) == bits(there)
+    attack = [json.loads((folder / "summary.json").read_text())["attack"] for folder in (here, there)]
+    assert attack[0] == attack[1]
+    assert attack[0]["attackers"] == [1]
+
+
+@pytest.mark.parametrize("attack", ["sign-flip:1", "min-max", "label-flip+ipm:1"])
+def test_under_flwr_run_only_examples_are_attacked(attack):
+    config = run_config({"dataset": "digits", "attack": attack})
+    with pytest.raises(UserError, match="expected one of label-flip, random-labels, backdoor under flwr run"):
+        _run(None, config)
+
+
+def test_a_node_with_data_of_its_own_poisons_nothing():
+    config = run_config({"dataset": "shape:1x8x8:10", "attack": "label-flip"})
+    with pytest.raises(UserError, match="attack: 'label-flip' is not allowed; expected 'none' at a node"):
+        inputs_at(config, {"data-path": "site"})
