@@ -1,4 +1,4 @@
-"""Four real SuperNodes with secure aggregation, of which one is killed in each of the four steps of a round."""
+"""Four real SuperNodes with secure aggregation, of which one is killed in each step of a round."""
 
 import csv
 import os
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 SITES, KILLED, HELD = 4, 1, 0
 ROUNDS = len(STEPS) + 1
 JOB = {
-    "num-clients": SITES, "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits", "local-epochs": 1,
-    "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on", "round-timeout": 30.0,
-    "rounds": ROUNDS, "checkpoint-every": 1,
+    "num-clients": SITES, "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits",
+    "local-epochs": 1, "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on",
+    "round-timeout": 30.0, "rounds": ROUNDS, "checkpoint-every": 1,
 }  # fmt: skip
 STAGED = '''
 
