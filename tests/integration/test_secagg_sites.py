@@ -1,4 +1,4 @@
-"""Four real SuperNodes with secure aggregation, of which one is killed in each of the four steps of a round."""
+"""Four real SuperNodes with secure aggregation, of which one is killed in each step of a round."""
 
 import csv
 import os
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 SITES, KILLED, HELD = 4, 1, 0
 ROUNDS = len(STEPS) + 1
 JOB = {
-    "num-clients": SITES, "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits", "local-epochs": 1,
-    "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on", "round-timeout": 30.0,
-    "rounds": ROUNDS, "checkpoint-every": 1,
+    "num-clients": SITES, "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits",
+    "local-epochs": 1, "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on",
+    "round-timeout": 30.0, "rounds": ROUNDS, "checkpoint-every": 1,
 }  # fmt: skip
-STAGED = '''
+WAITING = '''
 
 def _waiting(partition, number, step):
     """Say that a site is in a step; wait there as long as a test wants it."""
@@ -40,31 +40,36 @@ def _waiting(partition, number, step):
         sleep(0.1)
 
 
-_answer_step, _is_step = answer_step, is_step
+'''
+STAGED = """{waiting}
+_answer_step = answer_step
 
 
 def answer_step(message, context, run):
     number = message.content["config"]["server-round"]
     _waiting(context.node_config["partition-id"], number, message.content[words.SECAGG][words.STEP])
     return _answer_step(message, context, run)
+"""
+TRAINING = """{waiting}
+_charge = SitePrivacy.charge_training
 
 
-def check_site(node_config, run, _check=check_site):
-    import inspect
+def charge_training(self, task, asked):
+    _waiting(task.seed[-1], asked["server-round"], "train")
+    _charge(self, task, asked)
 
-    message = inspect.stack()[1].frame.f_locals.get("message")
-    if message is not None and message.metadata.message_type == "train":
-        _waiting(node_config["partition-id"], message.content["config"]["server-round"], "train")
-    _check(node_config, run)
-'''
+
+SitePrivacy.charge_training = charge_training
+"""
 
 
 @pytest.fixture
 def four(tmp_path):
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, tmp_path / "app", ignore=ignored, symlinks=True)
-    with (tmp_path / "app/fedbn_flower/extensions/secagg/at_client.py").open("a") as file:
-        file.write(STAGED.format(folder=tmp_path))
+    for module, text in (("extensions/secagg/at_client", STAGED), ("privacy/site", TRAINING)):
+        with (tmp_path / f"app/fedbn_flower/{module}.py").open("a") as file:
+            file.write(text.format(waiting=WAITING.format(folder=tmp_path)))
     with marked() as (_, environment):
         federation = LocalFederation(
             tmp_path / "federation", SITES, restart_after=1, node_config="secagg-required=true secagg-min=3"

@@ -18,8 +18,8 @@ from tests.test_house import ROOT
 
 ORDER = [
     "SecAgg", "Compression", "PooledStatistics", "Attack", "Selection", "Holdout", "Freezing", "Target",
-    "Privacy", "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration",
-    "Divergence",
+    "Privacy", "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions",
+    "Recalibration", "Divergence",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""
