@@ -259,6 +259,8 @@ class FedAvgClient(NumPyClient):
             For the first entry that is not finite and differs from the initial model there.
         """
         names = [name for name, entry in entries.items() if entry.is_floating_point()]
+        if not names:
+            return
         lengths = torch._foreach_norm([entries[name] for name in names])
         if not torch.stack(lengths).isfinite().all():
             for name, length in zip(names, lengths, strict=True):

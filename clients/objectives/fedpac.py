@@ -21,6 +21,7 @@ class FedPAC(FedProto):
     """
 
     purpose = "Pulls features to the mean features of all clients (with strategy fedpac)."
+    helps = ("personal-models", "label-skew")
     paper = "xu2023fedpac"
 
     requires: ClassVar = {"strategy": {"fedpac"}}

@@ -22,6 +22,7 @@ class FedDisco(FedAvg):
     """
 
     purpose = "Gives clients with unusual shares of classes less weight than their size would."
+    helps = ("label-skew",)
     paper = "ye2023feddisco"
 
     requires = {"mean": {"weighted", "geometric-median"}, "weighting": {"num-examples"}}  # noqa: RUF012

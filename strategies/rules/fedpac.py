@@ -33,6 +33,7 @@ class FedPAC(SeveralModels, FedProto):
     """
 
     purpose = "Shares the body; each client's head is a mixture of those that fit it."
+    helps = ("personal-models", "label-skew")
     paper = "xu2023fedpac"
 
     requires: ClassVar[dict[str, Collection[object]]] = {

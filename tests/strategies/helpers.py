@@ -58,15 +58,16 @@ def ndarrays(arrays: ArrayRecord) -> dict[str, NDArray]:
 
 
 def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **metrics: float) -> Message:
-    """An answer that suits any rule: five local steps, and a control variate that did not change."""
+    """An answer that suits any rule: five local steps, and no change of what travels beside the model."""
     metrics = {"num-examples": num_examples, "local-steps": 5} | metrics
     if message.has_content() and message.content.config_records["config"].get("start-loss"):
         metrics = {"start-loss": 0.5} | metrics
     if message.has_content() and "momentum" in message.content:
         metrics = {"local-length": 1.0} | metrics
     content = RecordDict({"arrays": record(arrays), "metrics": MetricRecord(metrics)})
-    if message.has_content() and (control := message.content.array_records.get("control")):
-        content["control"] = record({n: np.zeros_like(a) for n, a in ndarrays(control).items()})
+    for name in ("control", "perturbation"):
+        if message.has_content() and (further := message.content.array_records.get(name)):
+            content[name] = record({n: np.zeros_like(a) for n, a in ndarrays(further).items()})
     return Message(content, reply_to=message)
 
 

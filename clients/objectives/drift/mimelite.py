@@ -22,6 +22,7 @@ class MimeLite(Objective):
     """
 
     purpose = "The clients' half of MimeLite: the server's momentum, Adam or Adagrad in every local step."
+    helps = ("label-skew", "few-rounds")
     paper = "karimireddy2020mime"
 
     requires: ClassVar = {"strategy": {"mimelite"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}

@@ -29,6 +29,7 @@ class MimeLite(PseudoGradientStrategy):
     """
 
     purpose = "Has clients step by the server's momentum, Adam or Adagrad (with objective mimelite)."
+    helps = ("label-skew", "few-rounds")
     paper = "karimireddy2020mime"
 
     requires = {"objective": {"mimelite"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012

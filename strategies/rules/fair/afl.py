@@ -29,6 +29,7 @@ class AFL(PseudoGradientStrategy):
     """
 
     purpose = "Minimises the loss of the worst mixture of clients, by weights that follow their losses."
+    helps = ("fairness",)
     paper = "mohri2019afl"
 
     requires = {"mean": {"weighted"}}  # noqa: RUF012

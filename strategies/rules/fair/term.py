@@ -25,6 +25,7 @@ class TERM(FedAvg):
     """
 
     purpose = "Weighs clients by the exponential of their loss: fair with t > 0, robust with t < 0."
+    helps = ("fairness",)
     paper = "li2021term"
 
     requires = {"mean": {"weighted", "geometric-median"}}  # noqa: RUF012

@@ -1,10 +1,10 @@
-"""FedDyn, SCAFFOLD, FedNova: two clients and two rounds by hand."""
+"""FedDyn, FedSMOO, SCAFFOLD, FedNova: two clients and two rounds by hand."""
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 
-from strategies import FedAvg, FedDyn, FedNova, Scaffold, ScaffoldMomentum
+from strategies import FedAvg, FedDyn, FedNova, FedSMOO, Scaffold, ScaffoldMomentum
 
 from ..helpers import CannedGrid, ndarrays, record, train_reply
 
@@ -63,6 +63,32 @@ def test_scaffold_by_hand(rule, models):
     assert two_rounds(strategy, answer) == pytest.approx(models, abs=1e-6)
     assert sent == pytest.approx([0.0, 0.3], abs=1e-6)
     np.testing.assert_allclose(strategy.rule_state.vectors["c"], 0.6, atol=1e-6)
+
+
+def test_fedsmoo_by_hand():
+    """beta 2, rho 0.5, M 4; models x + 1 and x + 3, and (3, 4) and (-1, 0) as the parts of s: mean (1, 2).
+
+    h and x are FedDyn's with alpha 1/2: x = 3, then 7. s = 0 at first, then 0.5 (1, 2) / sqrt(5).
+    """
+    strategy, sent = FedSMOO(beta=2.0, rho=0.5, num_clients=4), []
+
+    def answer(message, partition, x, t):
+        if partition == 0:
+            sent.append(message.content["perturbation"]["w"].numpy())
+        reply = train_reply(message, {"w": x + (1, 3)[partition]}, (1, 1000)[partition])
+        part = ((3.0, 4.0), (-1.0, 0.0))[partition]
+        reply.content["perturbation"] = record({"w": np.array(part, np.float32)})
+        return reply
+
+    x, found = np.zeros(2, np.float32), []
+    for t in (1, 2):
+        grid = CannedGrid(2, lambda m, i, x=x, t=t: answer(m, i, x, t))
+        messages = strategy.configure_train(t, record({"w": x}), ConfigRecord(), grid)
+        updated, _ = strategy.aggregate_train(t, grid.send_and_receive(messages))
+        x = ndarrays(updated)["w"]
+        found.append(x.tolist())
+    np.testing.assert_allclose(found, [[3, 3], [7, 7]], atol=1e-6)
+    np.testing.assert_allclose(sent, [[0, 0], np.array([0.5, 1.0]) / np.sqrt(5)], atol=1e-6)
 
 
 @pytest.mark.parametrize("control", [None, np.full(1, np.nan, np.float32), np.ones(2, np.float32)])

@@ -1,0 +1,369 @@
+"""APFL, pFedMe, Per-FedAvg and FedALA: worked by hand, and against formulas written out."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import (
+    APFLClient,
+    ContextStore,
+    Examples,
+    FedALAClient,
+    FedAvgClient,
+    FedBNClient,
+    LocalTask,
+    LocalTraining,
+    Memory,
+    PerFedAvgClient,
+    PFedMeClient,
+    Regression,
+)
+from clients.lockstep import reason_not_supported
+from clients.policies.fedala import is_steady
+from clients.policies.per_fedavg import divide
+from fedbn_flower.names import CLIENT
+
+from ..helpers import CONFIG, make_client, make_examples, small_model
+from .test_personal import PULLED, two_clients
+
+ONE = LocalTraining(1, 0)
+
+
+def fitted(client, x=None, **config):
+    """What it sends in a round from x, by name."""
+    start = client.get_parameters({}) if x is None else x
+    update = client.fit(start, CONFIG | config)
+    client.memory.commit()
+    return dict(zip(client.shared_names, update.arrays, strict=True)), update.metrics
+
+
+def weight(client, x, **config):
+    sent, metrics = fitted(client, [np.float32([[x]])], **config)
+    return sent["0.weight"].item(), metrics
+
+
+# APFL
+
+
+def test_apfl_two_rounds_by_hand():
+    """f = (2 - w)^2 at one client. From x: w' = w - 0.1 * 2 (w - 2); at the mix m = a v + (1 - a) w the
+    gradient is g = 2 (m - 2), v' = v - 0.1 a g, a' = a - 0.1 g (v - w)."""
+    client = two_clients(APFLClient, 1, LocalTraining(2, 0), apfl_alpha=0.25)[0]
+    v, a = None, 0.25
+    for x in (0.5, 1.5):
+        w, v = x, x if v is None else v
+        for _ in range(2):
+            g = 2 * (a * v + (1 - a) * w - 2)
+            w, v, a = w - 0.2 * (w - 2), v - 0.1 * a * g, min(1, max(0, a - 0.1 * g * (v - w)))
+        sent, metrics = weight(client, x)
+        kept = client.memory.read("apfl")
+        assert sent == pytest.approx(w, rel=1e-6)
+        assert kept[".0.weight"].item() == pytest.approx(v, rel=1e-6)
+        assert kept[".alpha"].item() == metrics["apfl-alpha"] == pytest.approx(a, rel=1e-6)
+    assert 0 < a < 1
+    assert a != 0.25
+    loss = client.evaluate([np.float32([[0.7]])], PULLED)[0]
+    assert loss == pytest.approx((a * v + (1 - a) * 0.7 - 2) ** 2, rel=1e-5)
+
+
+def test_apfls_share_stays_within_0_and_1_and_may_be_fixed():
+    client = two_clients(APFLClient, 1, LocalTraining(40, 0), apfl_alpha=0.5, apfl_adapt=False)[0]
+    assert weight(client, 0.5)[1]["apfl-alpha"] == 0.5
+    for x, rate in ((-30.0, 0.1), (30.0, 0.1)):
+        client = two_clients(APFLClient, 1, LocalTraining(3, 0), apfl_alpha=0.9)[0]
+        for start in (1.0, x, -x):
+            assert 0 <= weight(client, start, **{"client-lr": rate})[1]["apfl-alpha"] <= 1
+
+
+def test_apfls_share_descends_on_the_mix_as_a_difference_shows():
+    """Not on a mixture of two models' gradients, as in PFLlib and FL-bench, nor with their 0.02 alpha."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    examples = make_examples()
+    columns = {"x": examples.columns["x"].astype(np.float64), "y": examples.columns["y"]}
+    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    rng = np.random.default_rng(1)
+    own = {name: entry + rng.normal(size=entry.shape) for name, entry in initial.items()}
+    given = Examples(columns, np.arange(40))
+    task = LocalTask(model, initial, given, {"test": given}, ONE, (0, 0), client_settings={"apfl_alpha": 0.4})
+    client = APFLClient(task, Memory(ContextStore()))
+    kept = {f".{name}": entry for name, entry in own.items()} | {".alpha": np.array([0.4])}
+    client.memory.write("apfl", kept)
+
+    def f(a):
+        w = {n: torch.from_numpy(a * own[n] + (1 - a) * initial[n]) for n in initial}
+        output = torch.func.functional_call(model, w, (torch.from_numpy(columns["x"]),))
+        return nn.functional.cross_entropy(output, torch.from_numpy(columns["y"])).item()
+
+    slope = (f(0.4 + 1e-5) - f(0.4 - 1e-5)) / 2e-5
+    rate = 0.1 / abs(slope)
+    _, metrics = fitted(client, **{"client-lr": rate})
+    assert metrics["apfl-alpha"] == pytest.approx(0.4 - rate * slope, abs=1e-6)
+    assert abs(0.02 * 0.4 * rate) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "without"), [("apfl", "fedavg"), ("fedbn+apfl", "fedbn"), ("silobn+apfl", "silobn")]
+)
+@pytest.mark.parametrize("objective", ["plain", "feddyn", "fedsam", "moon"])
+def test_what_apfl_sends_is_what_is_sent_without_it(name, without, objective):
+    records = RecordDict(), RecordDict()
+    for server_round in (1, 2):
+        pair = [
+            make_client(CLIENT.find(cls), record, objective=objective)
+            for cls, record in zip((name, without), records, strict=True)
+        ]
+        start = [a + a.dtype.type(0.01) if a.dtype.kind == "f" else a for a in pair[1].get_parameters({})]
+        sent = [fitted(client, list(start), **{"server-round": server_round})[0] for client in pair]
+        for entry, expected in sent[1].items():
+            np.testing.assert_array_equal(sent[0][entry], expected)
+    kept = pair[0].memory.read("apfl")
+    assert {n.lstrip(".") for n in kept} - {"alpha"} == pair[0].task.initial.keys()
+
+
+def test_apfls_mix_has_batch_norm_statistics_of_its_own():
+    client = make_client(APFLClient, RecordDict())
+    sent, _ = fitted(client)
+    kept = client.memory.read("apfl")
+    assert not np.allclose(kept["2.running_mean"], 0)
+    assert kept["2.num_batches_tracked"] == sent["2.num_batches_tracked"] == 5
+    client.evaluate([sent[name] + 1 for name in client.shared_names], PULLED)
+    assert np.array_equal(client.task.model[2].running_mean.numpy(), kept["2.running_mean"])
+
+
+def test_a_tied_weight_is_mixed_under_both_of_its_names():
+    layer = nn.Linear(4, 4)
+    client = make_client(
+        APFLClient, RecordDict(), model=nn.Sequential(nn.Flatten(), layer, nn.Linear(4, 4), layer)
+    )
+    sent, _ = fitted(client)
+    client.evaluate([sent[name] for name in client.shared_names], PULLED)
+    kept, entries = client.memory.read("apfl"), client.task.model.state_dict()
+    a = kept[".alpha"]
+    for name in ("1.weight", "3.weight"):
+        np.testing.assert_allclose(entries[name], a * kept[f".{name}"] + (1 - a) * sent[name], rtol=1e-6)
+
+
+# pFedMe
+
+
+def test_pfedme_two_rounds_by_hand():
+    """f = (2 - t)^2: thrice t -= 0.05 (2 (t - 2) + 4 (t - w)), then w -= 0.1 * 4 (w - t), twice a round."""
+    settings = {"weight": 4.0, "steps": 3, "rate": 0.05}
+    client = two_clients(PFedMeClient, 1, LocalTraining(2, 0), **settings)[0]
+    for x in (0.5, 1.5):
+        w = t = x
+        for _ in range(2):
+            for _ in range(3):
+                t -= 0.05 * (2 * (t - 2) + 4 * (t - w))
+            w -= 0.4 * (w - t)
+        sent, metrics = weight(client, x)
+        assert sent == pytest.approx(w, rel=1e-6)
+        assert client.memory.read("pfedme")["0.weight"].item() == pytest.approx(t, rel=1e-6)
+        assert metrics["local-steps"] == 2
+
+
+def test_pfedme_evaluates_t_and_not_w():
+    """In PFLlib the personal parameters are the model's own, which w overwrites before the evaluation."""
+    client = two_clients(PFedMeClient, 1, ONE)[0]
+    sent, metrics = weight(client, 0.5, **{"eval-splits": "test"})
+    t = client.memory.read("pfedme")["0.weight"].item()
+    assert t != pytest.approx(sent)
+    assert metrics["loss"] == pytest.approx((2 - t) ** 2, rel=1e-5)
+    assert client.evaluate([np.float32([[9.0]])], PULLED)[0] == pytest.approx((2 - t) ** 2, rel=1e-5)
+
+
+def test_pfedmes_envelope_is_a_gradient_step_on_the_moreau_envelope():
+    """Of f = (2 - t)^2, with enough steps: lambda (w - t*) = 2 lambda / (2 + lambda) (w - 2)."""
+    client = two_clients(PFedMeClient, 1, ONE, weight=4.0, steps=200, rate=0.1)[0]
+    assert weight(client, 0.5)[0] == pytest.approx(0.5 - 0.1 * 8 / 6 * (0.5 - 2), rel=1e-4)
+
+
+# Per-FedAvg
+
+
+def numbers(cls, x, y, batch_size, **settings):
+    """One weight, squared errors, some examples."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False))
+    some = Examples({"x": np.float32(x)[:, None], "y": np.float32(y)[:, None]}, np.arange(len(x)))
+    task = LocalTask(
+        model, {"0.weight": np.ones((1, 1), np.float32)}, some, {"test": some}, LocalTraining(1, batch_size),
+        (0, 0), problem=Regression(), client_settings=settings,
+    )  # fmt: skip
+    return cls(task, Memory(ContextStore()))
+
+
+@pytest.mark.parametrize("form", ["fo", "hf"])
+def test_per_fedavg_by_hand_on_different_batches(form):
+    """f = mean (w x - y)^2 on a batch, so its Hessian is 2 mean x^2 and its differences are exact.
+
+    The order of the examples is that of the run's seed.
+    """
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=12), rng.normal(size=12)
+    client = numbers(PerFedAvgClient, x, y, 2, inner_rate=0.2, form=form, delta=0.1)
+    order_rng = np.random.default_rng([0, 0, 1])
+    order_rng.integers(2**63)
+    order, parts = order_rng.permutation(12), 2 if form == "fo" else 3
+
+    def gradient(w, batch):
+        return 2 * np.mean((w * x[batch] - y[batch]) * x[batch])
+
+    w = 0.7
+    for group in order.reshape(-1, 2 * parts):
+        inner, outer, *hessian = np.split(group, parts)
+        v = gradient(w - 0.2 * gradient(w, inner), outer)
+        w -= 0.1 * (v - (0.2 * 2 * np.mean(x[hessian[0]] ** 2) * v if hessian else 0))
+    sent, metrics = weight(client, 0.7)
+    assert sent == pytest.approx(w, rel=1e-4)
+    assert metrics["local-steps"] == 12 // (2 * parts)
+
+
+def test_per_fedavg_is_evaluated_after_one_step_and_forgets_it():
+    client = numbers(PerFedAvgClient, [1.0], [2.0], 0, inner_rate=0.25)
+    start = [np.float32([[0.5]])]
+    tuned = 0.5 - 0.25 * 2 * (0.5 - 2)
+    for _ in range(2):
+        assert client.evaluate(start, PULLED)[0] == pytest.approx((2 - tuned) ** 2, rel=1e-5)
+    new = client.evaluate(start, PULLED | {"own-statistics": True})
+    assert new[0] == pytest.approx((2 - tuned) ** 2, rel=1e-5)
+    assert client.memory._store.groups() == {}
+
+
+def test_per_fedavgs_statistics_follow_the_pass_at_w_alone():
+    for form in ("fo", "hf"):
+        client = make_client(PerFedAvgClient, RecordDict())
+        client.form = form
+        sent, metrics = fitted(client)
+        assert sent["2.num_batches_tracked"] == metrics["local-steps"] == (3 if form == "fo" else 2)
+
+
+def test_a_batch_is_divided_evenly_or_serves_for_all():
+    assert [part.tolist() for part in divide(np.arange(5), 2)] == [[0, 1, 2], [3, 4]]
+    assert [part.tolist() for part in divide(np.arange(5), 3)] == [[0, 1, 2, 3, 4]] * 3
+
+
+# FedALA
+
+
+def top_of(sent):
+    return {name: sent[name] for name in ("4.weight", "4.bias")}
+
+
+@pytest.mark.parametrize("cls", [FedALAClient, CLIENT.find("fedbn+fedala")])
+def test_fedalas_second_and_third_round_against_numpy(cls):
+    """Lower layers come as sent; W is learnt in evaluation mode, until losses are steady, then an epoch."""
+    record = RecordDict()
+    training, rng = LocalTraining(1, 8), np.random.default_rng(5)
+    client = make_client(cls, record, training=training)
+    plain = make_client(FedBNClient if client.local_names else FedAvgClient, RecordDict(), training=training)
+    start = client.get_parameters({})
+    first, expected = fitted(client, start)[0], fitted(plain, start)[0]
+    for name, entry in first.items():
+        np.testing.assert_array_equal(entry, expected[name])
+    assert client.memory.read("fedala").keys() == {"4.weight", "4.bias"}
+    own, weights = top_of(first), None
+    for server_round in (2, 3):
+        x = {n: a + rng.normal(scale=0.2, size=a.shape).astype(a.dtype) for n, a in first.items()}
+        x = {n: np.abs(a) if n.endswith("var") else a for n, a in x.items()}
+        mixed, weights = written_mix(client, x, own, weights, server_round)
+        seen = []
+
+        class Seeing(cls):
+            def _mix(self, run, top, seen=seen):
+                found = super()._mix(run, top)
+                seen.append({n: e.numpy().copy() for n, e in self.task.model.state_dict().items()})
+                return found
+
+        seeing = make_client(Seeing, record, training=training)
+        sent, _ = fitted(seeing, [x[n] for n in seeing.shared_names], **{"server-round": server_round})
+        for name, entry in seen[0].items():
+            wanted = mixed[name] if name in mixed else x.get(name, entry)
+            np.testing.assert_allclose(entry, wanted, atol=1e-5)
+        kept = seeing.memory.read("fedala")
+        for name, expected in weights.items():
+            np.testing.assert_allclose(kept[f".{name}"], expected, atol=1e-4)
+            assert (kept[f".{name}"] != 1).any()
+        own = top_of(sent)
+        for name, entry in own.items():
+            np.testing.assert_array_equal(kept[name], entry)
+
+
+def written_mix(client, x, own, weights, server_round):
+    """Equations 4 and 5 in float64, with the gradient of softmax regression on what is below it."""
+    entries = {n: np.array(a, np.float64) for n, a in client.task.initial.items()}
+    entries |= {n: np.array(a, np.float64) for n, a in (client.memory.read("local") or {}).items()}
+    entries |= {n: np.array(a, np.float64) for n, a in x.items()}
+    data = client.task.train
+    inputs, labels = data.columns["x"].reshape(40, 4).astype(np.float64), data.columns["y"]
+    h = inputs @ entries["1.weight"].T + entries["1.bias"]
+    h = (h - entries["2.running_mean"]) / np.sqrt(entries["2.running_var"] + 1e-5)
+    z = np.maximum(h * entries["2.weight"] + entries["2.bias"], 0)
+    chosen = np.random.default_rng([0, 0, server_round, 7]).permutation(40)[:32]
+    first = weights is None
+    w = {n: np.ones_like(a, dtype=np.float64) for n, a in own.items()} if first else dict(weights)
+    losses = []
+    while True:
+        epoch = []
+        for batch in np.split(chosen, 4):
+            top = {n: own[n] + (x[n] - own[n]) * w[n] for n in own}
+            logits = z[batch] @ top["4.weight"].T + top["4.bias"]
+            p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            epoch.append(-np.log(p[np.arange(8), labels[batch]]).mean())
+            error = (p - np.eye(3)[labels[batch]]) / 8
+            gradient = {"4.weight": error.T @ z[batch], "4.bias": error.sum(0)}
+            w = {n: np.clip(w[n] - 1.0 * gradient[n] * (x[n] - own[n]), 0, 1) for n in w}
+        losses.append(np.mean(epoch))
+        if not first or (len(losses) > 10 and np.std(losses[-10:]) < 0.1) or len(losses) == 100:
+            break
+    return {n: own[n] + (x[n] - own[n]) * w[n] for n in own}, w
+
+
+def test_fedala_evaluates_what_comes_mixed_with_what_it_has():
+    client = make_client(FedALAClient, RecordDict())
+    sent, _ = fitted(client)
+    x = {n: a + a.dtype.type(0.5) if n.startswith("4") else a for n, a in sent.items()}
+    fitted(client, [x[n] for n in client.shared_names], **{"server-round": 2})
+    kept = client.memory.read("fedala")
+    client.evaluate([x[n] for n in client.shared_names], PULLED)
+    for name, entry in client.task.model.state_dict().items():
+        own = kept.get(name)
+        expected = x[name] if own is None else own + (x[name] - own) * kept[f".{name}"]
+        np.testing.assert_allclose(entry, expected, rtol=1e-6)
+
+
+def test_losses_are_steady_after_ten():
+    assert not is_steady([1.0] * 10)
+    assert is_steady([1.0] * 11)
+    assert not is_steady([1.0] * 10 + [2.0])
+
+
+def test_how_many_layers_are_mixed():
+    client = make_client(FedALAClient, RecordDict())
+    for layers, names in ((1, {"4"}), (2, {"2", "4"}), (9, {"1", "2", "4"})):
+        client.layers = layers
+        fitted(client)
+        assert {name.partition(".")[0] for name in client.memory.read("fedala")} == names
+
+
+@pytest.mark.parametrize("cls", [APFLClient, PFedMeClient, PerFedAvgClient, FedALAClient])
+def test_they_train_one_by_one(cls):
+    assert reason_not_supported(cls, make_client(cls).task).startswith(f"client {cls.__name__} overrides ")
+
+
+@pytest.mark.parametrize("name", ["apfl", "pfedme", "fedala", "fedrod"])
+def test_a_personal_part_that_diverges_is_not_kept(name, monkeypatch):
+    client = make_client(CLIENT.find(name), RecordDict(), model=small_model())
+    remember = type(client).remember
+
+    def diverged(self, kept):
+        remember(
+            self, {n: torch.full_like(e, torch.nan) if e.is_floating_point() else e for n, e in kept.items()}
+        )
+
+    monkeypatch.setattr(type(client), "remember", diverged)
+    with pytest.raises(FloatingPointError, match="training diverged"):
+        client.fit(client.get_parameters({}), CONFIG)
+    assert client.memory._store.groups() == {}
