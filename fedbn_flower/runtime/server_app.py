@@ -26,6 +26,7 @@ from ..federation.checks.site_counts import sites_counts
 from ..federation.exchange import LONGEST_WAIT, SHORTEST_WAIT
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult, RunInfo
+from ..results.plotting.drawer import drawing_apart
 from ..results.report.inspection.contents import Inspection, SitesInspection
 from ..results.report.inspection.page import PAGE, inspect_page
 from ..results.resume import check_unchanged, load_checkpoint
@@ -82,7 +83,7 @@ def main(grid: Grid, context: Context) -> None:
     logging.getLogger("flwr").addFilter(_without_traceback)
     colour_in_terminals_only()
     try:
-        with _superlink_lost(grid):
+        with _superlink_lost(grid), drawing_apart():
             _run(StreamingGrid(grid), run_config(context.run_config))
     except (UserError, RunFailed) as error:
         LOGGER.error("%s", error)
