@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
+
+from fedbn_flower.strategies.messages.npy import array_bytes
 
 from ..config.making import run_config
 from ..config.run_config import RunConfig
@@ -39,7 +41,8 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 LONGEST_LINE = 50  # metrics
 LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
-AT_ONCE = 4  # replies that are fetched, and so in memory, together
+AT_ONCE = 4  # replies, at least, that are asked for and so in memory together
+AT_ONCE_BYTES = 2**26  # of the messages that they answer: 64 small replies are one request, not 16
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
 app = ServerApp()
@@ -147,15 +150,17 @@ class StreamingGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send the messages; yield the replies that come within ``timeout`` seconds."""
-        return self._arriving(list(self.push_messages(messages)), timeout)
+        sent = list(messages)
+        together = replies_at_once(sent)
+        return self._arriving(list(self.push_messages(sent)), timeout, together)
 
-    def _arriving(self, message_ids: list[str], timeout: float | None) -> Iterator[Message]:
+    def _arriving(self, message_ids: list[str], timeout: float | None, together: int) -> Iterator[Message]:
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         awaited, wait = dict.fromkeys(message_ids), SHORTEST_WAIT
         while awaited and time.monotonic() < deadline:
             before = len(awaited)
             asked = iter(list(awaited))
-            while some := list(islice(asked, AT_ONCE)):
+            while some := list(islice(asked, together)):
                 with _superlink_lost(self.grid):
                     replies = list(self.pull_messages(some))
                 for reply in replies:
@@ -165,6 +170,15 @@ class StreamingGrid(Grid):
             wait = SHORTEST_WAIT if len(awaited) < before else min(2 * wait, LONGEST_WAIT)
             if awaited:
                 time.sleep(wait)
+
+
+def replies_at_once(messages: Sequence[Message]) -> int:
+    """Return how many replies are asked for together; those to a model are about as large as the model.
+
+    Nobody knows how large the replies to a message without arrays are: few, then.
+    """
+    largest = max((array_bytes(message.content) for message in messages), default=0)
+    return max(AT_ONCE, AT_ONCE_BYTES // largest) if largest else AT_ONCE
 
 
 def _run(grid: Grid, config: RunConfig) -> None:

@@ -3,8 +3,9 @@
 import time
 import weakref
 
+import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.core.private import set_message_id
@@ -59,6 +60,19 @@ def test_replies_come_as_they_arrive_few_at_a_time():
     assert len(grid.pushed) == 10  # sent before the first reply is asked for
     assert answered(replies) == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
     assert max(map(len, grid.asked)) == AT_ONCE
+
+
+@pytest.mark.parametrize(("floats", "expected"), [(0, 4), (1, 50), (10**6, 16), (2**23, 4)])
+def test_so_many_small_replies_are_asked_for_together_that_a_look_is_one_request(floats, expected):
+    """2^26 bytes of replies: 16 of four million bytes and a header, and never fewer than four."""
+    record = ArrayRecord({"model": Array(np.zeros(floats, np.float32))}) if floats else ArrayRecord()
+    identify_process()
+    content = RecordDict({"arrays": record})
+    sent = [Message(content, FIRST_NODE_ID + n, "train") for n in range(50)]
+    grid = Arrivals([[], range(50)])
+    assert sorted(answered(StreamingGrid(grid).send_and_receive(iter(sent)))) == list(range(50))
+    assert max(map(len, grid.asked)) == expected
+    assert len(grid.asked) >= 2 * -(-50 // expected)
 
 
 def test_a_reply_is_not_kept():
