@@ -256,13 +256,17 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where everything is kept [a new temporary folder]")
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
+    parser.add_argument(
+        "--secagg", action="store_true", help="every site demands secure aggregation (secagg='on')"
+    )
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args()
     if options.supernodes < 1:
         parser.error(f"--supernodes: {options.supernodes} is not allowed; expected a whole number >= 1")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="federation-"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
-    settings = (options.supernodes, options.restart_after, options.node_config)
+    node_config = f"{options.node_config} secagg-required=true" if options.secagg else options.node_config
+    settings = (options.supernodes, options.restart_after, node_config.strip())
     with LocalFederation(folder, *settings) as federation:
         print(f"SuperLink and {options.supernodes} SuperNodes are up; logs are in {federation.folder}")
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from ..extensions.devices import DevicesKeys
 from ..extensions.privacy import PrivacyKeys
 from ..extensions.protocol import ProtocolKeys
+from ..extensions.secagg.keys import SecAggKeys
 from ..names import CLIENT, LOSS
 from .keys import RUN_KEYS, flag_of
 from .named_algorithms import NOT_GIVEN, settings_of
@@ -17,6 +18,7 @@ WITHOUT_MEANING = (
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
     *map(flag_of, (*DevicesKeys.model_fields, *ProtocolKeys.model_fields, *PrivacyKeys.model_fields)),
+    *map(flag_of, SecAggKeys.model_fields),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

@@ -208,7 +208,8 @@ class Extensions:
             name: _plain(name, one, "summary", _mapping(name, one, "summary"))
             for name, one in self.named.items()
         }
-        return found | ({"extensions": own} if any(own.values()) else {})
+        said = {**found.get("extensions", {}), **(own if any(own.values()) else {})}
+        return found | ({"extensions": said} if said else {})
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""

@@ -13,6 +13,10 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.key_group import flag_of
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
 
+SECAGG = "secagg-"
+SECAGG_REQUIRED, SECAGG_MIN = f"{SECAGG}required", f"{SECAGG}min"
+LEAST_SUM = 2
+"""Of how many clients a sum is at least."""
 NOTIONS = ("client", "example", "local")
 
 
@@ -135,6 +139,28 @@ class Floors(BaseModel):
         """
         if noise < self.dp_min_noise:
             raise _refused("dp-noise", noise, f"at least {self.dp_min_noise:g} (dp-min-noise)")
+
+
+def check_secagg(node_config: Mapping[str, UserConfigValue], config: PrivateRun) -> None:
+    """Refuse a run whose sums are not as secure as the owner of a site demands in the node config.
+
+    Raises
+    ------
+    UserError
+        For a key or a value of the node config that is not allowed; `Refused` for the run.
+    """
+    given = {key: value for key, value in node_config.items() if key.startswith(SECAGG)}
+    if unknown := sorted(given.keys() - {SECAGG_REQUIRED, SECAGG_MIN}):
+        raise unknown_name("node-config", unknown[0], (SECAGG_REQUIRED, SECAGG_MIN))
+    required, least = given.get(SECAGG_REQUIRED, False), given.get(SECAGG_MIN, 0)
+    if type(required) is not bool:
+        raise not_allowed(SECAGG_REQUIRED, required, "true or false (in the node config)")
+    if type(least) is not int or (SECAGG_MIN in given and least < LEAST_SUM):
+        raise not_allowed(SECAGG_MIN, least, f"a whole number from {LEAST_SUM} on (in the node config)")
+    if (required or least) and config.secagg != "on":
+        raise _refused("secagg", config.secagg, f"'on' ({SECAGG_REQUIRED if required else SECAGG_MIN})")
+    if config.secagg_min < least:
+        raise _refused("secagg-min", config.secagg_min, f"at least {least} ({SECAGG_MIN} of its node config)")
 
 
 def _refused(key: str, value: object, wanted: str) -> Refused:

@@ -27,7 +27,7 @@ from ..core.private import ErrorCode
 from .accounts import epsilon, noise_for
 from .composition import Release
 from .example_privacy import ExampleTerms, plan_of, release_of_round
-from .floors import Floors, Refused
+from .floors import Floors, Refused, check_secagg
 from .local_privacy import noise_of
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
@@ -53,8 +53,10 @@ def refuse_statistics(config: PrivateRun, what: str) -> None:
     Raises
     ------
     Refused
-        With ``dp`` local or example, or client with secure aggregation.
+        With ``dp`` local or example, and with secure aggregation.
     """
+    if config.secagg == "on":
+        raise Refused(f"secagg: this site tells no {what} of its data, which is in sums alone")
     if config.against_server:
         raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
@@ -177,6 +179,7 @@ class SitePrivacy:
         UserError
             When the node config has bounds that cannot be used, or the run asks for less than these.
         """
+        check_secagg(context.node_config, config)
         floors = Floors.of(context.node_config)
         floors.check(config)
         if config.dp == "local":

@@ -28,7 +28,7 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.secagg.at_client import answer_step, check_site, is_step
+from ..extensions.secagg.at_client import answer_step, is_step
 from ..extensions.secagg.extension import IntegerSum
 from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
@@ -75,7 +75,6 @@ def _config_at(message: Message, context: Context) -> RunConfig:
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
     SitePrivacy.of(run_config(context.run_config), context)
-    check_site(context.node_config, config)
     asked = message.content.config_records[wire.CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(wire.DIGEST_OF_START):

@@ -1,45 +1,15 @@
-"""What a node answers to the steps of secure aggregation, and what its owner demands of a run."""
+"""What a node answers to the steps of secure aggregation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfigValue
-
-from ...core.errors import not_allowed, unknown_name
-from ...privacy.floors import Refused
+from ...privacy.floors import Refused, check_secagg
 from ...privacy.private_run import PrivateRun
 from . import words
 from .keys import ON
 from .private import least_at_client
 from .site import advertised, helped, shared_out
-
-PREFIX = "secagg-"
-REQUIRED, LEAST = "secagg-required", "secagg-min"
-
-
-def check_site(node_config: Mapping[str, UserConfigValue], run: PrivateRun) -> None:
-    """Refuse a run that asks for less than the owner of a site demands in the node config.
-
-    Raises
-    ------
-    UserError
-        For a key or a value of the node config that is not allowed; `Refused` for the run.
-    """
-    given = {key: value for key, value in node_config.items() if key.startswith(PREFIX)}
-    if unknown := sorted(given.keys() - {REQUIRED, LEAST}):
-        raise unknown_name("node-config", unknown[0], (REQUIRED, LEAST))
-    required, least = given.get(REQUIRED, False), given.get(LEAST, 0)
-    if type(required) is not bool:
-        raise not_allowed(REQUIRED, required, "true or false (in the node config)")
-    if type(least) is not int or (LEAST in given and least < 2):
-        raise not_allowed(LEAST, least, "a whole number from 2 on (in the node config)")
-    if (required or least) and run.secagg != ON:
-        key = REQUIRED if required else LEAST
-        raise Refused(f"secagg: {run.secagg!r} is not allowed at this site; expected {ON!r} ({key})")
-    if run.secagg_min < least:
-        wanted = f"at least {least} ({LEAST} of its node config)"
-        raise Refused(f"secagg-min: {run.secagg_min} is not allowed at this site; expected {wanted}")
 
 
 def is_step(message: Message) -> bool:
@@ -53,9 +23,9 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     Raises
     ------
     UserError
-        As `check_site`; when the client does not do it.
+        As `check_secagg`; when the client does not do it.
     """
-    check_site(context.node_config, run)
+    check_secagg(context.node_config, run)
     asked, state = message.content[words.SECAGG], context.state
     if not isinstance(asked, ConfigRecord) or run.secagg != ON:
         raise Refused("secagg: this run has no secure aggregation")

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict
 from . import words
+from .in_words import LIBRARIES
 from .keys import OFF, ON, SecAggKeys, conflicts
+from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session, keys_in
@@ -106,6 +109,10 @@ class SecAgg(Extension):
         """What clients find, which the server sees only sums of."""
         self.client_means: dict[str, float] = {}
         """The means over clients of the last evaluation, each client with equal weight."""
+        self.grid: Grid | None = None
+        """Of the last round's updates."""
+        self.sums: list[int] = []
+        """Of how many clients the fewest and the most of a round's sum were."""
         self.known: dict[int, bytes] = {}
         """Keys of the next session that clients have advertised, by node."""
 
@@ -153,6 +160,7 @@ class SecAgg(Extension):
         layout = None
         if phase == MessageType.TRAIN:
             layout = rule.new_round(moment.number, rule._train_phase_).layout
+            self.grid = plan.grid_of(layout)
         gathered = Gathered(np.zeros(plan.size(layout), plan.dtype(layout)))
         found: Found | None = None
         try:
@@ -160,6 +168,8 @@ class SecAgg(Extension):
             found = plan.read(total, len(gathered.answered), layout)
             if not found.weight > 0:
                 raise NoSum("no client has any example")
+            counts = [*self.sums, len(gathered.answered)]
+            self.sums = [min(counts), max(counts)]
         except NoSum as why:
             LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
             gathered.failures |= dict.fromkeys(gathered.answered, f"secagg: there is no sum: {why}")
@@ -322,6 +332,22 @@ class SecAgg(Extension):
             spread={},
             only_sums=True,
         )
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what a privacy officer reads of it: of how many clients sums are, and who made the masks."""
+        if self.mode == OFF:
+            return {}
+        grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
+        made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
+        least = int(self.run.config["secagg-min"])
+        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **grid, **made_by}
+        return {"extensions": {"secagg": found}}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"sums": self.sums} if self.sums else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.sums = list(state.get("sums", []))
 
     # ---- the client's side ---------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
+from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
 from ..conflict import Conflict, Unused
@@ -74,6 +75,8 @@ class SecAggKeys(KeyGroup):
 
 def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:
     """Yield what of a run's configuration secure aggregation does not go with."""
+    if config["reference"] != "none":  # one without it is made of this
+        return
     if (mode := config["secagg"]) == OFF:
         given = (key for key, default in DEFAULTS.items() if config[key] != default)
         yield from (Unused(key, config[key], "without secagg; give secagg=on or plain") for key in given)
@@ -100,8 +103,16 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
+    yield from _unfit_numbers(config)
+
+
+def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what of the numbers of clients and examples does not go together."""
     if config["num-clients"] > MOST_CLIENTS:
         yield "num-clients", f"at most {MOST_CLIENTS}"
+    by_size = config["weighting"] == "num-examples" and not config.get("max-num-examples")
+    if by_size and InputSpec.parse(config["dataset"]):
+        yield "max-num-examples", "the largest number of examples of a site, by which it is weighed,"
     most = sampled(config)
     if config["secagg-min"] > most:
         yield "secagg-min", f"at most {most}, the clients that train in a round,"

@@ -129,6 +129,10 @@ class Plan:
             ).grid
         return Grid.plan(self.clip, self.clients, entries, self.bits or None)
 
+    def grid_of(self, layout: Layout) -> Grid:
+        """Return the grid of a layout's update."""
+        return self.grid(_sizes(layout)[0])
+
     def weight(self, examples: int) -> float:
         """Return w_i of a client with so many examples: at most 1.
 
@@ -233,12 +237,12 @@ class Plan:
 
     def dtype(self, layout: Layout | None) -> np.dtype:
         """Return the dtype of a vector."""
-        return np.dtype(DTYPES[self.grid(_sizes(layout)[0]).bits] if layout else np.uint32)
+        return np.dtype(DTYPES[self.grid_of(layout).bits] if layout else np.uint32)
 
     def read(self, total: NDArray[np.unsignedinteger], count: int, layout: Layout | None) -> Found:
         """Return what the sum of so many clients' vectors says."""
         update_size, others_size = _sizes(layout)
-        update = self.grid(update_size).read(total[:update_size]) if layout else np.empty(0)
+        update = self.grid_of(layout).read(total[:update_size]) if layout else np.empty(0)
         at = update_size
 
         def numbers(size: int, scale: int) -> Numbers:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.help import as_text
 from ...config.metric_names import NONE
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
+from ...extensions.secagg.in_words import seen
 from ...extensions.secagg.private import NOTION as SUMMED
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS
@@ -134,6 +135,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section(f"{CASES.capitalize()} by site", held_out.html() if held_out else ""),
             section("Segmentation by case", *segmentation_by_case(run)),
             section("Privacy", *_privacy(run, without_noise)),
+            section("What the server saw", *map(paragraph, _sums(run))),
             section("Predictions", *predictions(run)),
             section("Decisions by site", *decisions(run.binary_cases)),
             section("Subgroups", *subgroups(run)),
@@ -314,6 +316,12 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     yield paragraph("Not covered by this guarantee, and not to be published under it:")
     yield f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in found['outside'])}</ul>\n"
     yield gallery({"Epsilon by round": epsilon_curve(run)})
+
+
+def _sums(run: Run) -> Iterator[str]:
+    """Yield what a server saw that saw sums alone."""
+    if found := run.summary.extensions.get("secagg"):
+        yield from seen(found)
 
 
 def _price(run: Run, without_noise: Run) -> str:

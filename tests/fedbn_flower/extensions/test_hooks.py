@@ -17,8 +17,9 @@ from strategies.messages.npy import viewed
 from tests.test_house import ROOT
 
 ORDER = [
-    "Compression", "PooledStatistics", "Selection", "Holdout", "Freezing", "Target", "Privacy", "Patience",
-    "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration", "Divergence",
+    "SecAgg", "Compression", "PooledStatistics", "Selection", "Holdout", "Freezing", "Target", "Privacy",
+    "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions", "Recalibration",
+    "Divergence",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""

@@ -34,6 +34,7 @@ def test_sections_are_in_one_piece_and_in_the_order_of_the_keys():
         "Devices and simulated time",
         "Asynchronous protocols",
         "Differential privacy",
+        "Secure aggregation",
         "Evaluation",
         "Runtime",
         "Results and memories",

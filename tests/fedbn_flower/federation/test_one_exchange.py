@@ -275,6 +275,9 @@ STEPS_ASIDE = {
         "dp": "client", "dp_epsilon": 8.0, "dp_delta": 0.01, "dp_clip": "1.0", "weighting": "uniform",
         "client": "silobn",
     },
+    "with secagg 'plain' training and evaluation are two sums": {
+        "secagg": "plain", "secagg_min": 2, "clip_update_norm": 1.0
+    },
     "from round 2 on more of the model travels (unfreeze-at)": {"freeze": "1", "unfreeze_at": 2},
     "strategy '{tmp}/rule.py:Mine' has messages of its own": {"strategy": "{tmp}/rule.py:Mine"},
     "extension '{tmp}/own.py:Mine' takes part in a round before the last one is evaluated": {

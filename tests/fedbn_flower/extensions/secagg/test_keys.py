@@ -4,9 +4,12 @@ import csv
 import json
 
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.extensions.secagg.at_client import check_site
+from fedbn_flower.privacy.floors import check_secagg
+from fedbn_flower.runtime.client_adapter import app
+from fedbn_flower.runtime.grid import identify_process, node_context
 
 REFUSED = {
     "mean": ("median", "'weighted': a robust mean looks at single answers with secagg 'on'"),
@@ -87,10 +90,10 @@ def test_its_keys_are_of_no_use_without_it(configured):
 def test_a_site_refuses_a_run_that_asks_for_less(configured, node_config, keys, why):
     given = {"clip_update_norm": 1.0, "partition": "iid", "num_clients": 5} if keys else {}
     with pytest.raises(UserError, match=why):
-        check_site(node_config, configured(**keys, **given))
-    check_site({"secagg-required": False}, configured())
+        check_secagg(node_config, configured(**keys, **given))
+    check_secagg({"secagg-required": False}, configured())
     on = configured(secagg="on", clip_update_norm=1.0, partition="iid", num_clients=5)
-    check_site({"secagg-required": True, "secagg-min": 3}, on)
+    check_secagg({"secagg-required": True, "secagg-min": 3}, on)
 
 
 def test_the_files_of_a_run_have_sums_only(run, tmp_path):
@@ -130,3 +133,20 @@ def test_patience_and_target_go_by_sums(run, tmp_path):
         **keys,
     )
     assert found.summary["stopped"] == "target"
+
+
+@pytest.mark.parametrize("reference", ["alone", "pooled"])
+def test_references_have_no_sums(configured, reference):
+    keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 5}
+    assert configured(reference=reference, **keys).secagg == "off"
+
+
+@pytest.mark.parametrize("query", ["counts", "moments"])
+def test_a_site_tells_no_statistics_of_its_data(configured, query):
+    """Whatever the server asks: this one has its own words for the run."""
+    config = configured(secagg="on", clip_update_norm=1.0, partition="iid", num_clients=5)
+    identify_process()
+    context = node_context(0, 5, config.to_user_config())
+    content = RecordDict({"config": ConfigRecord({})})
+    answer = app(Message(content, context.node_id, f"query.{query}"), context)
+    assert answer.error.reason == f"secagg: this site tells no {query} of its data, which is in sums alone"

@@ -130,3 +130,32 @@ def test_a_run_goes_on_when_a_round_has_too_few(settings, caplog):
         if "there is no sum" in line and line.startswith("round 2, train: secagg")
     ]
     assert said == ["round 2, train: secagg: there is no sum: 2 clients are left, and secagg-min is 3"]
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
+    keys = {**KEYS, "secagg": "on", "checkpoint_every": 1, "client": "silobn"}
+    whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 4})
+    run(run_dir=str(tmp_path / "parts"), **{**keys, "rounds": 2})
+    run(resume=str(tmp_path / "parts"), rounds=4)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert models[0] == models[1]
+    assert whole.summary["extensions"]["secagg"]["sums-of"] == [5, 5]
+
+
+NUMBERS = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("problem", ["regression", "labels", "multi-label"])
+def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
+    """Data as arrays; each metric is that of the run without, to the rounding of the sums."""
+    targets = {
+        "regression": NUMBERS[:, :1] * 2,
+        "labels": (NUMBERS[:, 0] > 0).astype(np.int64),
+        "multi-label": (NUMBERS[:, :2] > 0).astype(np.float32),
+    }[problem]
+    data = (NUMBERS[:60], targets[:60], NUMBERS[60:], targets[60:])
+    keys = {**KEYS, "num_clients": 4, "data": data, "model": "linear", "client": "fedavg", "rounds": 2}
+    keys |= {"clip_update_norm": 10.0, "problem": "auto" if problem == "labels" else problem}
+    plain, masked = (run(secagg=mode, **keys).history for mode in ("off", "on"))
+    for name in ("loss", "train-loss", "client-mean-loss"):
+        np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
