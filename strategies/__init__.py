@@ -18,7 +18,6 @@ from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
-from .rules.cfl import CFL
 from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
@@ -29,22 +28,23 @@ from .rules.fair.qfedavg import QFedAvg
 from .rules.fair.term import TERM
 from .rules.fedadagrad import FedAdagrad
 from .rules.fedadam import FedAdam
-from .rules.fedamp import FedAMP
 from .rules.fedams import FedAMS
-from .rules.fedap import FedAP
 from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
 from .rules.feddisco import FedDisco
 from .rules.feddyn import FedDyn
 from .rules.fedexp import FedExP
 from .rules.fednova import FedNova
-from .rules.fedpac import FedPAC
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedsmoo import FedSMOO
 from .rules.fedyogi import FedYogi
-from .rules.ifca import IFCA
 from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
+from .rules.several.cfl import CFL
+from .rules.several.fedamp import FedAMP
+from .rules.several.fedap import FedAP
+from .rules.several.fedpac import FedPAC
+from .rules.several.ifca import IFCA
 from .selections import SELECTIONS, Candidates, Selection
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..aggregation.vectors import Layout
-from ..personal_models import PersonalModels, mixed, squared_distances
+from ...aggregation.vectors import Layout
+from ...personal_models import PersonalModels, mixed, squared_distances
 
 MIXTURE = "mixture"
 """The matrix xi in the rule's state, its rows and columns by the models' names in order."""

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.wire import CLASS_MEANS, FEATURES, SPREAD
 
-from ..aggregation.fold import Extras, Fold, Round
-from ..messages.gate import ReplyRefused, record_of
-from ..messages.npy import encoded
-from ..messages.validation import Answer, check_arrays
-from ..personal_models import mixed
-from ..reply_reader import CheckedReply, ReplyReader
-from ..several_models import SeveralModels, Trained
-from .fedproto import LARGEST_FEATURE, FedProto
+from ...aggregation.fold import Extras, Fold, Round
+from ...messages.gate import ReplyRefused, record_of
+from ...messages.npy import encoded
+from ...messages.validation import Answer, check_arrays
+from ...personal_models import mixed
+from ...reply_reader import CheckedReply, ReplyReader
+from ...several_models import SeveralModels, Trained
+from ..fedproto import LARGEST_FEATURE, FedProto
 
 
 class FedPAC(SeveralModels, FedProto):

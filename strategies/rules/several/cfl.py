@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..aggregation.fold import Round
-from ..aggregation.means import Summand
-from ..aggregation.rule_state import RuleState
-from ..aggregation.vectors import Vector, squared_norm
-from ..aggregation.whole_answers import WholeAnswers
-from ..messages.npy import viewed
-from ..messages.validation import LOGGER
-from ..reply_reader import CheckedReply, ReplyReader
-from ..several_models import Clusters, Trained
+from ...aggregation.fold import Round
+from ...aggregation.means import Summand
+from ...aggregation.rule_state import RuleState
+from ...aggregation.vectors import Vector, squared_norm
+from ...aggregation.whole_answers import WholeAnswers
+from ...messages.npy import viewed
+from ...messages.validation import LOGGER
+from ...reply_reader import CheckedReply, ReplyReader
+from ...several_models import Clusters, Trained
 
 ROOT = "cluster"
 LEAST = 3

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..aggregation.vectors import Layout
-from ..messages.npy import viewed
-from ..personal_models import PersonalModels, mixed
+from ...aggregation.vectors import Layout
+from ...messages.npy import viewed
+from ...personal_models import PersonalModels, mixed
 
 MEAN, VARIANCE = ".running_mean", ".running_var"
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import CANDIDATE, CHOSEN, MODEL
 
-from ..aggregation.fold import Extras, Round
-from ..aggregation.rule_state import RuleState
-from ..aggregation.vectors import Vector
-from ..messages.gate import ReplyRefused, refusing, text_of
-from ..messages.npy import encoded
-from ..messages.replies import PhaseReport
-from ..messages.validation import Answer
-from ..several_models import Clusters
+from ...aggregation.fold import Extras, Round
+from ...aggregation.rule_state import RuleState
+from ...aggregation.vectors import Vector
+from ...messages.gate import ReplyRefused, refusing, text_of
+from ...messages.npy import encoded
+from ...messages.replies import PhaseReport
+from ...messages.validation import Answer
+from ...several_models import Clusters
 
 LONGEST_NAME = 100
 

@@ -1,0 +1,1 @@
+"""Rules that keep more than one model."""
