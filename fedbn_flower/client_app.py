@@ -7,6 +7,7 @@ what trains and evaluates is imported by the message that needs it, and torch wi
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from .core.ground.collector import no_collection
 from .core.logs import one_line_for_mistakes
 from .runtime.queries import answer_queries
 from .runtime.warm.door import answered
@@ -29,12 +30,14 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def _train(message: Message, context: Context) -> Message:
-    from .runtime import client_adapter
+    with no_collection():
+        from .runtime import client_adapter
 
     return client_adapter.train(message, context)
 
 
 def _evaluate(message: Message, context: Context) -> Message:
-    from .runtime import client_adapter
+    with no_collection():
+        from .runtime import client_adapter
 
     return client_adapter.evaluate(message, context)

@@ -1,5 +1,8 @@
 """The Flower ServerApp: what ``flwr run`` starts."""
 
-from .runtime import server_app
+from .core.ground.collector import no_collection
+
+with no_collection():
+    from .runtime import server_app
 
 app = server_app.app

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import Pipe
 from pathlib import Path
@@ -115,10 +115,13 @@ DRAWER: ContextVar[Drawer | None] = ContextVar("drawer", default=None)
 @contextmanager
 def drawing_apart() -> Iterator[None]:
     """Have a run's figures drawn in another process, where there is a core for it."""
-    if len(os.sched_getaffinity(0)) < CORES:
+    drawer = None
+    if (os.cpu_count() or 1) >= CORES:
+        with suppress(OSError):  # no further process can be started
+            drawer = Drawer()
+    if drawer is None:
         yield
         return
-    drawer = Drawer()
     token = DRAWER.set(drawer)
     try:
         yield

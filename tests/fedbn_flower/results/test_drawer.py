@@ -20,7 +20,7 @@ def _pictures_are_not_drawn():
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
 
 def run(folder, cache_dir):
@@ -84,6 +84,13 @@ def test_the_process_ends_with_the_run(tmp_path):
 
 
 def test_a_machine_with_one_core_has_no_drawing_process(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with drawer.drawing_apart():
         assert drawer.DRAWER.get() is None
+
+
+def test_where_no_process_starts_figures_are_drawn_here(monkeypatch):
+    monkeypatch.setattr(drawer.sys, "executable", "/nowhere/python")
+    with drawer.drawing_apart():
+        assert drawer.DRAWER.get() is None
+        assert 'id="name-' in drawer.drawn(titled, "here").as_svg("name")
