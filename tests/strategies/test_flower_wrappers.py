@@ -50,7 +50,7 @@ def rounds(strategy, start, models, mod=None, count=1):
     return found
 
 
-@pytest.mark.parametrize("rule", sorted(OF_MODELS.keys() - {"scaffold", "scaffold-momentum"}))
+@pytest.mark.parametrize("rule", sorted(OF_MODELS.keys() - {"scaffold", "scaffold-momentum", "fedsmoo"}))
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_without_noise_and_with_a_huge_norm_nothing_changes(wrapper, rule):
     """BatchNorm's statistics and its integer counter included."""

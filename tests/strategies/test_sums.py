@@ -77,9 +77,11 @@ def answer(message, node):
         moved["layer.weight"][0, 0] = np.nan
     metrics = {"num-examples": 3 + node, "local-steps": 1 + node % 3, "train-loss": rng.normal()}
     content = RecordDict({"arrays": record(moved), "metrics": MetricRecord(metrics)})
-    if "control" in message.content:
-        control = ndarrays(message.content["control"])
-        content["control"] = record({n: rng.normal(size=a.shape).astype(a.dtype) for n, a in control.items()})
+    for name in ("control", "perturbation"):
+        if name in message.content:
+            further = ndarrays(message.content[name])
+            changed = {n: rng.normal(size=a.shape).astype(a.dtype) for n, a in further.items()}
+            content[name] = record(changed)
     content["struggle"] = record({"scores": rng.random(3, np.float32)})
     return Message(content, reply_to=message)
 
