@@ -51,7 +51,7 @@ def rounds(strategy, start, models, mod=None, count=1):
 
 
 @pytest.mark.parametrize(
-    "rule", sorted(OF_MODELS.keys() - {"scaffold", "scaffold-momentum", "feddc", "fedcm"})
+    "rule", sorted(OF_MODELS.keys() - {"scaffold", "scaffold-momentum", "feddc", "fedcm", "fedsmoo"})
 )
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_without_noise_and_with_a_huge_norm_nothing_changes(wrapper, rule):

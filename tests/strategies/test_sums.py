@@ -79,9 +79,11 @@ def answer(message, node):
     metrics |= {"local-length": 0.1 + node} if "momentum" in message.content else {}
     metrics |= {"start-loss": 1 + node % 5} if message.content["config"].get("start-loss") else {}
     content = RecordDict({"arrays": record(moved), "metrics": MetricRecord(metrics)})
-    if "control" in message.content:
-        control = ndarrays(message.content["control"])
-        content["control"] = record({n: rng.normal(size=a.shape).astype(a.dtype) for n, a in control.items()})
+    for name in ("control", "perturbation"):
+        if name in message.content:
+            further = ndarrays(message.content[name])
+            changed = {n: rng.normal(size=a.shape).astype(a.dtype) for n, a in further.items()}
+            content[name] = record(changed)
     content["struggle"] = record({"scores": rng.random(3, np.float32)})
     return Message(content, reply_to=message)
 
