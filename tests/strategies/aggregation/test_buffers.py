@@ -136,6 +136,7 @@ def test_which_rules_go_with_buffers():
     """Those whose step is a function of the mean, however the answers are scaled."""
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
         "feddyn", "fednova", "fedproto", "fedsat", "scaffold", "scaffold-momentum",
+        "ifca", "cfl", "fedamp", "fedap", "fedpac",
     }  # fmt: skip
 
 
