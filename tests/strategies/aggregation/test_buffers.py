@@ -135,14 +135,9 @@ def test_what_is_no_protocol(text):
 def test_which_rules_go_with_buffers():
     """Those whose step is a function of the mean, however the answers are scaled."""
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
-<<<<<<< HEAD
-        "afl", "cfl", "fedadmm", "fedamp", "fedap", "fedcm", "feddc", "feddisco", "feddyn", "fedexp", "fednova",
-        "fedpac", "fedproto", "fedsat", "fedsmoo", "ifca", "mimelite", "qfedavg", "scaffold",
+        "afl", "cfl", "fedadmm", "fedamp", "fedap", "fedcm", "feddc", "feddisco", "feddyn", "fedexp",
+        "fednova", "fedpac", "fedproto", "fedsat", "fedsmoo", "ifca", "mimelite", "qfedavg", "scaffold",
         "scaffold-momentum", "term",
-=======
-        "feddyn", "fednova", "fedproto", "fedsat", "scaffold", "scaffold-momentum",
-        "ifca", "cfl", "fedamp", "fedap", "fedpac",
->>>>>>> m3
     }  # fmt: skip
 
 
