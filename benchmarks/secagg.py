@@ -1,0 +1,200 @@
+"""What secure aggregation costs: a client's masks against its training, the server's unmasking, and bytes.
+
+Masks are of one client of 100 with 20 neighbours, over the numbers of each model, of which ResNet-18 has 11
+million. Training is the median of some steps on random images, times the steps of an epoch of 500 examples, a
+client's share of CIFAR-10's 50,000. All is in one process with one thread. Sums are checked to the bit.
+
+python benchmarks/secagg.py
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+from torch import nn
+from torchvision.models import resnet18
+
+from fedbn_flower.extensions.secagg.graph import default_k, neighbours
+from fedbn_flower.extensions.secagg.masks import KeyPair, agree, expand, mask, remove
+from fedbn_flower.extensions.secagg.noise import NoiseShares
+from fedbn_flower.extensions.secagg.numbers import Grid
+from fedbn_flower.extensions.secagg.shares import digest_of, join, seal, split
+
+CLIENTS, NEIGHBOURS, EXAMPLES, BATCH = 100, 20, 500, 32
+PARAMETERS = 11_000_000
+
+
+def seconds(call: Callable[[], object], repetitions: int = 3) -> float:
+    """Return the median of some calls, after one that does not count."""
+    call()
+    found = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return median(found)
+
+
+def mlp_bn() -> nn.Module:
+    """Return the hidden layers of 200 of the project's MLP-BN, for pictures of 32 x 32 x 3."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(3072, 200), nn.BatchNorm1d(200), nn.ReLU(), nn.Linear(200, 200),
+        nn.BatchNorm1d(200), nn.ReLU(), nn.Linear(200, 10),
+    )  # fmt: skip
+
+
+def epoch(model: nn.Module, repetitions: int) -> float:
+    """Return the seconds of an epoch, from those of a step."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    images, labels = torch.randn(BATCH, 3, 32, 32), torch.randint(10, (BATCH,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return seconds(step, repetitions) * -(-EXAMPLES // BATCH)
+
+
+def client(size: int, noise: bool = False) -> dict[str, float]:
+    """Return the seconds of a client's parts of a round with vectors of this size."""
+    vector = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    vector /= np.sqrt(float(np.sum(vector.astype(np.float64) ** 2)))
+    grid, rng = Grid.plan(1.0, CLIENTS, size), np.random.default_rng()
+    numbers = grid.quantise(vector, rng)
+    own, others = KeyPair.new(), [KeyPair.new() for _ in range(NEIGHBOURS)]
+
+    def keys() -> dict[int, bytes]:
+        """Shares and letters to all neighbours, and the masks that are agreed on."""
+        seed, holders = os.urandom(32), range(NEIGHBOURS + 1)
+        for shares in (split(seed, 11, holders), split(own.private_bytes(), 11, holders)):
+            for holder, other in enumerate(others):
+                seal(agree(own, other.public, b"letters"), shares[holder], b"")
+        return {i + 1: agree(own, other.public, b"masks") for i, other in enumerate(others)}
+
+    pairs, found = keys(), {"keys and letters": seconds(keys)}
+    found["quantise"] = seconds(lambda: grid.quantise(vector, rng))
+    found["mask"] = seconds(lambda: mask(numbers, os.urandom(32), pairs, 0))
+    if noise:
+        found["noise"] = seconds(NoiseShares.plan(1.0, 1.0, CLIENTS, 67, size).draw, 1)
+    return found
+
+
+def print_clients(repetitions: int) -> None:
+    """Print a client's seconds beside those of its training."""
+    models = {"MLP-BN": mlp_bn(), "ResNet-18": resnet18(num_classes=10)}
+    print(
+        f"One client of {CLIENTS} with {NEIGHBOURS} neighbours, {EXAMPLES} examples in batches of {BATCH}:\n"
+    )
+    print("| model | numbers | epoch, s | keys and letters, s | quantise, s | mask, s | together / epoch |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, model in models.items():
+        size = sum(parameter.numel() for parameter in model.parameters())
+        trained, costs = epoch(model, repetitions), client(size)
+        parts = " | ".join(f"{cost:.3f}" for cost in costs.values())
+        print(f"| {name} | {size:,} | {trained:.3f} | {parts} | {sum(costs.values()) / trained:.3f} |")
+    drawn = client(PARAMETERS // 10, noise=True)["noise"] * 10
+    print(f"\nWith dp client, drawing the noise of {PARAMETERS:,} numbers takes {drawn:.1f} s more.\n")
+
+
+class Round:
+    """A round of clients that all send, as the server has it when it knows who dropped out."""
+
+    def __init__(self, size: int, k: int) -> None:
+        self.graph = neighbours(range(CLIENTS), k, 0)
+        self.threshold = (k + 1) // 2 + 1
+        self.keys = [KeyPair.new() for _ in range(CLIENTS)]
+        self.seeds = [os.urandom(32) for _ in range(CLIENTS)]
+        self.shares = [
+            [split(secret, self.threshold, [me, *self.graph[me]]) for secret in (seed, pair.private_bytes())]
+            for me, (seed, pair) in enumerate(zip(self.seeds, self.keys, strict=True))
+        ]
+        self.size = size
+
+    def total(self, survivors: set[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sum of the survivors' masked vectors, and that of their integers.
+
+        Masks between two survivors cancel, and are left out.
+        """
+        plain = np.zeros(self.size, np.uint32)
+        for me in survivors:
+            plain += expand(me.to_bytes(32, "big"), self.size, 32) % np.uint32(1000)
+        masked = plain.copy()
+        for me in survivors:
+            gone = {v: agree(self.keys[me], self.keys[v].public, b"") for v in self.graph[me]}
+            gone = {v: seed for v, seed in gone.items() if v not in survivors}
+            masked += mask(np.zeros(self.size, np.uint32), self.seeds[me], gone, me)
+        return masked, plain
+
+    def unmask(self, masked: np.ndarray, survivors: set[int]) -> tuple[np.ndarray, float]:
+        """Return the plain sum, and the seconds that secrets took."""
+        began = time.perf_counter()
+        held = [
+            {h: share for h, share in self.shares[me][me not in survivors].items() if h in survivors}
+            for me in range(CLIENTS)
+        ]
+        seeds = [join(held[me], self.threshold, digest=digest_of(self.seeds[me])) for me in survivors]
+        pairs = []
+        for lost in set(range(CLIENTS)) - survivors:
+            private = join(held[lost], self.threshold, public=self.keys[lost].public)
+            pair = KeyPair.of(private)
+            others = survivors.intersection(self.graph[lost])
+            pairs += [(me, lost, agree(pair, self.keys[me].public, b"")) for me in others]
+        secrets = time.perf_counter() - began
+        return remove(masked, seeds, pairs), secrets
+
+
+def print_server(size: int) -> None:
+    """Print the seconds of unmasking, by who dropped out."""
+    scale = PARAMETERS / size
+    print(f"The server, {CLIENTS} clients; masks of {size:,} numbers, times {scale:g} for {PARAMETERS:,}:\n")
+    print("| neighbours | dropped out | secrets, s | masks, s | together, s |")
+    print("| --- | --- | --- | --- | --- |")
+    for k in (NEIGHBOURS, default_k(CLIENTS)):
+        round_ = Round(size, k)
+        for share in (0.0, 0.05, 0.3):
+            order = np.random.default_rng(1).permutation(CLIENTS).tolist()
+            survivors = set(order[round(share * CLIENTS) :])
+            try:
+                masked, plain = round_.total(survivors)
+                began = time.perf_counter()
+                found, secrets = round_.unmask(masked, survivors)
+            except ValueError as error:
+                print(f"| {k} | {share:.0%} | no result: {error} | | |")
+                continue
+            masks = (time.perf_counter() - began - secrets) * scale
+            assert np.array_equal(found, plain)
+            print(f"| {k} | {share:.0%} | {secrets:.2f} | {masks:.2f} | {secrets + masks:.2f} |", flush=True)
+
+
+def print_bytes() -> None:
+    """Print what a client sends and gets in a round beside a plain one, by its number of numbers."""
+    share = len(split(bytes(32), 2, range(3))[0])
+    letter = len(seal(bytes(32), bytes(2 * share), b""))
+    print("\n| numbers | neighbours | float32 both ways | with secagg | ratio |")
+    print("| --- | --- | --- | --- | --- |")
+    for size, k in ((10_000, 20), (657_610, 20), (PARAMETERS, 20), (PARAMETERS, default_k(CLIENTS))):
+        keys, letters, answers = 64 * (1 + k), 2 * letter * k + 32, share * (k + 1)
+        plain = 2 * 4 * size
+        whole = plain + keys + letters + answers + CLIENTS // 8
+        print(f"| {size:,} | {k} | {plain:,} | {whole:,} | {whole / plain:.4f} |")
+
+
+def main() -> None:
+    """Print the three tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--numbers", type=int, default=PARAMETERS // 10, help="of a vector at the server")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print_clients(options.repetitions)
+    print_server(options.numbers)
+    print_bytes()
+
+
+if __name__ == "__main__":
+    main()
