@@ -95,7 +95,7 @@ def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
             grow=lambda: None,
             check_data=pool.check_data,
         )
-        folders = [tmp_path / name for name in ("inline", "one", "two")]
+        folders = [tmp_path / keys.get("secagg", "off") / name for name in ("inline", "one", "two")]
         for folder, workers in zip(folders, (None, one, pool), strict=True):
             simulate(Federation(run_config(keys)), folder, workers)
         return folders

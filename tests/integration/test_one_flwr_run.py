@@ -30,10 +30,17 @@ PRIVATE = {
     "example": {"dp": "example", "model": "linear", "client": "fedavg"},
     "local": LOCAL,
 }
+SUMMED = {
+    "secagg": "on", "clip-update-norm": 1.0, "partition": "iid", "num-clients": CLIENTS, "metrics": "auroc",
+    "client": "silobn", "rounds": 2, "fast": "off",
+}  # fmt: skip
 RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
     for name, sampled in PRIVATE.items()
-} | {"buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))}}
+} | {
+    "summed": SUMMED,
+    "buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +100,9 @@ def test_buffers(folders):
     here, there = map(output, folders["buffered"])
     assert there == here
     assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
+
+
+def test_masked_sums(folders):
+    here, there = map(output, folders["summed"])
+    assert there[0] == here[0]
+    assert there[2]["mean"] == here[2]["mean"]

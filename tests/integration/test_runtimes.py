@@ -30,6 +30,13 @@ def test_the_same_bits_on_all_workers(on_all_workers):
     assert all(summary["clients"] == summaries[0]["clients"] for summary in summaries)
 
 
+def test_masked_and_plain_sums_have_the_same_bits_on_all_workers(on_all_workers):
+    """Groups of clients in lockstep, whose workers sum integers, masked ones too."""
+    keys = {"partition": "iid", "num-clients": 16, "clip-update-norm": 1.0, "client": "silobn"}
+    folders = [folder for mode in ("plain", "on") for folder in on_all_workers({**keys, "secagg": mode})]
+    assert len({bits(folder) for folder in folders}) == 1
+
+
 def test_a_mistake_under_flwr_run_is_one_line_and_a_run_that_failed(tmp_path, flwr_run, capsys):
     """``flwr run`` itself ends well; the federation of the tool for one machine tells that it did not."""
     federation = LocalFederation(tmp_path)
