@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from ...privacy.floors import Refused, check_secagg
@@ -37,4 +39,9 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
         found = helped(state, asked)
     else:
         raise Refused("secagg: there is no such step")
-    return Message(RecordDict({words.SECAGG: found}), reply_to=message)
+    content = RecordDict({words.SECAGG: found})
+    upcoming = message.content.get(words.UPCOMING)
+    if step == words.UNMASK and isinstance(upcoming, ConfigRecord):
+        with contextlib.suppress(Refused):  # it is then not in the next sum, and this one is unmasked
+            content[words.UPCOMING] = shared_out(state, upcoming, least_at_client(run))
+    return Message(content, reply_to=message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -113,6 +114,8 @@ class SecAgg(Extension):
         """Of the last round's updates."""
         self.sums: list[int] = []
         """Of how many clients the fewest and the most of a round's sum were."""
+        self.prepared: Session | None = None
+        """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
         """Keys of the next session that clients have advertised, by node."""
 
@@ -201,25 +204,52 @@ class SecAgg(Extension):
             if len(gathered.answered) < least:
                 raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
             return gathered.total
-        send = partial(self._sent, moment)
-        tag = f"{number} {phase} {secrets.token_hex(16)}"
-        shares = int(self.run.config["secagg-threshold"])
-        session = Session(tag, number, least, shares, send, least_is)
         nodes = [message.metadata.dst_node_id for message in messages]
-        known, self.known = self.known, {}
-        self.known = {node: keys for node, keys in known.items() if node not in nodes}
+        session, upcoming = self._prepared_for(nodes) or self._new_session(least, least_is), None
+        session.server_round, session.send = number, partial(self._sent, moment)
+        invitations: Mapping[int, Mapping[str, object]] = {}
         try:
-            session.open(nodes, known)
+            if not session.members:
+                session.open(nodes, self._taken(nodes))
             for content in {id(message.content): message.content for message in messages}.values():
                 config = record_of(content, CONFIG, ConfigRecord)
-                config.update({words.TAG: tag, words.PRESENT: session.present})
+                config.update({words.TAG: session.tag, words.PRESENT: session.present})
             numbers = session.nodes
             self._gather(moment, [m for m in messages if m.metadata.dst_node_id in numbers], gathered)
-            return session.close(gathered.total, [numbers[node] for node in gathered.answered])
+            answered = [node for node in nodes if node in gathered.answered]
+            if self._goes_on(moment, phase) and all(node in self.known for node in answered):
+                upcoming = self._new_session(least, least_is)
+                with suppress(NoSum):
+                    invitations = upcoming.invited(answered, self._taken(answered))
+            return session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
         finally:
+            self.prepared = upcoming
             gathered.failures = {**session.failures, **gathered.failures}
             for node in gathered.answered:
                 gathered.failures.pop(node, None)
+
+    def _new_session(self, least: int, least_is: str) -> Session:
+        shares = int(self.run.config["secagg-threshold"])
+        return Session(secrets.token_hex(16), least, shares, least_is)
+
+    def _prepared_for(self, nodes: list[int]) -> Session | None:
+        """Return the session that was begun with the last one, if it is of these nodes."""
+        session, self.prepared = self.prepared, None
+        if session is None or session.nodes.keys() != set(nodes):
+            return None
+        session.failures.clear()
+        return session
+
+    def _taken(self, nodes: list[int]) -> dict[int, bytes]:
+        """Return the keys that these nodes have advertised, which are for one session."""
+        return {node: self.known.pop(node) for node in nodes if node in self.known}
+
+    def _goes_on(self, moment: Moment, phase: str) -> bool:
+        """Return whether the same clients have another sum, as far as that is known."""
+        config = self.run.config
+        all_of_them = config["fraction-train"] == 1 and config["fraction-evaluate"] in (0, 1)
+        over = moment.last and (phase == MessageType.EVALUATE or not moment.splits)
+        return all_of_them and not over
 
     def _sent(self, moment: Moment, messages: Iterable[Message]) -> Iterable[Message]:
         """Send a step's messages; count their bytes."""
@@ -455,8 +485,9 @@ def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord
 
 def _config_bytes(message: Message) -> int:
     """Return the bytes of a step of the exchange."""
-    found = message.content.get(words.SECAGG) if message.has_content() else None
-    if not isinstance(found, ConfigRecord):
+    if not message.has_content():
         return 0
-    texts = (v if isinstance(v, list) else [v] for v in found.values())
+    records = [message.content.get(name) for name in (words.SECAGG, words.UPCOMING)]
+    values = [v for record in records if isinstance(record, ConfigRecord) for v in record.values()]
+    texts = (v if isinstance(v, list) else [v] for v in values)
     return sum(len(text) for some in texts for text in some if isinstance(text, bytes))

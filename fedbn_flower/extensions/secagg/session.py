@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -67,33 +68,31 @@ class Session:
     ----------
     tag : str
         Its name, which no other session has.
-    server_round : int
-        The round that it is of.
     least : int
         Of how many clients a sum is at least.
     shares : int
         How many shares give a secret; 0 for as many as `threshold` says.
-    send : callable
-        Sends messages and returns the replies.
     least_is : str
         Why `least` is as it is, for messages.
     """
 
-    def __init__(
-        self, tag: str, server_round: int, least: int, shares: int, send: Send, least_is: str = ""
-    ) -> None:
+    def __init__(self, tag: str, least: int, shares: int, least_is: str) -> None:
         self.tag = tag
-        self.server_round = server_round
         self.least = least
-        self.least_is = least_is or f"secagg-min is {least}"
+        self.least_is = least_is
         self.shares = shares
-        self.send = send
+        self.server_round = 0
+        """The round in which its messages are sent."""
+        self.send: Send = lambda messages: ()
+        """Sends them, and returns the replies."""
         self.failures: dict[int, str] = {}
         """Why a client has no part in it, or not any more, by node."""
         self.members: dict[int, Member] = {}
         """Those that have shared out their secrets, by number."""
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = 0
+        self._numbers: Mapping[int, int] = {}
+        self._keys: Mapping[int, bytes] = {}
 
     def open(self, nodes: Sequence[int], known: Mapping[int, bytes]) -> None:
         """Have clients share out their secrets.
@@ -112,19 +111,37 @@ class Session:
         """
         keys = {node: known[node] for node in nodes if node in known}
         keys |= self._advertised([node for node in nodes if node not in known])
-        invited = self._alone_with_its_keys([node for node in nodes if node in keys], keys)
-        self._check(len(invited))
-        k = default_k(len(invited))
-        self._graph = neighbours(range(len(invited)), k, secrets.randbits(SEED_BITS))
-        self._threshold = self.shares or threshold(len(invited), k=k)
-        asked = {invited[me]: self._invitation(me, keys, invited) for me in self._graph}
-        for node, record in self._asked(words.SHARE, asked):
-            me = invited.index(node)
-            try:
-                self.members[me] = self._member(me, node, keys[node], record)
-            except ReplyRefused as refusal:
-                self.failures[node] = printable(str(refusal))
+        asked = self.invited([node for node in nodes if node in keys], keys)
+        for node, content in self._asked(words.SHARE, asked):
+            self.admit(node, content.get(words.SECAGG))
         self._check(len(self.members))
+
+    def invited(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> dict[int, dict[str, object]]:
+        """Draw who masks with whom; return what each client is told of it, by node.
+
+        Raises
+        ------
+        NoSum
+            When there are fewer than `least`.
+        """
+        alone = self._alone_with_its_keys(nodes, keys)
+        self._check(len(alone))
+        k = default_k(len(alone))
+        self._graph = neighbours(range(len(alone)), k, secrets.randbits(SEED_BITS))
+        self._threshold = self.shares or threshold(len(alone), k=k)
+        self._numbers = {node: me for me, node in enumerate(alone)}
+        self._keys = keys
+        return {alone[me]: self._invitation(me, keys, alone) for me in self._graph}
+
+    def admit(self, node: int, record: object) -> None:
+        """Take the letters of a client that shares out its secrets."""
+        me = self._numbers[node]
+        try:
+            if not isinstance(record, ConfigRecord):
+                raise ReplyRefused("secagg: it does not share out its secrets")
+            self.members[me] = self._member(me, node, self._keys[node], record)
+        except ReplyRefused as refusal:
+            self.failures[node] = printable(str(refusal))
 
     @property
     def present(self) -> bytes:
@@ -138,8 +155,16 @@ class Session:
         """The numbers of those that have a part in it, by node."""
         return {member.node: me for me, member in self.members.items()}
 
-    def close(self, total: Vector, answered: Collection[int]) -> Vector:
+    def close(
+        self,
+        total: Vector,
+        answered: Collection[int],
+        upcoming: Session | None = None,
+        invitations: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
+    ) -> Vector:
         """Return the sum of the integers of those that have answered, from the sum of their vectors.
+
+        With the same messages the next session is begun, if there is one.
 
         Parameters
         ----------
@@ -147,6 +172,10 @@ class Session:
             The sum of the masked vectors.
         answered : Collection[int]
             Whose these are, by number.
+        upcoming : Session, optional
+            The next session, which clients share out their secrets in.
+        invitations : Mapping[int, Mapping[str, object]]
+            What they are told of it, by node.
 
         Raises
         ------
@@ -158,9 +187,12 @@ class Session:
         asked = {self.members[me].node: self._request(me, gone) for me in sorted(answered)}
         held: dict[int, dict[int, bytes]] = {me: {} for me in self.members}
         numbers = self.nodes
-        for node, record in self._asked(words.UNMASK, asked):
+        further = {node: upcoming.told(invitations[node]) for node in invitations} if upcoming else {}
+        for node, content in self._asked(words.UNMASK, asked, further):
             holder = numbers[node]
-            for owner, share in _shares_in(record):
+            if upcoming and node in further:
+                upcoming.admit(node, content.get(words.UPCOMING))
+            for owner, share in _shares_in(content):
                 if owner == holder or owner in self._graph[holder]:
                     held.get(owner, {})[holder] = share
         seeds = [self._secret(me, held[me], digest=self.members[me].digest) for me in sorted(answered)]
@@ -201,9 +233,9 @@ class Session:
     def _advertised(self, nodes: Sequence[int]) -> dict[int, bytes]:
         """Return the keys of clients that have none that the server knows."""
         found = {}
-        for node, record in self._asked(words.ADVERTISE, {node: {} for node in nodes}):
+        for node, content in self._asked(words.ADVERTISE, {node: {} for node in nodes}):
             try:
-                found[node] = keys_in(record.get(words.KEYS))
+                found[node] = keys_in(record_of(content, words.SECAGG, ConfigRecord).get(words.KEYS))
             except ReplyRefused as refusal:
                 self.failures[node] = printable(str(refusal))
         return found
@@ -246,22 +278,27 @@ class Session:
         letters = [self.members[other].letters[me] for other in (*survivors, *lost)]
         return {words.SURVIVORS: survivors, words.GONE: lost, words.LETTERS: letters}
 
+    def told(self, own: Mapping[str, object]) -> ConfigRecord:
+        """Return a record to a client, with what all are told."""
+        return ConfigRecord({words.TAG: self.tag, words.LEAST: self.least, **own})  # type: ignore[dict-item]
+
     def _asked(
-        self, step: str, asked: Mapping[int, Mapping[str, object]]
-    ) -> Iterator[tuple[int, ConfigRecord]]:
-        """Send a step to nodes; yield those that answered, with what they said."""
-        common = {words.STEP: step, words.TAG: self.tag, words.LEAST: self.least}
+        self,
+        step: str,
+        asked: Mapping[int, Mapping[str, object]],
+        further: Mapping[int, ConfigRecord] = MappingProxyType({}),
+    ) -> Iterator[tuple[int, RecordDict]]:
+        """Send a step to nodes, perhaps with a further record; yield those that answered, and what."""
         config = ConfigRecord({SERVER_ROUND: self.server_round})
-        messages = [
-            Message(
-                RecordDict({CONFIG: config, words.SECAGG: ConfigRecord({**common, **own})}),  # type: ignore[dict-item]
-                node,
-                MessageType.EVALUATE,
-            )
+        contents = {
+            node: RecordDict({CONFIG: config, words.SECAGG: self.told({words.STEP: step, **own})})
             for node, own in asked.items()
-        ]
+        }
+        for node, record in further.items():
+            contents[node][words.UPCOMING] = record
+        messages = [Message(content, node, MessageType.EVALUATE) for node, content in contents.items()]
         waiting = dict.fromkeys(asked)
-        for node, found in answers(messages, self.send(messages) if messages else (), _record):
+        for node, found in answers(messages, self.send(messages) if messages else (), _content):
             del waiting[node]
             if isinstance(found, ReplyRefused):
                 self.failures[node] = str(found)
@@ -271,8 +308,9 @@ class Session:
             self.failures[node] = f"secagg: no answer to {step!r}"
 
 
-def _record(content: RecordDict) -> ConfigRecord:
-    return record_of(content, words.SECAGG, ConfigRecord)
+def _content(content: RecordDict) -> RecordDict:
+    record_of(content, words.SECAGG, ConfigRecord)
+    return content
 
 
 def keys_in(value: object) -> bytes:
@@ -293,8 +331,9 @@ def keys_in(value: object) -> bytes:
     return value
 
 
-def _shares_in(record: ConfigRecord) -> Iterator[tuple[int, bytes]]:
+def _shares_in(content: RecordDict) -> Iterator[tuple[int, bytes]]:
     """Yield the shares that a client tells, with whose they are; of others nothing."""
+    record = record_of(content, words.SECAGG, ConfigRecord)
     owners, shares = record.get(words.NEIGHBOURS), record.get(words.SHARES)
     if isinstance(owners, list) and isinstance(shares, list) and len(owners) == len(shares):
         for owner, share in zip(owners, shares, strict=True):

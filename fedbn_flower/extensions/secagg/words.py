@@ -14,6 +14,9 @@ STEP = "step"
 ADVERTISE, SHARE, UNMASK = "advertise", "share", "unmask"
 """The steps that have messages of their own; the other one is training or evaluation itself."""
 
+UPCOMING = "secagg-upcoming"
+"""A record beside that to `UNMASK`, and beside its answer: it begins the next session, as `SHARE` does."""
+
 KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'
 TAG = "secagg-tag"  # which session it is: nobody answers twice in one
 ME = "me"

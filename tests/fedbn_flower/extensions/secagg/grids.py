@@ -11,11 +11,14 @@ from fedbn_flower.runtime.inline import InlineGrid
 STEPS = (ADVERTISE, SHARE, "train", UNMASK)
 
 
-def step_of(message):
-    """Of which step of a training a message is; None of those that evaluate."""
+def step_of(message, before):
+    """Of which step of a training a message is; None of those that evaluate.
+
+    ``before`` is the type of the last message that was no step of its own.
+    """
     asked = message.content.get(SECAGG)
     if isinstance(asked, ConfigRecord):
-        return None if " evaluate " in str(asked["secagg-tag"]) else asked[STEP]
+        return asked[STEP] if (before == "train") == (asked[STEP] == UNMASK) else None
     return message.metadata.message_type
 
 
@@ -31,10 +34,12 @@ class Lossy(InlineGrid):
         self.lost = lost or {}
         self.changed = changed or (lambda step, message, reply: message if reply is None else reply)
         self.carried = []
+        self.phase = "evaluate"
 
     def work(self, messages, timeout):
         for message in messages:
-            step, partition = step_of(message), partition_of(message)
+            step, partition = step_of(message, self.phase), partition_of(message)
+            self.phase = message.metadata.message_type if SECAGG not in message.content else self.phase
             message = self.changed(step, message, None)  # noqa: PLW2901
             for reply in super().work([message], timeout):
                 found = self.changed(step, message, reply)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.extensions.secagg.words import ADVERTISE, SHARE, UNMASK
+from fedbn_flower.extensions.secagg.words import ADVERTISE, SHARE, UNMASK, UPCOMING
+from fedbn_flower.runtime.grid import partition_of
 
 from .grids import STEPS, Lossy, run_on
 
@@ -159,3 +160,48 @@ def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
     plain, masked = (run(secagg=mode, **keys).history for mode in ("off", "on"))
     for name in ("loss", "train-loss", "client-mean-loss"):
         np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
+
+
+def test_a_round_of_all_costs_two_messages_more(settings):
+    """Each client's next keys are in its answer, and with the shares to unmask it begins the next sum."""
+    grid = Lossy(settings("on", rounds=3))
+    run_on(settings("on", rounds=3), grid)
+    steps = [
+        (message.content["config"]["server-round"], step)
+        for step, partition, message, _ in grid.carried
+        if partition == 0
+    ]
+    assert [step for number, step in steps if number == 1][:2] == [ADVERTISE, SHARE]
+    for number in (2, 3):
+        assert [step for of, step in steps if of == number] == ["train", UNMASK, "evaluate", None]
+
+
+@pytest.mark.parametrize("who", [(2,), (0, 1, 2, 3, 4)])
+def test_a_sum_that_could_not_be_begun_beforehand_is_begun_anew(settings, who):
+    def changed(step, message, reply):
+        if reply is not None and reply.has_content() and partition_of(message) in who:
+            reply.content.pop(UPCOMING, None)
+        return message if reply is None else reply
+
+    config = settings("on", rounds=3)
+    results, model = run_on(config, Lossy(config, changed=changed))
+    assert model == run_on(settings("plain", rounds=3))[1]
+    assert all(set(result.evaluate.metrics) == set(range(5)) for result in results)
+
+
+def test_a_site_that_restarts_between_two_steps_has_dropped_out_of_that_sum(settings):
+    """In round 2 all that client 1 knows is gone before it trains; it is back in round 3."""
+
+    def changed(step, message, reply):
+        number = message.content["config"]["server-round"]
+        if (step, number, partition_of(message), reply) == ("train", 2, 1, None):
+            grid._contexts.pop(1)
+        return message if reply is None else reply
+
+    config = settings("on", rounds=3)
+    grid = Lossy(config, changed=changed)
+    results, _ = run_on(config, grid)
+    assert [len(result.train.metrics) for result in results] == [5, 4, 5]
+    assert results[1].train.failures == {
+        1: "secagg: this client has no part in this session, or not any more"
+    }
