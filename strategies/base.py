@@ -34,9 +34,6 @@ from .signature import SignatureOfClass, bound
 
 ConfigValue = bool | int | float | str
 
-CLASS_COUNTS = "class-counts"
-"""The vector of the examples of each class at each client, (clients, classes), by partition."""
-
 CURRENT_ARRAYS = property(
     lambda rule: rule._train_phase_.model,
     lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
@@ -114,9 +111,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
     Only such a rule goes with a `Mechanism`. Not inherited: each class sets it for its own method."""
 
     # Between underscores, since a subclass written for Flower may define `mean` or `_mean` itself.
-    _seed_: int | None = setting(
-        None, ge=0, description="seed of the sampling of nodes; random if none is given"
-    )
+    _seed_: int | None = setting(None, ge=0, description="seed of the sampling of nodes; by default random")
     _mean_: MeanKind = setting(
         "weighted",
         description="mean over clients; all but weighted are robust, and all but weighted and "

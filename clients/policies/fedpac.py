@@ -13,6 +13,7 @@ from .fedrep import FedRepClient
 class FedPACClient(FedRepClient):
     """Shares everything; a round first trains the head with the body frozen, then the body (algorithm 1)."""
 
+    helps = ("personal-models", "label-skew")
     paper = "xu2023fedpac"
     requires: ClassVar[dict[str, set[Any]]] = {"strategy": {"fedpac"}}
 

@@ -199,8 +199,7 @@ class Federation:
             LOGGER.info("%s", weights)
         arrays, first_round = ArrayRecord(), 1
         if checkpoint:
-            arrays = checkpoint.arrays
-            first_round = checkpoint.server_round + 1
+            arrays, first_round = checkpoint.arrays, checkpoint.server_round + 1
             strategy.rule_state = state_of(checkpoint)
             self.run_name, account = checkpoint.run, checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
@@ -454,11 +453,9 @@ class Federation:
 
     def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
         """Return what clients that do not train found of the next model."""
-        told = self._told(MessageType.EVALUATE, moment.splits, moment)
-        for key in (CASES, CLASSES, RECALIBRATE):
-            told.pop(key, None)
-        told[EVAL_SPLITS] = moment.splits
-        return self.extensions.evaluate(sent, told, moment)
+        told = self._told(MessageType.EVALUATE, moment.splits, moment) | {EVAL_SPLITS: moment.splits}
+        of_others = {key: value for key, value in told.items() if key not in (CASES, CLASSES, RECALIBRATE)}
+        return self.extensions.evaluate(sent, of_others, moment)
 
     def _recorded(
         self,
@@ -472,7 +469,6 @@ class Federation:
         moment, model, train, state = made.moment, made.counted, made.train, self.strategy.rule_state
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
-        pooled = pooled_metrics(evaluate, means, problem)
         seconds = time.monotonic() - began
         add_round(self.totals, moment.number, seconds, exchange, len(train.metrics))
         return RoundResult(
@@ -488,7 +484,7 @@ class Federation:
             travels=made.model,
             splits=moment.splits,
             spread=spread(evaluate.metrics.values(), problem),
-            pooled=pooled,
+            pooled=pooled_metrics(evaluate, means, problem),
             seconds_waited=exchange.seconds,
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,

@@ -12,6 +12,9 @@ from .vectors import Vector
 BEGAN = "began"
 """The vector of how many updates there were before a parameter was stepped."""
 
+CLASS_COUNTS = "class-counts"
+"""The vector of the examples of each class at each client, (clients, classes), by partition."""
+
 
 @dataclass
 class RuleState:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.data.statistics import class_counts
 from fedbn_flower.strategies import PseudoGradientStrategy
-from fedbn_flower.strategies.base import CLASS_COUNTS
+from fedbn_flower.strategies.aggregation.rule_state import CLASS_COUNTS
 
 from ...core.errors import RunFailed
 from ..inputs import RunInputs

@@ -71,4 +71,5 @@ def test_those_of_a_run_who_share_a_flag_agree_on_its_default():
             for key in one.keys() & other.keys():
                 assert one[key].default == other[key].default
                 shared.add(key)
-    assert shared == {"alpha"}  # of feddyn, both halves
+    halves = {"alpha", "rho", "smoo-beta", "mime-optimizer", "mime-beta-1", "mime-beta-2"}
+    assert shared == halves  # of feddyn, fedsmoo and mimelite
