@@ -7,8 +7,7 @@ from flwr.serverapp.exception import AggregationError
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..aggregation.rule_state import RuleState
-from ..aggregation.rule_state import CLASS_COUNTS
+from ..aggregation.rule_state import CLASS_COUNTS, RuleState
 from .fedavg import FedAvg
 
 
