@@ -17,8 +17,9 @@ class MimeLite(Objective):
     """The step of the server's optimiser from its state, which stays as it was sent (Algorithm 2).
 
     On a batch's gradient g it is ``b1 m + (1 - b1) g`` with momentum; with Adam that is over
-    ``sqrt(b2 v + (1 - b2) g^2) + tau``; with Adagrad it is ``g / (sqrt(v + g^2) + tau)``. The gradient of the loss of all of the client's
-    examples at x is sent to the server: one more pass, in evaluation mode, without augmentation.
+    ``sqrt(b2 v + (1 - b2) g^2) + tau``; with Adagrad it is ``g / (sqrt(v + g^2) + tau)``. The gradient of
+    the loss of all of the client's examples at x is sent to the server: one more pass, in evaluation mode,
+    without augmentation.
     """
 
     purpose = "The clients' half of MimeLite: the server's momentum, Adam or Adagrad in every local step."
