@@ -23,7 +23,11 @@ PARTNERS = {
     name: {"objective": name} for name in ("scaffold", "scaffold-momentum", "fedproto", "fedsat")
 }  # fmt: skip
 WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in settings_of(rule)]
-BOTH = {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "step:2:0.5"}
+BOTH = {
+    "client_lr_schedule": "warmup:1+cosine:0.1",
+    "server_lr_schedule": "step:2:0.5",
+    **{name: {"objective": name} for name in ("feddc", "fedadmm", "fedcm", "mimelite")},
+}
 
 
 class Models(Observer):
