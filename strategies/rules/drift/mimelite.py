@@ -25,8 +25,8 @@ class MimeLite(PseudoGradientStrategy):
     It needs the local objective ``mimelite``, whose steps are those of the server's optimiser from the fixed
     m and v that it is sent. With momentum and Adam ``m = b1 m + (1 - b1) g``, with Adam
     ``v = b2 v + (1 - b2) g^2``, with Adagrad ``v += g^2``, g the mean of the gradients of all of each
-    client's examples, in a separate ArrayRecord ``gradient`` of its answer. Means are unweighted, as in the
-    paper.
+    client's examples, in a separate ArrayRecord ``gradient`` of its answer. As in the paper, means are
+    unweighted.
     """
 
     purpose = "Has clients step by the server's momentum, Adam or Adagrad (with objective mimelite)."

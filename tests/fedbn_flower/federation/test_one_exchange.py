@@ -281,6 +281,7 @@ STEPS_ASIDE = {
     "from round 2 on more of the model travels (unfreeze-at)": {"freeze": "1", "unfreeze_at": 2},
     "with strategy 'ifca' clients have different models": {"strategy": "ifca"},
     "strategy '{tmp}/rule.py:Mine' has messages of its own": {"strategy": "{tmp}/rule.py:Mine"},
+    "strategy 'fedexp' sends another model than the one that is evaluated": {"strategy": "fedexp"},
     "extension '{tmp}/own.py:Mine' takes part in a round before the last one is evaluated": {
         "extension": "{tmp}/own.py:Mine"
     },

@@ -19,9 +19,10 @@ from fedbn_flower.runtime.simulation import simulate
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
 
-PARTNERS = {
-    name: {"objective": name} for name in ("scaffold", "scaffold-momentum", "fedproto", "fedsat")
-}  # fmt: skip
+OF_A_PAIR = (
+    "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite",
+)  # fmt: skip
+PARTNERS = {name: {"objective": name} for name in OF_A_PAIR}
 WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in settings_of(rule)]
 BOTH = {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "step:2:0.5"}
 
