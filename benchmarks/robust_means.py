@@ -1,4 +1,4 @@
-"""Seconds of the server's means, of 100 answers of 1.6 million parameters, and ratios to the weighted mean.
+"""CPU seconds of the server's means, of 100 answers of 1.6 million parameters, and ratios to the weighted mean.
 
     OMP_NUM_THREADS=1 python benchmarks/robust_means.py
 
@@ -46,7 +46,7 @@ def record(model: Model) -> ArrayRecord:
 
 
 def seconds(mean: str, sent: Model, answers: Sequence[ArrayRecord]) -> float:
-    """Return how long a round's answers take."""
+    """Return the CPU seconds that a round's answers take."""
     rule = FedAvg(mean=mean)
     messages = list(rule.configure_train(1, record(sent), ConfigRecord(), Nodes(len(answers))))  # type: ignore[arg-type]
     replies = []
@@ -54,9 +54,9 @@ def seconds(mean: str, sent: Model, answers: Sequence[ArrayRecord]) -> float:
         set_message_id(message, f"message-{number}")
         content = RecordDict({"arrays": answer, "metrics": MetricRecord({"num-examples": 100})})
         replies.append(Message(content, reply_to=message))
-    began = time.perf_counter()
+    began = time.process_time()
     updated, _ = rule.aggregate_train(1, replies)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     assert updated
     return took
 
@@ -79,7 +79,7 @@ def main() -> None:
     took = [{mean: seconds(mean, sent, answers) for mean in MEANS} for _ in range(options.repetitions + 1)][
         1:
     ]
-    print("| mean | seconds | times the weighted mean's |")
+    print("| mean | CPU seconds | times the weighted mean's |")
     print("| --- | --- | --- |")
     for mean in MEANS:
         ratios = [one[mean] / one["weighted"] for one in took]
