@@ -28,6 +28,7 @@ REFUSED = {
     "secagg_threshold": (2, "0, or more than half of 5"),
     "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
     "client": ("fbn", "it sends moments that are pooled"),
+    "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
     "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
 }
 FITTING = {
