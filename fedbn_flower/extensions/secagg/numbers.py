@@ -31,7 +31,7 @@ BLOCK = 2**16  # numbers that are rounded together
 
 @dataclass(frozen=True)
 class Grid:
-    """How a part of every client's vector becomes whole numbers, and their sum floats.
+    """How every client's vector becomes whole numbers, and their sum floats.
 
     Parameters
     ----------
@@ -40,17 +40,15 @@ class Grid:
     step : float
         gamma, what one stands for.
     most : float
-        The length of a client's part, at most; without a ``norm``, the size of each of its entries.
+        The length of a client's vector, at most.
     clients : int
         How many may be summed.
     entries : int
-        How many numbers a client's part has.
+        How many numbers a vector has.
     norm : float
-        The length in steps, at most, of what `quantise` returns; infinite where only entries are bounded.
+        The length in steps, at most, of what `quantise` returns.
     spare : int
         What else may be added to an entry of the sum, at most, in steps: noise.
-    whole : bool
-        Whether the numbers are whole before they are rounded.
     """
 
     bits: int
@@ -58,9 +56,8 @@ class Grid:
     most: float
     clients: int
     entries: int
-    norm: float = math.inf
+    norm: float
     spare: int = 0
-    whole: bool = False
 
     def __post_init__(self) -> None:
         if not (self.step > 0 and self.most > 0 and self.clients > 0 and self.entries >= 0):
@@ -113,17 +110,6 @@ class Grid:
         norm = rounded_norm(length, entries)
         return cls(bits, clip / length, clip, clients, entries, norm, spare)
 
-    @classmethod
-    def bounded(cls, most: float, clients: int, entries: int, modulus: int = 32) -> Grid:
-        """Return the finest grid of numbers of a size up to ``most`` each, such as weights up to a cap."""
-        return cls(modulus, most / max(_finest(modulus, clients), 1), most, clients, entries)
-
-    @classmethod
-    def counts(cls, most: int, clients: int, entries: int, modulus: int | None = None) -> Grid:
-        """Return the grid of whole numbers of a size up to ``most`` each, whose sums are exact."""
-        modulus = modulus or (32 if clients * most <= _half(32) else 64)
-        return cls(modulus, 1.0, most, clients, entries, whole=True)
-
     @property
     def bound(self) -> int:
         """The greatest size of a number of one client, in steps."""
@@ -131,14 +117,8 @@ class Grid:
 
     @property
     def error(self) -> float:
-        """What rounding does to the mean over all `clients`, over `most`.
-
-        The root of its mean squared length; of numbers that are bounded one by one, that of each number.
-        """
-        if self.whole:
-            return 0.0
-        entries = self.entries if self.norm < math.inf else 1
-        return _mean_error(self.most / self.step, self.clients, entries)
+        """The root of the mean squared length of what rounding does to the mean of all, over `most`."""
+        return _mean_error(self.most / self.step, self.clients, self.entries)
 
     def quantise(self, vector: NDArray[np.floating], rng: np.random.Generator) -> Vector:
         """Return a client's numbers in steps, modulo ``2^bits``.
@@ -154,8 +134,7 @@ class Grid:
         Raises
         ------
         ValueError
-            When entries are not finite, are of another number, or longer or greater than `most`; or are no
-            whole numbers where these are counted.
+            When entries are not finite, are of another number, or longer than `most`.
         """
         flat = vector.reshape(-1)
         scale = self._scale_of(flat) / self.step
@@ -172,14 +151,10 @@ class Grid:
         """Return by what a vector is multiplied to be within `most`: 1 as a rule."""
         if flat.size != self.entries:
             raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        if self.norm == math.inf:
-            size = float(np.abs(flat).max(initial=0))
-        else:
-            size = math.sqrt(sum(float(part @ part) for part in _floats(flat)))
-        if not size <= self.most * (1 + OVERSHOOT):
-            kind = "a number" if self.norm == math.inf else "a vector of length"
-            raise ValueError(f"{kind} {size:.6g}: must be {self.most:.6g} at most")
-        return min(1.0, self.most / size) if size else 1.0
+        length = math.sqrt(sum(float(part @ part) for part in _floats(flat)))
+        if not length <= self.most * (1 + OVERSHOOT):
+            raise ValueError(f"a vector of length {length:.6g}: must be {self.most:.6g} at most")
+        return min(1.0, self.most / length) if length else 1.0
 
     def _rounded(
         self, flat: NDArray[np.floating], scale: float, rng: np.random.Generator
@@ -189,13 +164,11 @@ class Grid:
         squares, start = 0.0, 0
         for part in _floats(flat, scale):
             low = np.floor(part)
-            if self.whole and not np.array_equal(low, part):
-                raise ValueError("counts must be whole numbers")
             low += rng.random(part.size) < part - low
             squares += float(low @ low)
             numbers[start : start + part.size] = low.astype(f"i{numbers.itemsize}").view(numbers.dtype)
             start += part.size
-        return numbers, squares if self.norm < math.inf else 0.0
+        return numbers, squares
 
 
 def rounded_norm(length: float, entries: int) -> float:

@@ -104,30 +104,6 @@ def join(shares: Mapping[int, bytes], threshold: int, *, public: bytes = b"", di
     raise Tampered(f"{len(shares)} shares do not give {what}: one at least is false")
 
 
-def false_shares(shares: Mapping[int, bytes], secret: bytes, threshold: int) -> list[int]:
-    """Return which holders' shares are not of this secret, as far as the others show it.
-
-    Those that lie on one polynomial with it are right if ``threshold`` do; of fewer none can be told.
-    """
-    points = {holder: _point(share) for holder, share in shares.items()}
-    whole = {holder: point for holder, point in points.items() if point}
-    for chosen in islice(combinations(whole, threshold), MOST_TRIES):
-        if _combined([whole[holder] for holder in chosen]) != secret:
-            continue
-        kept, last = chosen[:-1], whole[chosen[-1]]
-        return [
-            holder
-            for holder in shares
-            if holder not in chosen
-            and (
-                holder not in whole
-                or whole[holder][0] == last[0]
-                or _combined([*(whole[h] for h in kept), whole[holder]]) != secret
-            )
-        ]
-    return []
-
-
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
     """Return a letter: encrypted, and bound to what it goes with.
 
