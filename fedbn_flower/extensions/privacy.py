@@ -339,6 +339,8 @@ def _unfit_summed(config: Mapping[str, Any]) -> Unfit:
     for key, default in NO_METRICS.items():
         if config[key] != default:
             yield key, f"{_shown(default)} with secagg, since no metrics leave a client,"
+    if config["secagg-bits"]:
+        yield "secagg-bits", "0, since the noise decides how finely numbers are rounded,"
     yield from _unfit_mean(config)
 
 

@@ -116,6 +116,10 @@ def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     most = sampled(config)
     if config["secagg-min"] > most:
         yield "secagg-min", f"at most {most}, the clients that train in a round,"
+    evaluating = int(config["num-clients"] * config["fraction-evaluate"])
+    if config["fraction-evaluate"] and config["eval-model"] != "local" and evaluating < config["secagg-min"]:
+        wanted = f"0, or a share of at least {config['secagg-min']} clients (secagg-min)"
+        yield "fraction-evaluate", f"{wanted}: metrics are sums too,"
     if config["secagg-threshold"] > most or 0 < 2 * config["secagg-threshold"] <= most:
         yield "secagg-threshold", f"0, or more than half of {most}, the clients that train in a round,"
     if num_training(config) < config["secagg-min"]:

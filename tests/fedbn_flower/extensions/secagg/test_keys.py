@@ -1,13 +1,17 @@
 """What secure aggregation does not go with, and what a site demands of it: one line each, before anything."""
 
 import csv
+import html
 import json
+from importlib.metadata import version
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import check_secagg
+from fedbn_flower.results.report.run_page import run_page
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import identify_process, node_context
 
@@ -24,6 +28,7 @@ REFUSED = {
     "secagg_threshold": (2, "0, or more than half of 5"),
     "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
     "client": ("fbn", "it sends moments that are pooled"),
+    "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
     "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
 }
 FITTING = {
@@ -150,3 +155,23 @@ def test_a_site_tells_no_statistics_of_its_data(configured, query):
     content = RecordDict({"config": ConfigRecord({})})
     answer = app(Message(content, context.node_id, f"query.{query}"), context)
     assert answer.error.reason == f"secagg: this site tells no {query} of its data, which is in sums alone"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("on", "Sums were of 4 clients; one of fewer than 3 would not have been unmasked."),
+        ("plain", "Nobody was protected by this."),
+    ],
+)
+def test_the_report_says_what_the_server_saw(run, tmp_path, mode, said):
+    folder = tmp_path / "run"
+    run(secagg=mode, clip_update_norm=1.0, partition="iid", num_clients=4, run_dir=str(folder))
+    page = " ".join(html.unescape(run_page(Run.read(folder))).split())
+    assert "What the server saw" in page
+    assert said in page
+    if mode == "on":
+        assert (
+            f"made by cryptography {version('cryptography')} and pycryptodome {version('pycryptodome')}"
+            in page
+        )

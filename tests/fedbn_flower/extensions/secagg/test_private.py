@@ -147,7 +147,7 @@ def test_an_update_that_is_not_finite_counts_0(settings, run_on, monkeypatch):
 
 def test_tied_weights_are_clipped_and_noised_once(settings, run_on):
     results, model = run_on(
-        settings(secagg="plain", model=f"{__name__}:tied", client="fedavg", dp_noise=1e-3)
+        settings(secagg="plain", model=f"{__name__}:tied", client="fedavg", dp_noise=1e-3, dp_clip=1e-3)
     )
     assert model["first.weight"] == model["second.weight"]
     assert np.isfinite(entries(results[0].arrays)).all()
@@ -205,6 +205,17 @@ def test_ledger_columns_summary_report_and_release_agree(complete, tmp_path):
     assert "At least 4 of the 4 clients" in card
 
 
+def test_a_run_goes_on_with_the_same_bits_and_its_ledger(settings, tmp_path):
+    """Three rounds at once, and two of them before a third: with a seed they are the same."""
+    for name, rounds in (("whole", (3,)), ("parts", (2, 3))):
+        for count in rounds:
+            folder = tmp_path / name
+            resumed = {"resume": str(folder)} if count != rounds[0] else {}
+            simulate(Federation(settings(dp_seed=2, rounds=count, **resumed)), folder, None)
+    for name in ("model.safetensors", "privacy.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("values", "claim"),
     [({"dp_seed": 1}, "simulated"), ({"secagg": "plain"}, "simulated"), ({}, "guarantee")],
@@ -251,6 +262,8 @@ def test_a_sample_costs_each_client_its_own_rounds(settings):
         ({"secagg": "off", "dp_honest": 0.5}, "dp-honest: 0.5 is not allowed; .*secagg"),
         ({"client": "fedavg", "model": "mlp-bn"}, "client: 'fedavg' is not allowed"),
         ({"dp_honest": 0.0}, "dp-honest"),
+        ({"secagg_bits": 16}, "secagg-bits: 16 is not allowed; .*the noise decides"),
+        ({"dp_noise": 1e6}, "dp-noise: 1000000.0 is not allowed; .*rounding 9610 parameters"),
     ],
 )  # fmt: skip
 def test_what_it_does_not_go_with_is_one_line(settings, values, line):
