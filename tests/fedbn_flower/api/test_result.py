@@ -33,7 +33,7 @@ def test_what_comes_back(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "client", [*sorted(CLIENTS.keys() - {"alone", "fedbabu"}), "fedbn+ditto", "silobn+fedrep"]
+    "client", [*sorted(CLIENTS.keys() - {"alone", "fedbabu", "fedpac"}), "fedbn+ditto", "silobn+fedrep"]
 )
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round.

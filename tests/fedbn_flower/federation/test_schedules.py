@@ -21,7 +21,7 @@ from strategies.aggregation.fold import Extras
 
 PARTNERS = {
     name: {"objective": name} for name in ("scaffold", "scaffold-momentum", "fedproto", "fedsat")
-}  # fmt: skip
+} | {"fedamp": {"objective": "fedprox"}, "fedpac": {"objective": "fedpac", "client": "fedpac"}}  # fmt: skip
 WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in settings_of(rule)]
 BOTH = {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "step:2:0.5"}
 
