@@ -37,7 +37,8 @@ UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedpe
 
 
 @pytest.mark.parametrize(
-    "client", [*sorted(CLIENTS.keys() - {"alone", *NOT_A_MODEL}), "fedbn+ditto", "silobn+fedrep", *UNIONS]
+    "client",
+    [*sorted(CLIENTS.keys() - {"alone", "fedpac", *NOT_A_MODEL}), "fedbn+ditto", "silobn+fedrep", *UNIONS],
 )
 def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
     """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round.

@@ -22,7 +22,10 @@ from strategies.aggregation.fold import Extras
 OF_A_PAIR = (
     "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite",
 )  # fmt: skip
-PARTNERS = {name: {"objective": name} for name in OF_A_PAIR}
+PARTNERS = {name: {"objective": name} for name in OF_A_PAIR} | {
+    "fedamp": {"objective": "fedprox"},
+    "fedpac": {"objective": "fedpac", "client": "fedpac"},
+}
 WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in settings_of(rule)]
 BOTH = {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "step:2:0.5"}
 
