@@ -1,4 +1,4 @@
-"""CPU seconds of the server's means, of 100 answers of 1.6 million parameters, and ratios to the weighted mean.
+"""CPU seconds of the means of 100 answers of 1.6 million parameters, and ratios to the weighted mean.
 
     OMP_NUM_THREADS=1 python benchmarks/robust_means.py
 
