@@ -27,7 +27,7 @@ from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
 from .masks import DTYPES
 from .noise import NoiseShares
 from .numbers import Grid
-from .wide import COUNT, METRIC, STATISTIC, WORDS, sum_of, words_of
+from .wide import COUNT, NUMBER, WORDS, sum_of, words_of
 
 PREFIX = "secagg-"
 EXAMPLES = "eval-examples"
@@ -59,7 +59,7 @@ class Plan:
     counts : tuple[str, ...]
         The metrics that are counts.
     states : tuple[str, ...]
-        The states of further metrics: ``NAME SIZE SCALE``.
+        The states of further metrics: ``NAME SIZE KIND``.
     noise : float
         With ``dp``, the deviation of the noise on the sum over the clip; see `NoiseShares`. 0 without.
     survivors : int
@@ -89,10 +89,8 @@ class Plan:
         ]
         counts = tuple(name for name in numbers if name in COUNT_OF.values())
         means = tuple(f"{name} {_counted_by(name)}" for name in numbers if name not in counts)
-        scales = {
-            name: COUNT if like.dtype.kind in "iu" else METRIC for name, like in expected.states.items()
-        }
-        states = tuple(f"{name} {like.size} {scales[name]}" for name, like in expected.states.items())
+        kinds = {name: COUNT if like.dtype.kind in "iu" else NUMBER for name, like in expected.states.items()}
+        states = tuple(f"{name} {like.size} {kinds[name]}" for name, like in expected.states.items())
         return {"means": means, "counts": counts, "states": states}
 
     def told(self) -> dict[str, Any]:
@@ -194,7 +192,7 @@ class Plan:
             raise ValueError("secagg: what was trained is not finite")
         grid = self.grid(update.size)
         body = grid.quantise(update, rng)
-        rest = [words_of(others, STATISTIC), self._reported(examples, metrics, states)]
+        rest = [words_of(others, NUMBER), self._reported(examples, metrics, states)]
         return np.concatenate([body, *(part.astype(body.dtype) for part in rest)])
 
     def evaluated(
@@ -215,25 +213,25 @@ class Plan:
                 row[:] = count * value, count, value, 1
         parts = [
             words_of(np.array([examples], np.float64), COUNT),
-            words_of(means.reshape(-1), METRIC),
+            words_of(means.reshape(-1), NUMBER),
             words_of(np.array([float(metrics.get(name, 0)) for name in self.counts]), COUNT),
         ]
-        for name, size, scale in map(_state, self.states):
+        for name, size, kind in map(_state, self.states):
             found = states.get(name)
             flat = np.zeros(size) if found is None else np.asarray(found, np.float64).reshape(-1)
             if flat.size != size:
                 raise ValueError(f"secagg: the state {name!r} has {flat.size} numbers, not {size}")
-            parts.append(words_of(flat, scale))
+            parts.append(words_of(flat, kind))
         return np.concatenate(parts)
 
     # ---- what the server finds in a sum --------------------------------------------------------------
 
     def size(self, layout: Layout | None) -> int:
         """Return the length of a vector; without a layout, of one that has evaluated."""
-        wide = (
-            1 + 4 * len(self.means) + len(self.counts) + sum(size for _, size, _ in map(_state, self.states))
-        )
-        return sum(_sizes(layout, WORDS)) + WORDS * wide
+        update, others = _sizes(layout)
+        states = sum(WORDS[kind] * size for _, size, kind in map(_state, self.states))
+        counts = WORDS[COUNT] * (1 + len(self.counts))
+        return update + WORDS[NUMBER] * (others + 4 * len(self.means)) + counts + states
 
     def dtype(self, layout: Layout | None) -> np.dtype:
         """Return the dtype of a vector."""
@@ -245,16 +243,16 @@ class Plan:
         update = self.grid_of(layout).read(total[:update_size]) if layout else np.empty(0)
         at = update_size
 
-        def numbers(size: int, scale: int) -> Numbers:
+        def numbers(size: int, kind: str) -> Numbers:
             nonlocal at
-            start, at = at, at + WORDS * size
-            return sum_of(total[start:at], scale, count)
+            start, at = at, at + WORDS[kind] * size
+            return sum_of(total[start:at], kind, count)
 
-        others = numbers(others_size, STATISTIC)
+        others = numbers(others_size, NUMBER)
         examples = float(numbers(1, COUNT)[0])
-        means = numbers(4 * len(self.means), METRIC).reshape(-1, 4)
+        means = numbers(4 * len(self.means), NUMBER).reshape(-1, 4)
         counts = numbers(len(self.counts), COUNT)
-        states = {name: numbers(size, scale) for name, size, scale in map(_state, self.states)}
+        states = {name: numbers(size, kind) for name, size, kind in map(_state, self.states)}
         names = [entry.rsplit(" ", 1)[0] for entry in self.means]
         return Found(
             update,
@@ -304,20 +302,20 @@ def _counted_by(name: str) -> str:
     return COUNT_OF[next((prefix for prefix in prefixes if name.startswith(prefix)), "")]
 
 
-def _state(entry: str) -> tuple[str, int, int]:
-    name, size, scale = entry.rsplit(" ", 2)
-    return name, int(size), int(scale)
+def _state(entry: str) -> tuple[str, int, str]:
+    name, size, kind = entry.rsplit(" ", 2)
+    return name, int(size), kind
 
 
-def _sizes(layout: Layout | None, words: int = 1) -> tuple[int, int]:
-    """Return the numbers of stepped entries and of others, the latter times ``words``."""
+def _sizes(layout: Layout | None) -> tuple[int, int]:
+    """Return the numbers of stepped entries and of others."""
     if layout is None:
         return 0, 0
     parameters, statistics = (
         sum(math.prod(layout.shapes[name][0]) for name in names)
         for names in (layout.parameters, layout.statistics)
     )
-    return parameters, words * statistics
+    return parameters, statistics
 
 
 @np.errstate(invalid="ignore")

@@ -69,6 +69,7 @@ WAYS = {
     "equal weights": {"weighting": "uniform"},
     "a sample": {"fraction_train": 0.6, "fraction_evaluate": 0.6},
     "evaluated after training": {"eval_model": "local"},
+    "two clients": {"num_clients": 2, "secagg_min": 2, "secagg_threshold": 2},
     "64 bits": {"secagg_bits": 30},
     "further metrics": {"metrics": "auroc"},
     "frozen": {"freeze": "1"},
