@@ -11,7 +11,7 @@ from clients import CLIENTS, OBJECTIVES
 
 from .helpers import CONFIG, make_client, small_model
 
-NEEDS_VALUES = {"fedlc", "fedntd", "fedrs"}
+NEEDS_VALUES = {"fedlc", "fedntd", "fedrs", "mimelite"}
 """They select or count by values, which meta tensors do not have."""
 
 
@@ -23,7 +23,10 @@ def test_a_step_of_every_objective_stays_on_the_device(objective):
     client = CLIENTS["fedbn"](task, client.memory)
     zeros = {name: np.zeros_like(task.initial[name]) for name in client.trained_names}
     prototypes = {"prototypes": np.zeros((3, 5), np.float32), "known": np.ones(3, np.float32)}
-    records = {"control": zeros, "h": zeros, "prototypes": prototypes}
+    records = {
+        **dict.fromkeys(("control", "h", "perturbation", "momentum", "second-moment"), zeros),
+        "prototypes": prototypes,
+    }
     run = client.begin_run(dict(model.named_parameters()), CONFIG, records)
     ((inputs, targets),) = task.train.load([np.arange(8)], training=True)
     loss, output = run.objective.loss(model, inputs, targets)

@@ -7,10 +7,10 @@ A model is the stepped entries by name. ``x`` is the model that clients got, ``x
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 Model = Mapping[str, NDArray]
 
@@ -37,7 +37,7 @@ def alie_z(n: int, f: int) -> float:
     below, where the attackers are too few to hide behind anybody.
     """
     s = n // 2 + 1 - f
-    return max(0.0, float(norm.ppf(min((n - f - s) / (n - f), 1 - 1e-9))))
+    return max(0.0, NormalDist().inv_cdf(min((n - f - s) / (n - f), 1 - 1e-9)))
 
 
 def alie(x: Model, honest: Sequence[Model], attackers: int, z: float | None) -> dict[str, NDArray]:

@@ -50,8 +50,8 @@ def weight(client, x, **config):
 def test_apfl_two_rounds_by_hand():
     """f = (2 - w)^2 at one client. From x: w' = w - 0.1 * 2 (w - 2); at the mix m = a v + (1 - a) w the
     gradient is g = 2 (m - 2), v' = v - 0.1 a g, a' = a - 0.1 g (v - w)."""
-    client = two_clients(APFLClient, 1, LocalTraining(2, 0), apfl_alpha=0.25)[0]
-    v, a = None, 0.25
+    client = two_clients(APFLClient, 1, LocalTraining(2, 0), apfl_alpha=0.5)[0]
+    v, a = None, 0.5
     for x in (0.5, 1.5):
         w, v = x, x if v is None else v
         for _ in range(2):
@@ -63,7 +63,7 @@ def test_apfl_two_rounds_by_hand():
         assert kept[".0.weight"].item() == pytest.approx(v, rel=1e-6)
         assert kept[".alpha"].item() == metrics["apfl-alpha"] == pytest.approx(a, rel=1e-6)
     assert 0 < a < 1
-    assert a != 0.25
+    assert a != 0.5
     loss = client.evaluate([np.float32([[0.7]])], PULLED)[0]
     assert loss == pytest.approx((a * v + (1 - a) * 0.7 - 2) ** 2, rel=1e-5)
 
