@@ -1,0 +1,28 @@
+"""Driven sites: to a real SuperLink they are SuperNodes, and their answers are those of our clients."""
+
+import pytest
+
+from benchmarks.many_sites import measured
+from fedbn_flower.config.making import run_config
+from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.inline import InlineGrid
+
+from .hospital import model
+
+pytestmark = pytest.mark.slow
+
+SITES, ROUNDS = 3, 3
+
+
+def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir):
+    row = measured(SITES, real=0, rounds=ROUNDS, model="mlp-bn", place=tmp_path)
+    cells = row.strip("| ").split(" | ")
+    assert cells[:2] == [str(SITES), "0"]
+    assert all(float(cell) > 0 for cell in cells[2:7])
+    keys = {
+        "dataset": "digits", "num-clients": SITES, "partition": "iid", "client": "fedavg", "local-epochs": 1,
+        "rounds": ROUNDS, "cache-dir": str(cache_dir),
+    }  # fmt: skip
+    config = run_config(keys)
+    arrays = Federation(config).run(InlineGrid(SITES, config.to_user_config()), [])
+    assert model(tmp_path / "run") == {name: a.numpy().tobytes() for name, a in arrays.items()}
