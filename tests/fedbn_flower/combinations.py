@@ -13,6 +13,10 @@ def is_allowed(names):
     chosen = {"problem": "auto", **dict(zip(KINDS, names, strict=True))}
     if chosen["client"] == "alone" and not STRATEGIES[chosen["strategy"]].goes_without_model:
         return False
+    if STRATEGIES[chosen["strategy"]].keeps_models and chosen["client"] in {"fbn", "hbn"}:
+        return False
+    if chosen["strategy"] == "fedap" and chosen["client"] in {"silobn", "fedbn", "lg-fedavg"}:
+        return False  # it compares clients by the statistics that they share
     if LOSSES[chosen["loss"]].of_masks:
         return False
     classes = [table[name] for table, name in zip(TABLES, names, strict=True)]

@@ -228,7 +228,8 @@ def test_inversion_of_one_gradient(noise, error):
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
     assert fits == {
-        "plain", "fedprox", "feddyn", "scaffold", "feddc", "fedadmm", "fedcm", "fedacg", "fedntd", "fedgkd", "moon",
+        "plain", "fedprox", "feddyn", "scaffold", "feddc", "fedadmm", "fedcm", "fedacg", "fedntd", "fedgkd",
+        "moon",
     }  # fmt: skip
     fits = {name for name, loss in LOSSES.items() if not obstacle(network(), OBJECTIVES["plain"], loss)}
     assert "focal" in fits
