@@ -24,7 +24,11 @@ class FedDisco(FedAvg):
     helps = ("label-skew",)
     paper = "ye2023feddisco"
 
-    requires = {"mean": {"weighted", "geometric-median"}, "weighting": {"num-examples"}}  # noqa: RUF012
+    requires = {  # noqa: RUF012
+        "mean": {"weighted", "geometric-median"},
+        "weighting": {"num-examples"},
+        "dp": {"none"},  # the classes of a client's examples are its own
+    }
     of_classes = True
 
     a: float = setting(0.5, ge=0, alias="disco-a", description="how much a distance takes off the weight")

@@ -26,7 +26,12 @@ class FedCM(PseudoGradientStrategy):
     helps = ("label-skew", "few-rounds")
     paper = "xu2021fedcm"
 
-    requires = {"objective": {"fedcm"}, "client-optimizer": {"sgd"}, "client-momentum": {0.0}}  # noqa: RUF012
+    requires = {  # noqa: RUF012
+        "objective": {"fedcm"},
+        "client-optimizer": {"sgd"},
+        "client-momentum": {0.0},
+        "dp": {"none"},  # under which clients tell no length of their steps
+    }
     weighs_alike = True
     extras_like_parameters = True
     reads_extras_anywhere = True

@@ -32,7 +32,7 @@ class AFL(PseudoGradientStrategy):
     helps = ("fairness",)
     paper = "mohri2019afl"
 
-    requires = {"mean": {"weighted"}}  # noqa: RUF012
+    requires = {"mean": {"weighted"}, "dp": {"none"}}  # noqa: RUF012
     asks: ClassVar = {START_LOSS: True}
 
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server learning rate")

@@ -46,7 +46,7 @@ class QFedAvg(PseudoGradientStrategy):
     helps = ("fairness",)
     paper = "li2020qffl"
 
-    requires = {"mean": {"weighted"}, "clip-update-norm": {0.0}}  # noqa: RUF012
+    requires = {"mean": {"weighted"}, "clip-update-norm": {0.0}, "dp": {"none"}}  # noqa: RUF012
     weighs_alike = True
     asks: ClassVar = {START_LOSS: True}
     reads_extras_anywhere = True

@@ -28,7 +28,7 @@ class TERM(FedAvg):
     helps = ("fairness",)
     paper = "li2021term"
 
-    requires = {"mean": {"weighted", "geometric-median"}}  # noqa: RUF012
+    requires = {"mean": {"weighted", "geometric-median"}, "dp": {"none"}}  # noqa: RUF012
     asks: ClassVar = {START_LOSS: True}
     reads_extras_anywhere = True
 

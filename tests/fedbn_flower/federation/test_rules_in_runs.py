@@ -70,7 +70,7 @@ def test_in_lockstep_or_one_by_one(run, rule):
             (
                 {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
                 | {key: value for key, value in RULES[rule].items() if key == "objective"},
-                "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean",
+                "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean|dp: 'client'",
             )
             for rule in RULES
             if rule != "fedacg"
@@ -88,6 +88,14 @@ def test_in_lockstep_or_one_by_one(run, rule):
 def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
     with pytest.raises(UserError, match=words):
         run(**keys)
+
+
+@pytest.mark.parametrize("notion", ["client", "local", "example"])
+@pytest.mark.parametrize("rule", ["qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite"])
+def test_what_reads_more_of_a_client_than_its_model_does_not_go_with_privacy(run, rule, notion):
+    private = {"dp": notion, "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-5, "model": "2nn"}
+    with pytest.raises(UserError, match="^(dp|strategy|objective|weighting): "):
+        run(**private, client="fedavg", strategy=rule, **RULES[rule])
 
 
 def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
