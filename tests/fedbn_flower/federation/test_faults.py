@@ -80,9 +80,9 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
 
 
 def takes_one_mean(names):
-    """Whether the rule or a client goes with the weighted mean only."""
+    """Whether the rule or a client goes with the weighted mean only, or with whole updates."""
     chosen = [STRATEGIES[names["strategy"]], *(CLIENTS[name] for name in names["client"].split("+"))]
-    return any("mean" in getattr(one, "requires", ()) for one in chosen)
+    return any({"mean", "clip-update-norm"} & set(getattr(one, "requires", ())) for one in chosen)
 
 
 @pytest.mark.slow
