@@ -143,7 +143,8 @@ class _Recorded(Exception):
 
 def _first_messages(config: RunConfig) -> list[Message]:
     """Return the training messages of the first round; empty if no client trains."""
-    only = config.model_copy(update={"rounds": 1, "resume": "", "dp": "none"})  # nothing is published
+    nothing_is_published = {"dp": "none", "secagg": "off"}
+    only = config.model_copy(update={"rounds": 1, "resume": ""} | nothing_is_published)
     grid = _RecordingGrid(only)
     with suppress(_Recorded):
         Federation(only).run(grid, [])
