@@ -21,6 +21,7 @@ from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..federation.tasks import local_task
 from ..names import CLIENT
+from ..runtime.at_client.chosen_model import with_chosen_model
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
 
@@ -176,7 +177,7 @@ def _evaluate(config: RunConfig, message: Message, split: str, count: int) -> No
     """Evaluate the received model on ``count`` examples of a client."""
     task = local_task(config, partition_of(message), {})
     examples = task.evaluation[split]
-    few = {split: replace(examples, rows=examples.rows[:count])}
+    few = {**task.evaluation, split: replace(examples, rows=examples.rows[:count])}
     client = _client(config, replace(task, evaluation=few))
     received, instructions = _received(client, message)
     with suppress(Exception):
@@ -189,6 +190,7 @@ def _client(config: RunConfig, task: LocalTask) -> FedAvgClient:
 
 def _received(client: FedAvgClient, message: Message) -> tuple[Received, dict[str, Scalar]]:
     """Return a message's records and configuration, without an evaluation after training."""
+    message, _ = with_chosen_model(client, message)
     records = {
         name: {entry: np.array(viewed(array)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()

@@ -13,6 +13,8 @@ from fedbn_flower.sweeps import dry_run, estimate
 from fedbn_flower.sweeps.cells import cells_of
 from fedbn_flower.sweeps.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
 
+from ..combinations import EACH, title
+
 
 @pytest.mark.parametrize(
     "keys",
@@ -132,3 +134,23 @@ def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, 
 def test_a_mistake_is_reported_by_a_dry_run_too(capsys):
     assert cli.main(["--client-lr", "0", "--dry-run"]) == 2
     assert capsys.readouterr().err.startswith("error: client-lr: '0' is not allowed")
+
+
+@pytest.mark.parametrize("names", EACH, ids=title)
+def test_every_algorithm_can_be_measured(configured, monkeypatch, names):
+    monkeypatch.setattr(estimate, "_seconds", lambda do, n: do(1) or 1e-3 * n)
+    assert speed_of(configured(**names)).step > 0
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"secagg": "on", "clip_update_norm": 1.0},
+        {"secagg": "on", "dp": "client", "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-3},
+        {"attack": "sign-flip:5", "attackers": "1"},
+    ],
+    ids=str,
+)
+def test_runs_that_sum_in_secret_or_are_attacked_can_be_measured(configured, monkeypatch, keys):
+    monkeypatch.setattr(estimate, "_seconds", lambda do, n: do(1) or 1e-3 * n)
+    assert speed_of(configured(**keys, client="silobn")).step > 0
