@@ -145,8 +145,8 @@ def test_every_algorithm_can_be_measured(configured, monkeypatch, names):
 @pytest.mark.parametrize(
     "keys",
     [
-        {"secagg": "on", "clip_update_norm": 1.0},
-        {"secagg": "on", "dp": "client", "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-3},
+        {"secagg": "on", "secagg_min": 2, "clip_update_norm": 1.0},
+        {"secagg": "on", "secagg_min": 2, "dp": "client", "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-3},
         {"attack": "sign-flip:5", "attackers": "1"},
     ],
     ids=str,
