@@ -63,6 +63,16 @@ def test_clients_are_lost_in_every_step_of_one_round(settings):
     assert run_on(plain, Lossy(plain, {"train": (0, 3, 5)}))[1] == model
 
 
+@pytest.mark.slow
+def test_fifteen_of_fifty_clients_are_gone(settings):
+    """In all four steps; as many shares as the defaults ask for."""
+    keys = {"num_clients": 50, "secagg_threshold": 0, "fraction_evaluate": 0.0}
+    config, plain = settings("on", **keys), settings("plain", **keys)
+    lost = {ADVERTISE: range(4), SHARE: range(4, 8), "train": range(8, 12), UNMASK: range(12, 15)}
+    _, model = run_on(config, Lossy(config, lost))
+    assert run_on(plain, Lossy(plain, {"train": range(12)}))[1] == model
+
+
 WAYS = {
     "shared statistics": {"client": "fedavg", "model": "mlp-bn"},
     "silobn": {"client": "silobn"},
