@@ -74,11 +74,7 @@ class LocalPrivacy(PrivacyAtClients):
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
         config = self.config
-        if config.dp_delta > 1 / config.num_training:
-            yield (
-                f"dp-delta: {config.dp_delta:g} is above 1/num-clients, {1 / config.num_training:.2g}: to "
-                "publish one client's data whole would be within it"
-            )
+        yield from self._notices_of_delta()
         share = sqrt(config.clients_a_round / self.parameters) / self.noise
         if share < DROWNED:
             yield (

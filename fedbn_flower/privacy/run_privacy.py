@@ -114,6 +114,15 @@ class PrivacyAtClients(RunPrivacy):
         self._charged = 0
         self._evaluations = 0
 
+    def _notices_of_delta(self) -> Iterator[str]:
+        """Warn of a delta within which one client's data could be published whole."""
+        config = self.config
+        if config.dp_delta > 1 / config.num_training:
+            yield (
+                f"dp-delta: {config.dp_delta:g} is above 1/num-clients, {1 / config.num_training:.2g}: to "
+                "publish one client's data whole would be within it"
+            )
+
     def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
         """Keep the ledger of a run in a folder; return None, since the server adds no noise.
 

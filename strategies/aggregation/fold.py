@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.wire import UPDATE_BOUND, UPDATE_STEP
 
+from ..messages.gate import record_of
 from ..messages.npy import encoded, viewed
-from ..messages.validation import Answer
+from ..messages.validation import Answer, check_arrays
 from .buffers import Buffer, Stale
 from .means import MeanOfDifferences, Summand, SumOfWholes, WeightedMean
 from .mechanism import Mechanism
@@ -126,6 +127,19 @@ class Extras:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     weight: float | None = None
     share: float = 1.0
+
+    @classmethod
+    def like_parameters(cls, name: str, answer: Answer, round: Round) -> "Extras":
+        """Return the vector of an answer's ArrayRecord ``name``, with the entries of the stepped parameters.
+
+        Raises
+        ------
+        ReplyRefused
+            When it is missing, or has other entries, shapes or dtypes, or values that are not finite.
+        """
+        expected = {entry: np.zeros_like(round.sent[entry]) for entry in round.layout.parameters}
+        found = check_arrays(record_of(answer.content, name, ArrayRecord), expected)
+        return cls(vectors={name: round.layout.flatten_parameters(found)})
 
 
 class PartialSum:

@@ -12,8 +12,7 @@ from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..messages.gate import record_of
-from ..messages.validation import Answer, check_arrays
+from ..messages.validation import Answer
 
 
 class FedSMOO(PseudoGradientStrategy):
@@ -43,9 +42,7 @@ class FedSMOO(PseudoGradientStrategy):
         return {PERTURBATION: round.layout.parameters_record(state.vector("s", like=x))}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = record_of(answer.content, PERTURBATION, ArrayRecord)
-        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        return Extras(vectors={PERTURBATION: round.layout.flatten_parameters(check_arrays(record, expected))})
+        return Extras.like_parameters(PERTURBATION, answer, round)
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         h, s = state.vector("h", like=delta), state.vector("s", like=delta)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 from flwr.app import ArrayRecord
 
 from fedbn_flower.core.ground.settings import setting
@@ -12,8 +11,7 @@ from ..aggregation.fold import Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
-from ..messages.gate import record_of
-from ..messages.validation import Answer, check_arrays
+from ..messages.validation import Answer
 
 
 class Scaffold(PseudoGradientStrategy):
@@ -42,9 +40,7 @@ class Scaffold(PseudoGradientStrategy):
         return {CONTROL: round.layout.parameters_record(state.vector("c", like=x))}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = record_of(answer.content, CONTROL, ArrayRecord)
-        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        return Extras(vectors={CONTROL: round.layout.flatten_parameters(check_arrays(record, expected))})
+        return Extras.like_parameters(CONTROL, answer, round)
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         share = round.num_answers / (self.num_clients or round.num_nodes)

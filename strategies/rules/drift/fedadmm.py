@@ -1,7 +1,5 @@
 """FedADMM: Gong et al. 2022, "A Robust Federated Deep Learning Framework" (arXiv 2204.03529)."""
 
-import numpy as np
-from flwr.app import ArrayRecord
 
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import AUGMENTED
@@ -10,8 +8,7 @@ from ...aggregation.fold import Extras, Round
 from ...aggregation.rule_state import RuleState
 from ...aggregation.vectors import Vector
 from ...base import PseudoGradientStrategy
-from ...messages.gate import record_of
-from ...messages.validation import Answer, check_arrays
+from ...messages.validation import Answer
 
 
 class FedADMM(PseudoGradientStrategy):
@@ -34,9 +31,7 @@ class FedADMM(PseudoGradientStrategy):
     eta: float = setting(1.0, gt=0, alias="server-lr", description="server step size eta")
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = record_of(answer.content, AUGMENTED, ArrayRecord)
-        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        return Extras(vectors={AUGMENTED: round.layout.flatten_parameters(check_arrays(record, expected))})
+        return Extras.like_parameters(AUGMENTED, answer, round)
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         return self.eta * round.means[AUGMENTED]

@@ -12,8 +12,7 @@ from ...aggregation.fold import Extras, Round
 from ...aggregation.rule_state import RuleState
 from ...aggregation.vectors import Vector
 from ...base import PseudoGradientStrategy
-from ...messages.gate import record_of
-from ...messages.validation import Answer, check_arrays
+from ...messages.validation import Answer
 
 USED = {"momentum": (MOMENTUM,), "adam": (MOMENTUM, SECOND_MOMENT), "adagrad": (SECOND_MOMENT,)}
 """The state of each optimiser: the names of its vectors, and of the records in which they are sent."""
@@ -52,9 +51,7 @@ class MimeLite(PseudoGradientStrategy):
         }
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        record = record_of(answer.content, GRADIENT, ArrayRecord)
-        expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        return Extras(vectors={GRADIENT: round.layout.flatten_parameters(check_arrays(record, expected))})
+        return Extras.like_parameters(GRADIENT, answer, round)
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         g = round.means[GRADIENT]
