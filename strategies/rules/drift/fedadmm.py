@@ -1,6 +1,5 @@
 """FedADMM: Gong et al. 2022, "A Robust Federated Deep Learning Framework" (arXiv 2204.03529)."""
 
-
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import AUGMENTED
 
