@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ..federation.federation import Federation
 from .cells import Cell
 from .estimate import kind_of, seconds_a_round, speed_of, work_of
-from .processes import can_run_in_parallel, clients_in_a_round, number_in_parallel, workers_of
+from .processes import clients_in_a_round, side_by_side, workers_of
 
 
 def describe_runs(cells: Sequence[Cell]) -> list[str]:
@@ -39,7 +39,7 @@ def elapsed(cells: Sequence[Cell], seconds: Mapping[str, float]) -> float:
     if first.backend == "inline":
         return sum(times)
     workers, clients = workers_of(cells), clients_in_a_round(cells)
-    parallel = number_in_parallel(len(cells), workers, clients) if can_run_in_parallel(cells) else 0
+    parallel = side_by_side(cells)
     in_parallel = max([sum(times[:parallel]) / workers, *times[:parallel]])
     return in_parallel + sum(times[parallel:]) / min(workers, clients)
 

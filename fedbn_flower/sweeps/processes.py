@@ -48,9 +48,24 @@ def number_in_parallel(runs: int, workers: int, clients: int) -> int:
 
 
 def can_run_in_parallel(cells: Sequence[Cell]) -> bool:
-    """Return whether all runs may use all of this machine's CPU cores."""
+    """Return whether all runs may use all CPU cores; on a GPU only where a number of workers is given."""
     configs = [cell.config for cell in cells]
-    return all(c.backend != "inline" and not c.ray_address and c.device == "cpu" for c in configs)
+    return all(
+        c.backend != "inline" and not c.ray_address and (c.device == "cpu" or bool(c.workers))
+        for c in configs
+    )
+
+
+def side_by_side(cells: Sequence[Cell]) -> int:
+    """Return how many of the runs, the first ones, are run in parallel.
+
+    On a GPU all are, if any: a client's step there leaves most of it idle, and further processes fill it.
+    """
+    if not cells or not can_run_in_parallel(cells):
+        return 0
+    if any(cell.config.device != "cpu" for cell in cells):
+        return len(cells)
+    return number_in_parallel(len(cells), workers_of(cells), clients_in_a_round(cells))
 
 
 def workers_of(cells: Sequence[Cell]) -> int:

@@ -22,13 +22,7 @@ from ..runtime.pools import pool_for
 from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
 from .grid_table import Comparison
-from .processes import (
-    can_run_in_parallel,
-    clients_in_a_round,
-    number_in_parallel,
-    run_in_parallel,
-    workers_of,
-)
+from .processes import run_in_parallel, side_by_side, workers_of
 from .progress import RoundsBar, end_line
 
 
@@ -139,7 +133,7 @@ def _terminal(table: Table, title: str) -> TerminalTable:
 
 def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:
     """Yield each cell's outcome as it ends."""
-    parallel = _number_in_parallel(cells)
+    parallel = side_by_side(cells)
     if parallel:
         with RoundsBar(cells[:parallel], console) if console.is_terminal else nullcontext(None) as bar:
             configs = [cell.prepare() for cell in cells[:parallel]]
@@ -157,11 +151,3 @@ def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, 
     finally:
         if pool:
             pool.close()
-
-
-def _number_in_parallel(cells: Sequence[Cell]) -> int:
-    """Return how many cells, the first ones, are run in parallel."""
-    if not cells or not can_run_in_parallel(cells):
-        return 0
-    workers = workers_of(cells)
-    return number_in_parallel(len(cells), workers, clients_in_a_round(cells))

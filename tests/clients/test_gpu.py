@@ -1,4 +1,4 @@
-"""Training on a GPU against the same training on the CPU, where there is a GPU."""
+"""Training on a GPU against the same training on the CPU; where there is no GPU, that it would run."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,8 @@ from clients.modules.precision import compute_in
 from .helpers import CONFIG, make_client, make_examples, small_model
 from .lockstep.test_lockstep import conv_model
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
 TRAINING = LocalTraining(epochs=2, batch_size=8)
 
@@ -28,7 +29,7 @@ def on_device(client, device):
     return type(client)(moved, client.memory)
 
 
-def make(device, name="fedbn", objective="sgd", make_model=small_model, precision="fp32", seed=0):
+def make(device, name="fedbn", objective="plain", make_model=small_model, precision="fp32", seed=0):
     client = make_client(CLIENTS[name], None, make_model(), seed, TRAINING, objective)
     compute_in(client.task.model, precision, device)
     return on_device(client, device)
@@ -38,7 +39,8 @@ def received(client):
     """The initial model, and what the server sends to objectives with a record."""
     small = {name: np.full_like(client.task.initial[name], 0.01) for name in client.trained_names}
     shared = {name: client.task.initial[name] for name in client.shared_names}
-    return Received(shared, {"control": small, "h": small})
+    records = ("control", "h", "perturbation", "momentum", "second-moment")
+    return Received(shared, dict.fromkeys(records, small))
 
 
 def two_rounds(client):
@@ -64,30 +66,30 @@ def assert_close(found, expected, atol):
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
 def test_every_objective_trains_as_on_the_cpu(objective):
-    on_gpu, on_cpu = (two_rounds(make(device, objective=objective)) for device in ("cuda", "cpu"))
+    on_gpu, on_cpu = (two_rounds(make(device, objective=objective)) for device in (DEVICE, "cpu"))
     assert_close(on_gpu, on_cpu, atol=1e-3 if objective == "fedproto" else 1e-4)
 
 
 @pytest.mark.parametrize("client", sorted(CLIENTS))
 def test_every_client_trains_as_on_the_cpu(client):
-    assert_close(two_rounds(make("cuda", client)), two_rounds(make("cpu", client)), atol=1e-4)
+    assert_close(two_rounds(make(DEVICE, client)), two_rounds(make("cpu", client)), atol=1e-4)
 
 
 def test_convolutions_in_float32_are_those_of_the_cpu():
-    on_gpu, on_cpu = (two_rounds(make(device, make_model=conv_model)) for device in ("cuda", "cpu"))
+    on_gpu, on_cpu = (two_rounds(make(device, make_model=conv_model)) for device in (DEVICE, "cpu"))
     assert_close(on_gpu, on_cpu, atol=1e-4)
 
 
-@pytest.mark.parametrize("make_model", [small_model, conv_model])
+@pytest.mark.parametrize("make_model", [small_model, pytest.param(conv_model, marks=needs_gpu)])
 def test_lockstep_passes_its_trial_and_is_as_one_by_one(make_model):
-    client = make("cuda", "fedavg", make_model=make_model)
+    client = make(DEVICE, "fedavg", make_model=make_model)
     assert reason_not_supported(type(client), client.task) == ""
     assert reason_not_equivalent(type(client), client.task, {}) == ""
-    clients = [make("cuda", "fedavg", make_model=make_model, seed=seed) for seed in range(4)]
+    clients = [make(DEVICE, "fedavg", make_model=make_model, seed=seed) for seed in range(4)]
     clients = [type(c)(replace(c.task, model=client.task.model), c.memory) for c in clients]
     for size, one in zip((40, 17, 8, 33), clients, strict=True):
         one.task.__dict__["train"] = make_examples(size, seed=size)
-        one.task.train.__dict__["device"] = "cuda"
+        one.task.train.__dict__["device"] = DEVICE
     alone = [one.fit(received(one), CONFIG) for one in clients]
     for update, expected in zip(fit_in_lockstep(clients, received(client), CONFIG), alone, strict=True):
         for x, y in zip(update.arrays, expected.arrays, strict=True):
@@ -96,7 +98,7 @@ def test_lockstep_passes_its_trial_and_is_as_one_by_one(make_model):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_rounds_and_sends_float32(precision):
-    half, whole = (two_rounds(make("cuda", "fedavg", precision=p)) for p in (precision, "fp32"))
+    half, whole = (two_rounds(make(DEVICE, "fedavg", precision=p)) for p in (precision, "fp32"))
     assert {np.asarray(entry).dtype.name for entry in half.values()} <= {"float32", "float64", "int64"}
     assert all(np.isfinite(entry).all() for entry in half.values())
     assert any(not np.array_equal(half[key], entry) for key, entry in whole.items())

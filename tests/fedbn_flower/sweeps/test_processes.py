@@ -3,7 +3,12 @@
 import pytest
 
 from fedbn_flower.sweeps.cells import Cell
-from fedbn_flower.sweeps.processes import can_run_in_parallel, clients_in_a_round, number_in_parallel
+from fedbn_flower.sweeps.processes import (
+    can_run_in_parallel,
+    clients_in_a_round,
+    number_in_parallel,
+    side_by_side,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +54,10 @@ def test_the_run_with_the_fewest_clients_counts(configured):
     cells = [Cell("a", configured(partition="iid", **one)) for one in keys]
     assert clients_in_a_round(cells[:1]) == 3
     assert clients_in_a_round(cells) == 1
+
+
+def test_on_a_gpu_they_are_where_a_number_of_workers_is_given(configured):
+    cells = [Cell("a", configured(device="cuda", backend="auto"))] * 3
+    assert side_by_side(cells) == 0
+    cells = [Cell("a", configured(device="cuda", backend="auto", workers=2))] * 3
+    assert side_by_side(cells) == 3
