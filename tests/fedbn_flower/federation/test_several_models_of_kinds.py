@@ -216,3 +216,15 @@ def test_a_client_without_examples_is_refused_in_a_line(run, tmp_path):
     for strategy in SETTINGS:
         with pytest.raises(UserError, match=r"^dataset: .* data of client 'B' has no examples$"):
             run(strategy, dataset=f"{tmp_path / 'sites.py'}:sites", model=perceptron, num_clients=2)
+
+
+@pytest.mark.parametrize("strategy", SETTINGS)
+def test_the_best_rounds_models_are_those_of_a_run_that_ends_there(run, strategy):
+    keys = {"val_fraction": 0.3, "client_lr": 0.3, "rounds": 5, "seed": 2}
+    best = run(strategy, "best", best="validation", **keys)
+    there = best.summary["best-round"]
+    ended = run(strategy, "ended", **keys | {"rounds": there})
+    for client in range(3):
+        model, other = model_of(best, client), model_of(ended, client)
+        for name, entry in model.items():
+            np.testing.assert_array_equal(entry, other[name], err_msg=f"round {there}: {name}")
