@@ -25,7 +25,7 @@ SEED = 5  # appended to the seed of the round, for dropout in the mix
 class APFLClient(FedAvgClient):
     """Mixes an own model v with the shared one, ``alpha v + (1 - alpha) w``, by a learnt share (2003.13461).
 
-    Algorithm 1: in each step w moves as without v, v by ``-lr alpha grad f(mix)``, and alpha by
+    In each step w moves as without v, v by ``-lr alpha grad f(mix)``, and alpha by
     ``-lr <grad f(mix), v - w>`` within [0, 1], all from the same batch. What is mixed are the shared trained
     parameters. BatchNorm statistics and all that stays at home are the mix's own. The client evaluates the
     mix with the model that it received.

@@ -13,7 +13,7 @@ from ..training import LocalRun, train_model
 
 
 class FedBABUClient(FedAvgClient):
-    """Shares everything and trains the body: the head stays as initialised (arXiv 2106.06042, algorithm 1).
+    """Shares everything and trains the body: the head stays as initialised (arXiv 2106.06042).
 
     In training the head is frozen and in evaluation mode. The steps of ``fine-tune`` before an evaluation are
     of the whole model, body and head, as in the paper.

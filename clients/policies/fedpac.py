@@ -11,7 +11,7 @@ from .fedrep import FedRepClient
 
 
 class FedPACClient(FedRepClient):
-    """Shares everything; a round first trains the head with the body frozen, then the body (algorithm 1)."""
+    """Shares everything; a round first trains the head with the body frozen, then the body."""
 
     helps = ("personal-models", "label-skew")
     paper = "xu2023fedpac"

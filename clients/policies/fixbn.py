@@ -11,7 +11,7 @@ from ..modules.batch_norm import batch_norm_modules, pools
 class FixBNClient(FedAvgClient):
     """Shares everything; from a round on, BatchNorm statistics are fixed and normalise in training too.
 
-    arXiv 2303.06530, section 5. In the first stage it is FedAvg. In the second, training and evaluation use
+    arXiv 2303.06530. In the first stage it is FedAvg. In the second, training and evaluation use
     the same statistics, those of all clients, while weight and bias go on. The momentum that the paper keeps
     at the server besides is that of the strategy, such as ``fedavgm``.
     """

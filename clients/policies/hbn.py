@@ -21,7 +21,7 @@ SEED = 4  # appended to the seed of the round, for the order of the examples
 
 
 class HBNClient(PoolingClient):
-    """Trains on a learnt mix of the batch's and all clients' statistics (arXiv 2505.21877, algorithm 1).
+    """Trains on a learnt mix of the batch's and all clients' statistics (arXiv 2505.21877).
 
     Before it trains, a client passes once over its examples with the received model, and gathers its
     statistics; training changes none. The server pools those of all clients. The factor of the mix, one a

@@ -15,8 +15,9 @@ class KNNPerClient(FedAvgClient):
     """Predicts by ``lambda p_knn + (1 - lambda) p``, neighbours among its own examples (arXiv 2111.09360).
 
     A class's share in p_knn is proportional to ``sum exp(-d / scale)`` over those of the k nearest training
-    examples that have it, d the distance of what goes into the model's head. It trains and shares as
-    without. The store of its examples' features is made anew for each evaluation, and is never sent.
+    examples that have it, d the distance of what goes into the model's head; the authors' code has its
+    square over the number of features there. It trains and shares as without. The store of its examples'
+    features is made anew for each evaluation, and is never sent.
     """
 
     purpose = "Shares one model; each client corrects its predictions by its own nearest examples."

@@ -27,7 +27,7 @@ SEED = 6  # appended to the seed of the round, for the step before an evaluation
 
 
 class PerFedAvgClient(FedAvgClient):
-    """Shares a model that is good after one step on a client's own examples (2002.07948, algorithm 1).
+    """Shares a model that is good after one step on a client's own examples (2002.07948).
 
     A step is ``w -= lr grad f(w - a grad f(w, D), D')``, in the form ``hf`` less ``a/(2 delta)`` times the
     difference of the gradients at ``w + delta v`` and ``w - delta v``, v the one of before: a Hessian times

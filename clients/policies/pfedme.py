@@ -20,11 +20,13 @@ from ..training import LocalRun
 
 
 class PFedMeClient(FedAvgClient):
-    """Keeps a model t near the shared one, and moves the shared one towards it (2006.08848, algorithm 1).
+    """Keeps a model t near the shared one, and moves the shared one towards it (2006.08848).
 
     Of each batch, K steps of ``f(t) + lambda/2 ||t - w||^2`` move t, then ``w -= lr lambda (w - t)``. Each
     round begins with t and w at the received model. The client evaluates t. The paper's server,
-    ``x = (1 - beta) x + beta mean``, is strategy ``fedavg`` with ``server-lr`` beta.
+    ``x = (1 - beta) x + beta mean``, is strategy ``fedavg`` with ``server-lr`` beta. Steps of t by
+    ``pfedme-lr`` and of w by ``client-lr`` diverge where the rate times lambda is 2 or more. The authors'
+    code has a weight decay of 0.001 besides, and 0.09 for ``pfedme-lr`` unless told.
     """
 
     purpose = "Shares one model, and keeps a personal one within a distance that it weighs."

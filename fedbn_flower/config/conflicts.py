@@ -46,6 +46,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     _check_schedules(config, of_strategy)
     _check_bounds(config, dict(config.algorithm_settings))
     _check_trim(dict(config.algorithm_settings), of_strategy)
+    _check_envelope(config, dict(config.algorithm_settings))
     config.partitioning.check_clients(config.num_clients)
     _check_data(config)
     _check_participation(config)
@@ -159,6 +160,18 @@ def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
         raise not_allowed("mean", mean, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
         raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
+
+
+def _check_envelope(config: RunConfig, settings: Mapping[str, Any]) -> None:
+    """Refuse steps of pFedMe that would throw its models farther apart than they were."""
+    if (weight := settings.get("pfedme-lambda")) is None:
+        return
+    if config.client_lr * weight >= 2:
+        most = f"less than {2 / config.client_lr:g}, 2 over client-lr: the shared model would diverge"
+        raise not_allowed("pfedme-lambda", weight, most)
+    if name_of(config.client_optimizer) == PLAIN_SGD and settings["pfedme-lr"] * weight >= 2:
+        most = f"less than {2 / weight:g}, 2 over pfedme-lambda: the personal model would diverge"
+        raise not_allowed("pfedme-lr", settings["pfedme-lr"], most)
 
 
 def _check_trim(settings: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> None:

@@ -12,12 +12,13 @@ from .fedavg import FedAvg
 
 
 class FedDisco(FedAvg):
-    """FedAvg with weights proportional to ``relu(p_i - a d_i + b)`` (equation 7).
+    """FedAvg with weights proportional to ``relu(p_i - a d_i + b)``.
 
     p_i is client i's share of the examples of those that are asked, d_i the L2 distance of its shares of
     the classes from the shares in all clients' data together. Counts of classes travel once: the server needs
     them before the first round, as the vector ``class-counts`` of its state. If no weight is positive, all
-    are p_i.
+    are p_i. The authors' code has other distances too; unless told, it takes the Kullback-Leibler divergence,
+    divided by its sum over the clients.
     """
 
     purpose = "Gives clients with unusual shares of classes less weight than their size would."

@@ -17,9 +17,11 @@ STEP = "last-step"
 class FedExP(PseudoGradientStrategy):
     """``x += max(1, sum_i p_i |D_i|^2 / (2 (|D|^2 + eps))) D``; the mean of the last two x is the model.
 
-    Algorithm 1, equation 7. The server needs the sum of the squared norms beside that of the updates. What is
-    evaluated and kept is the mean of the last two models that were sent: an extrapolated one swings about the
-    optimum. BatchNorm statistics are those of the last one.
+    The server needs the sum of the squared norms beside that of the updates. What is evaluated and kept is
+    the mean of the last two x: an extrapolated one swings about the optimum. After the first round they are
+    the initial and the first one; the authors' code begins with the mean a round later. There eps is
+    multiplied by the number of answers, and shrinks as the square of the clients' rate. BatchNorm statistics
+    are those of the last x.
     """
 
     purpose = "FedAvg with longer steps where clients' updates disagree; nothing to tune."

@@ -18,10 +18,10 @@ from ..messages.validation import Answer
 class FedSMOO(PseudoGradientStrategy):
     """``h -= sum_i (x_i - x) / (beta M); x = mean_i x_i - beta h``, and one perturbation s for all clients.
 
-    ``s = rho m / ||m||``, m the mean of what clients send of theirs (Algorithm 1). It needs the local
-    objective ``fedsmoo`` with the same ``beta`` and ``rho``. s is sent, and the clients' part returned, in a
-    separate ArrayRecord ``perturbation``. The means are unweighted. M is the number of all clients; by
-    default the number of connected nodes.
+    ``s = rho m / ||m||``, m the mean of what clients send of theirs. It needs the local objective
+    ``fedsmoo`` with the same ``beta`` and ``rho``. s is sent, and the clients' part ``mu_i - e`` returned, in
+    a separate ArrayRecord ``perturbation``; the authors' code leaves e out there, since its norm is small.
+    The means are unweighted. M is the number of all clients; by default the number of connected nodes.
     """
 
     purpose = "FedDyn's correction of drift with one perturbation for all clients (with objective fedsmoo)."

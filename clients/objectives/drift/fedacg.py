@@ -8,7 +8,10 @@ from ..base import Objective
 
 
 class FedACG(Objective):
-    """``f + beta/2 ||w - y||^2``, y the model that the client got: x and what momentum adds to it."""
+    """``f + beta/2 ||w - y||^2``, y the model that the client got: x and what momentum adds to it.
+
+    The authors' code has 0.001 for beta/2.
+    """
 
     purpose = "The clients' half of FedACG: holds them near where momentum leads."
     helps = ("label-skew", "few-rounds")

@@ -13,7 +13,7 @@ LAST = "last/"
 
 
 class FedADMM(Objective):
-    """``f + <y_i, w - x> + rho/2 ||w - x||^2``; afterwards ``y_i += rho (x_i - x)`` (Algorithm 1).
+    """``f + <y_i, w - x> + rho/2 ||w - x||^2``; afterwards ``y_i += rho (x_i - x)``.
 
     Initially y_i = 0, and x_i is the run's initial model. The change of ``x_i + y_i / rho`` since the
     client's last round is sent to the server. Training begins at x, as in the authors' code.

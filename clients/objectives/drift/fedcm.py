@@ -9,7 +9,7 @@ from ..base import LocalWork, Objective, Outcome
 
 
 class FedCM(Objective):
-    """The gradient is ``a grad f + (1 - a) d``, d the server's mean gradient of the last round (Algorithm 2).
+    """The gradient is ``a grad f + (1 - a) d``, d the server's mean gradient of the last round.
 
     d is 0 in the first round, so its steps are shorter by a. The client reports ``local-length``, K lr.
     """

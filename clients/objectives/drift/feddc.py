@@ -14,7 +14,7 @@ DRIFT = "drift/"
 class FedDC(Scaffold):
     """``f + alpha/2 ||w + h_i - x||^2 + <w, c - c_i>``; afterwards ``h_i += x_i - x``, c_i as in SCAFFOLD.
 
-    Equations 3 to 5; initially h_i = c_i = 0. c_i is that of the authors' code, which takes the
+    Initially h_i = c_i = 0. c_i is that of the authors' code, which takes the
     correction itself off; in the paper's equation it is the last round's (x - x_i) / (K lr).
     """
 

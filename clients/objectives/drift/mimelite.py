@@ -14,7 +14,7 @@ from ..base import LocalWork, Objective, Outcome
 
 
 class MimeLite(Objective):
-    """The step of the server's optimiser from its state, which stays as it was sent (Algorithm 2).
+    """The step of the server's optimiser from its state, which stays as it was sent.
 
     On a batch's gradient g it is ``b1 m + (1 - b1) g`` with momentum; with Adam that is over
     ``sqrt(b2 v + (1 - b2) g^2) + tau``; with Adagrad it is ``g / (sqrt(v + g^2) + tau)``. The gradient of

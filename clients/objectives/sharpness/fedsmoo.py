@@ -17,7 +17,7 @@ DUAL, OF_PERTURBATION = "lambda.", "mu."
 
 
 class FedSMOO(FedSAM):
-    """The gradient ``grad f(w + e) - lambda_i + (w - x)/beta``, e near that of all clients (Algorithm 1).
+    """The gradient ``grad f(w + e) - lambda_i + (w - x)/beta``, e near that of all clients.
 
     e has length rho and the direction of ``grad f(w) - mu_i - s``, with s from the server; then ``mu_i += e -
     s``. After the round ``lambda_i -= (x_i - x)/beta``, and ``mu_i - e`` of the last step goes to the server.

@@ -12,10 +12,11 @@ from .fedsam import FedSAM
 
 
 class FedSpeed(FedSAM):
-    """The gradient ``(1 - a) grad f(w) + a grad f(w + e) - g_i + (w - x)/lambda`` (Algorithm 1).
+    """The gradient ``(1 - a) grad f(w) + a grad f(w + e) - g_i + (w - x)/lambda``.
 
     e is FedSAM's step of length rho. Afterwards ``g_i -= (x_i - x)/lambda``, and ``x_i - lambda g_i`` is sent
-    in the place of x_i: what the proximal term held back. Initially g_i = 0.
+    in the place of x_i: what the proximal term held back. Initially g_i = 0. The authors' code has the
+    server add the mean of ``-lambda g_i`` over all clients, not over those that answered.
     """
 
     purpose = "Long local training that stays together: a proximal term whose bias is corrected, flat minima."

@@ -11,7 +11,7 @@ MOMENTUM = "momentum"
 
 
 class FedACG(PseudoGradientStrategy):
-    """``m = lambda m + D; x += m``; clients get ``x + lambda m``, and D is measured from that (Algorithm 1).
+    """``m = lambda m + D; x += m``; clients get ``x + lambda m``, and D is measured from that.
 
     It needs the local objective ``fedacg``. What is evaluated and kept is x, not what clients get next.
     """

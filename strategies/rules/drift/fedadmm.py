@@ -11,11 +11,12 @@ from ...messages.validation import Answer
 
 
 class FedADMM(PseudoGradientStrategy):
-    """``x += eta mean_i (u_i+ - u_i)`` with ``u_i = x_i + y_i / rho`` (Algorithm 1), over the answers.
+    """``x += eta mean_i (u_i+ - u_i)`` with ``u_i = x_i + y_i / rho``, over the answers.
 
     It needs the local objective ``fedadmm``. A client's change of u_i, which it keeps, is in a separate
     ArrayRecord ``augmented`` of its answer. As in the paper, the mean is unweighted. With eta 1 and all
-    clients in every round it is FedDyn with alpha = rho.
+    clients in every round it is FedDyn with alpha = rho. The authors' code takes x for the client's last x_i,
+    so that it sends ``2 (x_i - x)``.
     """
 
     purpose = "ADMM: each client has prices for its distance to the model (with objective fedadmm)."

@@ -14,7 +14,7 @@ from ...messages.validation import Answer, positive_number
 
 
 class FedCM(PseudoGradientStrategy):
-    """``d = mean_i (x - x_i) / (lr K_i); x -= eta d`` (Algorithm 2), over the answers.
+    """``d = mean_i (x - x_i) / (lr K_i); x -= eta d``, over the answers.
 
     It needs the local objective ``fedcm``, whose steps are ``a g + (1 - a) d`` with the d of the last round,
     0 in the first. d is sent in a separate ArrayRecord ``momentum``. As in the paper, the mean is unweighted.

@@ -19,7 +19,7 @@ USED = {"momentum": (MOMENTUM,), "adam": (MOMENTUM, SECOND_MOMENT), "adagrad": (
 
 
 class MimeLite(PseudoGradientStrategy):
-    """``x += eta mean_i (x_i - x)``; ``m, v`` follow the mean of the clients' gradients at x (Algorithm 2).
+    """``x += eta mean_i (x_i - x)``; ``m, v`` follow the mean of the clients' gradients at x.
 
     It needs the local objective ``mimelite``, whose steps are those of the server's optimiser from the fixed
     m and v that it is sent. With momentum and Adam ``m = b1 m + (1 - b1) g``, with Adam

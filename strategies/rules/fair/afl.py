@@ -23,7 +23,7 @@ WEIGHTS = "client-weights"
 class AFL(PseudoGradientStrategy):
     """``x += eta sum_i l_i D_i / sum_i l_i``, ``l = P(l + gamma (M/n) F)``, P the projection on the simplex.
 
-    Figure 2, over the n answers. F_i is the training loss of the model that was sent, ``start-loss`` of the
+    Over the n answers. F_i is the training loss of the model that was sent, ``start-loss`` of the
     answer, 0 of who did not answer: M/n makes up for that. l is 1/M at first, and in the state by partition.
     M is the number of all clients. The weights are those of BatchNorm statistics too.
     """

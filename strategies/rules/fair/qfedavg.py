@@ -37,9 +37,9 @@ def loss_of(answer: Answer, key: str) -> float:
 class QFedAvg(PseudoGradientStrategy):
     """``x += L sum_i F_i^q D_i / sum_i (q F_i^(q-1) L^2 |D_i|^2 + L F_i^q)``, ``L = 1 / client_lr``.
 
-    Algorithm 2, over the answers. F_i is the training loss of the model that was sent, before the client
-    trains: the answer's metric ``start-loss``, or ``train_loss_key`` where there is none. With q = 0 it is
-    the plain mean. Whoever reports a great loss has a great weight, so it trusts its clients.
+    Over the answers. F_i is the training loss of the model that was sent, before the client trains: the
+    answer's metric ``start-loss``, or ``train_loss_key`` where there is none. With q = 0 it is the plain
+    mean. Whoever reports a great loss has a great weight, so it trusts its clients.
     """
 
     purpose = "Evens out how well the model fits each client, by more weight for great losses."

@@ -17,7 +17,7 @@ MOST = 60.0
 
 
 class TERM(FedAvg):
-    """FedAvg with the weights ``p_i e^(t F_i)``: the gradient of the tilted loss over clients (Lemma 1).
+    """FedAvg with the weights ``p_i e^(t F_i)``: the gradient of the tilted loss over clients.
 
     F_i is the training loss of the model that was sent, before the client trains: ``start-loss`` of its
     answer. t > 0 favours clients whom the model fits badly, t < 0 those whom it fits well; with t = 0 it is

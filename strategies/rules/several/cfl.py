@@ -30,7 +30,8 @@ class CFL(Clusters):
     It is split when ``norm(sum_i p_i D_i) < eps_1`` and ``max_i norm(D_i) > eps_2``: its model is nearly
     stationary, and its clients' are not. The halves are those with the least similarity between them,
     ``argmin max_{i in c_1, j in c_2} cos(D_i, D_j)``, and they are split only if
-    ``sqrt((1 - that) / 2) > gamma``. Each half goes on with the mean of its own updates.
+    ``sqrt((1 - that) / 2) > gamma``. Each half goes on with the mean of its own updates. The authors' code
+    splits by complete linkage, which need not find these halves.
 
     A split cluster stays as a node of a tree, with its model and the mean update of each half. A client that
     had no part in the split, since it is new or its answer was lost, trains that model once more and goes to
@@ -53,7 +54,7 @@ class CFL(Clusters):
         0.0, ge=0, le=1, alias="cfl-gamma", description="bound on what noise alone could separate; 0 for none"
     )
     first_split: int = setting(
-        20, ge=1, alias="cfl-from-round", description="the first round in which a cluster may be split"
+        21, ge=1, alias="cfl-from-round", description="the first round in which a cluster may be split"
     )
 
     def model_of(self, partition: int) -> str:

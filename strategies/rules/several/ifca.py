@@ -24,7 +24,7 @@ LONGEST_NAME = 100
 
 
 class IFCA(Clusters):
-    """``x_k += eta sum_i p_i (x_i - x_k)`` over the clients that chose model k (Algorithm 1, option II).
+    """``x_k += eta sum_i p_i (x_i - x_k)`` over the clients that chose model k.
 
     Clients get all k models, and each trains the one with the least mean loss on its own training examples.
     It evaluates the one with the least then. The k models begin with the weights of different seeds; the

@@ -1,0 +1,123 @@
+"""Every setting of an algorithm takes the numbers that its documentation says, and no others."""
+
+import re
+
+import pytest
+
+from fedbn_flower.config.named_algorithms import REGISTRIES, flags, settings_of
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.settings import allowed, checked
+from fedbn_flower.federation.federation import Federation
+
+NUMBER = re.compile(
+    r"a (?P<whole>whole )?number"
+    r"(?: in (?P<left>[\[(])(?P<low>\S+), (?P<high>\S+)(?P<right>[\])])| (?P<sign>[<>]=?) (?P<bound>\S+))?"
+)
+DECLARED = {
+    (registry.key, name, key): (cls, attribute)
+    for registry in REGISTRIES
+    for name, cls in registry.names.items()
+    for key, attribute in flags(cls).items()
+    if key in settings_of(cls) and NUMBER.match(allowed(settings_of(cls)[key]))
+}
+
+
+def value_of(text):
+    base, power, exponent = text.partition("^")
+    return float(base) ** int(exponent) if power else float(text)
+
+
+def is_within(words, value):
+    """Whether a number is one of those that these words allow."""
+    lower, upper = value >= -1e300, value <= 1e300
+    if words["sign"]:
+        bound = value_of(words["bound"])
+        return {">": value > bound, ">=": value >= bound, "<": value < bound, "<=": value <= bound}[
+            words["sign"]
+        ]
+    if words["left"]:
+        low, high = value_of(words["low"]), value_of(words["high"])
+        lower = value >= low if words["left"] == "[" else value > low
+        upper = value <= high if words["right"] == "]" else value < high
+    return lower and upper
+
+
+def around(words):
+    """Numbers at, and on both sides of, each of the bounds."""
+    bounds = [value_of(words[name]) for name in ("low", "high", "bound") if words[name]]
+    if words["whole"]:
+        return [int(b) + step for b in bounds for step in (-2, -1, 0, 1, 2)]
+    return [b + step for b in bounds for step in (-1, -1e-3, 0, 1e-3, 1)] + [-1e9]
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=" ".join)
+def test_a_setting_takes_what_its_words_say_and_nothing_else(declared):
+    cls, attribute = DECLARED[declared]
+    field = settings_of(cls)[declared[-1]]
+    words = NUMBER.match(allowed(field))
+    name = attribute.strip("_")
+    others = (
+        {"client_learning_rate": 0.1} if name != "client_learning_rate" and declared[1] == "qfedavg" else {}
+    )
+    for value in [*around(words), float("nan"), float("inf")]:
+        if value == value and abs(value) != float("inf") and is_within(words, value):
+            assert checked(cls, {**others, name: value})[attribute] == value
+        else:
+            with pytest.raises(ValueError, match=f"^{name}="):
+                checked(cls, {**others, name: value})
+
+
+PFEDME = {"client": "pfedme"}
+TERM = {"strategy": "term", "fraction_train": 1.0}
+REFUSED = {
+    "q below 0": ({"strategy": "qfedavg", "q": -0.1}, "q: -0.1 is not allowed; expected a number >= 0"),
+    "tilt without a number": ({**TERM, "tilt": "inf"}, "tilt: 'inf' is not allowed; expected a number"),
+    "afl-rate of nothing": (
+        {"strategy": "afl", "afl_rate": 0.0},
+        "afl-rate: 0.0 is not allowed; expected a number > 0",
+    ),
+    "afl-rate below 0": (
+        {"strategy": "afl", "afl_rate": -1.0},
+        "afl-rate: -1.0 is not allowed; expected a number > 0",
+    ),
+    "exp-epsilon below 0": (
+        {"strategy": "fedexp", "exp_epsilon": -1e-9},
+        "exp-epsilon: -1e-09 is not allowed; expected a number >= 0",
+    ),
+    "apfl-alpha below 0": (
+        {"client": "apfl", "apfl_alpha": -0.1},
+        "apfl-alpha: -0.1 is not allowed; expected a number in [0, 1]",
+    ),
+    "one model to choose from": (
+        {"strategy": "ifca", "clusters": 1},
+        "clusters: 1 is not allowed; expected a whole number >= 2",
+    ),
+    "pfedme's shared model": (
+        {**PFEDME, "pfedme_lambda": 15.0, "client_lr": 0.2},
+        "pfedme-lambda: 15.0 is not allowed; expected less than 10, 2 over client-lr: the shared model would "
+        "diverge",
+    ),
+    "pfedme's personal model": (
+        {**PFEDME, "pfedme_lambda": 20.0, "pfedme_lr": 0.1, "client_lr": 0.01},
+        "pfedme-lr: 0.1 is not allowed; expected less than 0.1, 2 over pfedme-lambda: the personal model "
+        "would diverge",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_one_line(configured, case):
+    keys, line = REFUSED[case]
+    with pytest.raises(UserError) as caught:
+        Federation(configured(**keys))
+    assert str(caught.value) == line
+
+
+def test_pfedme_just_below_is_taken(configured):
+    """With Adam, pfedme-lr is no factor of the distance."""
+    for keys in (
+        {"pfedme_lambda": 19.9, "client_lr": 0.1},
+        {"pfedme_lambda": 19.9, "pfedme_lr": 0.1, "client_lr": 0.01},
+        {"pfedme_lambda": 10.0, "pfedme_lr": 1.0, "client_lr": 0.01, "client_optimizer": "adam"},
+    ):
+        configured(**PFEDME, **keys)
