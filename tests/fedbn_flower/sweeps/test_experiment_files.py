@@ -29,6 +29,9 @@ RUNS = {
     "asynchronous": (2 + 1 + 1) * 4,
     "asynchronous-cifar": 2 + 1 + 1,
     "batchnorm": (5 + 2 + 1 + 1 + 4 + 1) * 3,
+    "cifar-clients": 20 * 5,
+    "cifar-methods": 39 * 5,
+    "cifar-rates": (1 + 4 + 1 + 4 + 7 + 3 + 1 + 1) * 3 + 2 + 2,
     "clusters": (6 + 1 + 1 + 1) * 5,
     "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
     "feature-shift": 6 * 5,
@@ -76,6 +79,9 @@ FEW = "--dataset digits --num-clients 10"
 SMALL = {
     "asynchronous": "--dataset digits --num-clients 20",
     "asynchronous-cifar": "--dataset digits --image-size 16 --num-clients 20",
+    "cifar-clients": "--dataset digits --image-size 16 --partition iid --num-clients 4",
+    "cifar-methods": "--dataset digits --image-size 16 --partition iid --num-clients 4",
+    "cifar-rates": "--dataset digits --image-size 16 --partition iid --num-clients 4",
     "codecs": "--dataset digits",
     "feature-shift": "--model mlp-bn",
     "feature-shift-new-site": "--model mlp-bn",
@@ -174,7 +180,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 
 LARGE = {
-    "asynchronous", "codecs", "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
+    "asynchronous", "cifar-clients", "cifar-methods", "cifar-rates", "codecs", "label-skew", "label-skew-full",
+    "mcmahan-cnn-full", "mcmahan-epochs",
     "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-cifar-rates", "privacy-mnist",
     "privacy-mnist-rates", "privacy-turns", "robust", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
