@@ -34,13 +34,15 @@ def spy(name, globals=None, locals=None, fromlist=(), level=0):
     importer = (globals or {}).get("__name__", "")
     for found in (module, *(sys.modules.get(f"{module.__name__}.{one}") for one in fromlist or ())):
         unfinished = getattr(getattr(found, "__spec__", None), "_initializing", False)
-        if unfinished and found.__name__.startswith("fedbn_flower") and not importer.startswith(found.__name__):
+        ours = found and found.__name__.startswith("fedbn_flower") and not importer.startswith(found.__name__)
+        if ours and unfinished:
             half.append((importer, found.__name__))
     return module
 
 builtins.__import__ = spy
 from fedbn_flower import client_app, server_app
-assert not {"torch", "pydantic", "fedbn_flower.federation"} & {*sys.modules}, "a door imports what it leads to"
+heavy = {"torch", "pydantic", "fedbn_flower.federation"}
+assert not heavy & {*sys.modules}, "a door imports what it leads to"
 assert not half, half
 """
 
