@@ -6,7 +6,8 @@
 - The first times ``--help``, ``--list``, a wrong flag, a data path that is not there, ``import fedbn_flower``
   and the default job, ``run_sim.py`` without arguments, of this checkout and of another one.
 - The second times ``flwr run`` of five rounds on ten simulated nodes, on one SuperLink: an app that does
-  nothing (`empty_app`), and the default job for ten clients.
+  nothing (`empty_app`), the same app where both sides import PyTorch first, as no app of PyTorch can do
+  without, and the default job for ten clients.
 
 The sides run one after the other in every repetition, in turning order, after one run each that is not
 counted. A ratio is taken within a repetition; printed are medians, with the smallest and largest.
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -104,7 +106,7 @@ def _process(checkout: Path, name: str, cache: Path) -> Side:
 
 
 def of_flwr_run(place: Path, repetitions: int) -> str:
-    """Return the table of ``flwr run``, and the ratio to an app that does nothing."""
+    """Return the table of ``flwr run``, and the ratios to apps that do nothing."""
     app, home = place / "fedbn-flower", place / "home"
     home.mkdir()
     left_out = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "benchmarks")
@@ -116,22 +118,29 @@ def of_flwr_run(place: Path, repetitions: int) -> str:
     environment.pop("PYTHONPATH", None)
     empty = ROOT / "benchmarks" / "empty_app"
 
-    def nothing(folder: Path) -> None:
+    def nothing(folder: Path, imports: str = "") -> None:
         out = folder / "seconds.json"
-        flwr_run(empty, home, environment, f"rounds={ROUNDS} nodes={NODES} out='{out}'", out)
+        keys = f"rounds={ROUNDS} nodes={NODES} out='{out}' imports='{imports}'"
+        flwr_run(empty, home, environment, keys, out)
 
     def ours(folder: Path) -> None:
         run = folder / "run"
         job = f"num-clients={NODES} partition='iid' run-dir='{run}' cache-dir='{place / 'cache'}'"
         flwr_run(app, home, environment, f"rounds={ROUNDS} {job}", run / "report.html")
 
+    torch = partial(nothing, imports="torch")
+    sides = {"an empty app": nothing, "one that imports PyTorch": torch, "the default job": ours}
     try:
-        seconds = measure({"an empty app": nothing, "the default job": ours}, repetitions, place)
+        seconds = measure(sides, repetitions, place)
     finally:
         _end_superlink(home)
     rows = [f"| {name} | {shown(values)} |" for name, values in seconds.items()]
-    ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
-    return "\n".join(["| app | s |", "|---|---|", *rows, "", f"- default job / empty app: {shown(ratios)}"])
+    *others, job = seconds
+    ratios = [
+        f"- {job} / {other}: {shown([b / a for a, b in zip(seconds[other], seconds[job], strict=True)])}"
+        for other in others
+    ]
+    return "\n".join(["| app | s |", "|---|---|", *rows, "", *ratios])
 
 
 def _end_superlink(home: Path) -> None:

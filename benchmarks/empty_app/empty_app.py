@@ -1,7 +1,11 @@
-"""A Flower app that does nothing: a message of 78 kB to each node, which sends it back at once."""
+"""A Flower app that does nothing: a message of 78 kB to each node, which sends it back at once.
+
+With the key ``imports``, both sides import that module first, as any app of PyTorch does with torch.
+"""
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +23,14 @@ server = ServerApp()
 @client.train()
 def train(message: Message, context: Context) -> Message:
     """Send back the message."""
+    _import(context)
     return Message(message.content, reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Time the exchanges; the seconds of each go to the file ``out``."""
+    _import(context)
     nodes: list[int] = []
     while len(nodes) < int(context.run_config["nodes"]):
         time.sleep(0.5)
@@ -38,3 +44,8 @@ def main(grid: Grid, context: Context) -> None:
         if not all(reply.has_content() for reply in replies):
             raise RuntimeError("an exchange failed")
     Path(str(context.run_config["out"])).write_text(json.dumps(seconds))
+
+
+def _import(context: Context) -> None:
+    if name := str(context.run_config["imports"]):
+        import_module(name)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
@@ -13,8 +13,33 @@ from ..core.ground.wire import CASES, METRICS, SENT_BYTES
 from ..extensions.base import OnAnswer
 from .evaluating.one_exchange import Together
 
-SHORTEST_WAIT, LONGEST_WAIT = 0.1, 3.0
-"""Seconds between two looks for replies; Flower's own are 3."""
+
+class Waits(NamedTuple):
+    """Seconds between two looks for replies: the first after one that was found, and twice as long after
+    each that found none, up to the longest."""
+
+    shortest: float
+    longest: float
+
+
+OVER_THE_NETWORK = Waits(0.1, 3.0)
+"""A look is a request to the SuperLink; Flower's own wait is 3."""
+IN_THIS_PROCESS = Waits(0.02, 0.1)
+"""A look costs nothing where Flower simulates nodes; Flower's own wait is 0.1."""
+
+
+@runtime_checkable
+class HasWaits(Protocol):
+    """A Grid that says how often to look for its replies."""
+
+    @property
+    def waits(self) -> Waits:
+        """Seconds between two looks."""
+
+
+def waits_of(grid: Grid) -> Waits:
+    """Return the seconds between two looks for replies that were asked for by `Exchange.push`."""
+    return grid.waits if isinstance(grid, HasWaits) else OVER_THE_NETWORK
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The Flower ServerApp: what ``flwr run`` starts."""
+"""What the Flower ServerApp does under ``flwr run``."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
 from fedbn_flower.strategies.messages.npy import array_bytes
 
@@ -25,7 +25,7 @@ from ..core.private import Run, retry_invoker_of
 from ..extensions.attack.names import ON_DATA
 from ..federation.checks.nodes import check_nodes
 from ..federation.checks.site_counts import sites_counts
-from ..federation.exchange import LONGEST_WAIT, SHORTEST_WAIT
+from ..federation.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
 from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
@@ -44,8 +44,6 @@ LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it 
 AT_ONCE = 4  # replies, at least, that are asked for and so in memory together
 AT_ONCE_BYTES = 2**26  # of the messages that they answer: 64 small replies are one request, not 16
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
-
-app = ServerApp()
 
 
 class RoundLog(Observer):
@@ -70,7 +68,6 @@ class RoundLog(Observer):
         LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)
 
 
-@app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the federation that the run config describes; the results go to ``run-dir``, by default a new
     folder under ``$FLWR_HOME/fedbn-flower/runs`` of the process; the log names it first and last.
@@ -126,6 +123,7 @@ class StreamingGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
+        self.waits = OVER_THE_NETWORK if retry_invoker_of(grid) else IN_THIS_PROCESS
 
     def set_run(self, run: Run) -> None:
         self.grid.set_run(run)
@@ -156,7 +154,7 @@ class StreamingGrid(Grid):
 
     def _arriving(self, message_ids: list[str], timeout: float | None, together: int) -> Iterator[Message]:
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
-        awaited, wait = dict.fromkeys(message_ids), SHORTEST_WAIT
+        awaited, wait = dict.fromkeys(message_ids), self.waits.shortest
         while awaited and time.monotonic() < deadline:
             before = len(awaited)
             asked = iter(list(awaited))
@@ -167,7 +165,8 @@ class StreamingGrid(Grid):
                     awaited.pop(reply.metadata.reply_to_message_id, None)
                 while replies:
                     yield replies.pop(0)
-            wait = SHORTEST_WAIT if len(awaited) < before else min(2 * wait, LONGEST_WAIT)
+            found = len(awaited) < before
+            wait = self.waits.shortest if found else min(2 * wait, self.waits.longest)
             if awaited:
                 time.sleep(wait)
 

@@ -18,7 +18,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.reply_reader import ReplyReader
 
 from ...extensions.base import Exchange, Moment
-from ..exchange import LONGEST_WAIT, SHORTEST_WAIT
+from ..exchange import waits_of
 from .asynchronous import IS_DISPATCHED, Buffers, Configure
 
 
@@ -89,7 +89,8 @@ class ArrivingBuffers(Buffers):
     ) -> list[tuple[Dispatch, Message | None]]:
         """Dispatch nodes until enough usable answers have landed; return all that did, and those lost."""
         rule, server_round, exchange = moment.rule, moment.number, moment.exchange
-        current, size, usable, wait = server_round - 1, self.protocol.size, 0, SHORTEST_WAIT
+        waits = waits_of(exchange.grid)
+        current, size, usable, wait = server_round - 1, self.protocol.size, 0, waits.shortest
         rng = np.random.default_rng([self.seed, server_round, 0, IS_DISPATCHED])
         sent = {name: viewed(array) for name, array in model.items()}
         reader = ReplyReader(rule._reading_(), server_round, TrainPhase(sent))
@@ -111,9 +112,9 @@ class ArrivingBuffers(Buffers):
                 break
             if not (found := self._next(exchange)):
                 time.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
+                wait = min(2 * wait, waits.longest)
                 continue
-            wait = SHORTEST_WAIT
+            wait = waits.shortest
             landed.append(found)
             if _is_usable(found[1], reader):
                 usable += 1

@@ -1,6 +1,8 @@
 """The ServerApp without any SuperLink."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -20,3 +22,33 @@ def test_a_superlink_that_no_longer_answers_ends_the_server(monkeypatch, tmp_pat
     config = {"cache-dir": str(cache_dir), "run-dir": str(tmp_path / "run")}
     with pytest.raises(RunCutOff, match="the SuperLink is lost .*refused.*; go on with the key resume"):
         server_app.main(grid, Context(0, 0, {}, RecordDict(), config))
+
+
+DOORS = """
+import builtins, sys
+
+half, plain = [], builtins.__import__
+
+def spy(name, globals=None, locals=None, fromlist=(), level=0):
+    module = plain(name, globals, locals, fromlist, level)
+    importer = (globals or {}).get("__name__", "")
+    for found in (module, *(sys.modules.get(f"{module.__name__}.{one}") for one in fromlist or ())):
+        unfinished = getattr(getattr(found, "__spec__", None), "_initializing", False)
+        ours = found and found.__name__.startswith("fedbn_flower") and not importer.startswith(found.__name__)
+        if ours and unfinished:
+            half.append((importer, found.__name__))
+    return module
+
+builtins.__import__ = spy
+from fedbn_flower import client_app, server_app
+heavy = {"torch", "pydantic", "fedbn_flower.federation"}
+assert not heavy & {*sys.modules}, "a door imports what it leads to"
+assert not half, half
+"""
+
+
+def test_the_doors_are_light_and_can_be_loaded_beside_what_the_other_imports():
+    """Flower loads the ClientApp while the server's thread imports the federation. Python lets a thread use a
+    module that another has half imported where their imports form a ring: so the door's form none."""
+    done = subprocess.run([sys.executable, "-c", DOORS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

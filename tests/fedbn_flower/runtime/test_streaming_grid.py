@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,12 +38,6 @@ class Arrivals:
             for one in message_ids
             if one in self.there & self.pushed.keys()
         ]
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(server_app, "SHORTEST_WAIT", 0.001)
-    monkeypatch.setattr(server_app, "LONGEST_WAIT", 0.002)
 
 
 def messages(count):
@@ -87,6 +82,20 @@ def test_what_has_not_come_in_time_is_left_out():
     started = time.monotonic()
     assert answered(replies) == [1]
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("connected", "expected"),
+    [(False, [0.04, 0.08, 0.1, 0.1, 0.1, 0.02, 0.04]), (True, [0.2, 0.4, 0.8, 1.6, 3.0, 0.1, 0.2])],
+)
+def test_looks_follow_each_other_quickly_where_none_is_a_request(monkeypatch, connected, expected):
+    """The sixth look and the eighth find a reply each; Flower simulates nodes without a connection."""
+    grid, slept = Arrivals([[], [], [], [], [], [1], [], [0]]), []
+    if connected:
+        grid._retry_invoker = SimpleNamespace(max_time=None, recoverable_exceptions=())
+    monkeypatch.setattr(server_app.time, "sleep", slept.append)
+    assert answered(StreamingGrid(grid).send_and_receive(messages(2))) == [1, 0]
+    assert slept == pytest.approx(expected)
 
 
 def test_a_superlink_that_is_lost_while_replies_are_awaited():
