@@ -51,6 +51,8 @@ class DrivenSites:
         Those that the sites hold, one each.
     num_partitions : int
         Of the whole federation.
+    late : float
+        Seconds by which the answers of partition 0 come later.
 
     Raises
     ------
@@ -59,10 +61,13 @@ class DrivenSites:
         `check`.
     """
 
-    def __init__(self, address: str, certificate: Path, partitions: range, num_partitions: int) -> None:
+    def __init__(
+        self, address: str, certificate: Path, partitions: range, num_partitions: int, late: float = 0.0
+    ) -> None:
         self.address = address
         self.certificate = certificate
         self.num_partitions = num_partitions
+        self.late = late
         self.answered = 0
         self.connected = 0
         self._errors: list[Exception] = []
@@ -135,6 +140,7 @@ class DrivenSites:
                 confirm(run_id, message_id)
                 message = cast(Message, inflate_object_from_contents(message_id, contents))
                 set_message_id(message, message_id)
+                self._ended.wait(0.0 if partition else self.late)
                 reply, seconds = self._answer(message, contexts[run_id])
                 with no_object_id_recompute():
                     set_message_id(reply, reply.object_id)
