@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.common.config import get_fused_config_from_fab
 from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.supercore.control import ControlHttpClient
@@ -52,7 +52,7 @@ class DrivenSites:
     num_partitions : int
         Of the whole federation.
     late : float
-        Seconds by which the answers of partition 0 come later.
+        Seconds by which the updates of partition 0 come later.
 
     Raises
     ------
@@ -140,7 +140,8 @@ class DrivenSites:
                 confirm(run_id, message_id)
                 message = cast(Message, inflate_object_from_contents(message_id, contents))
                 set_message_id(message, message_id)
-                self._ended.wait(0.0 if partition else self.late)
+                if partition == 0 and message.metadata.message_type == MessageType.TRAIN:
+                    self._ended.wait(self.late)
                 reply, seconds = self._answer(message, contexts[run_id])
                 with no_object_id_recompute():
                     set_message_id(reply, reply.object_id)

@@ -19,7 +19,8 @@ class EarlyAnswers:
     """Keeps the answers of a phase until their turn.
 
     The file is one without a name in the temporary folder (``TMPDIR``), gone with this object. Where it
-    cannot be written, answers stay in memory, and a warning says so.
+    cannot be written, answers stay in memory, and a warning says so. They are not left at the SuperLink until
+    their turn: once a node is offline, Flower gives an error in the place of its answer.
 
     Parameters
     ----------
