@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.common.config import get_fused_config_from_fab
 from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.supercore.control import ControlHttpClient
@@ -51,6 +51,8 @@ class DrivenSites:
         Those that the sites hold, one each.
     num_partitions : int
         Of the whole federation.
+    late : float
+        Seconds by which the updates of partition 0 come later.
 
     Raises
     ------
@@ -59,10 +61,13 @@ class DrivenSites:
         `check`.
     """
 
-    def __init__(self, address: str, certificate: Path, partitions: range, num_partitions: int) -> None:
+    def __init__(
+        self, address: str, certificate: Path, partitions: range, num_partitions: int, late: float = 0.0
+    ) -> None:
         self.address = address
         self.certificate = certificate
         self.num_partitions = num_partitions
+        self.late = late
         self.answered = 0
         self.connected = 0
         self._errors: list[Exception] = []
@@ -135,6 +140,8 @@ class DrivenSites:
                 confirm(run_id, message_id)
                 message = cast(Message, inflate_object_from_contents(message_id, contents))
                 set_message_id(message, message_id)
+                if partition == 0 and message.metadata.message_type == MessageType.TRAIN:
+                    self._ended.wait(self.late)
                 reply, seconds = self._answer(message, contexts[run_id])
                 with no_object_id_recompute():
                     set_message_id(reply, reply.object_id)

@@ -6,6 +6,8 @@ Every row is a federation of its own on this machine, with TLS and authenticatio
 trains the digits. ``--real`` of the sites are SuperNodes; the rest are driven (`driven_sites`). Seconds and
 CPU are those of a round, from the end of the first to the end of the last but one; memory is the most that a
 process had resident; bytes are those that Flower counts between SuperLink and sites, a round.
+
+With ``--late``, the first site, which is driven then, answers so many seconds later than it would.
 """
 
 import argparse
@@ -117,7 +119,7 @@ def traffic(federation: LocalFederation) -> tuple[int, int]:
     return run["network-traffic"]["inbound-bytes"], run["network-traffic"]["outbound-bytes"]
 
 
-def measured(sites: int, real: int, rounds: int, model: str, place: Path) -> str:
+def measured(sites: int, real: int, rounds: int, model: str, place: Path, late: float = 0.0) -> str:
     """Run one federation and return its row of the table."""
     folder = place / "run"
     keys = {
@@ -131,7 +133,7 @@ def measured(sites: int, real: int, rounds: int, model: str, place: Path) -> str
         superlink = federation.services["superlink"].process
         assert superlink
         server = Server(superlink.pid, folder)
-        with DrivenSites(address, certificate, range(min(real, sites), sites), sites) as driven:
+        with DrivenSites(address, certificate, range(min(real, sites), sites), sites, late) as driven:
             run = subprocess.Popen(
                 ["flwr", "run", ROOT, "local", "--stream", "--run-config", words],
                 env=federation.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -163,14 +165,18 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=2, help="how many are SuperNodes")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--model", default="mlp-bn")
+    parser.add_argument("--late", type=float, default=0.0, help="seconds of the first site; needs --real 0")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     if options.rounds < 3:
         parser.error(f"--rounds: {options.rounds} is not allowed; expected a whole number >= 3")
+    if options.late and options.real:
+        parser.error(f"--late: needs --real 0; {options.real} of the sites are SuperNodes")
     print(HEAD, flush=True)
     for sites in map(int, options.sites.split(",")):
         with tempfile.TemporaryDirectory() as name:
-            row = measured(sites, options.real, options.rounds, options.model, Path(name))
+            place = Path(name)
+            row = measured(sites, options.real, options.rounds, options.model, place, options.late)
         print(row, flush=True)
 
 

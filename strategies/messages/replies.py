@@ -11,6 +11,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import InconsistentMessageReplies
 from numpy.typing import NDArray
 
+from .early import EarlyAnswers
 from .gate import ERROR, ReplyRefused, content_of, printable
 from .nodes import NodeDirectory
 from .validation import LOGGER
@@ -130,6 +131,8 @@ class Replies:
     def _in_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, int, Message]]:
         """Yield (position, node, reply) of the replies, each as soon as all before it have arrived.
 
+        Those that come before their turn wait in `EarlyAnswers`.
+
         An error may come from Flower itself (node id 1), so replies are identified by the message they
         answer, not by their sender. A second reply to a message is dropped. A message without a reply is
         reported as a failure, unless all replies are to other messages.
@@ -142,7 +145,7 @@ class Replies:
         positions = {message_id: position for message_id, position in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._sent]
         unanswered = set(positions.values())
-        waiting: dict[int, Message] = {}
+        early = EarlyAnswers()
         others: list[Message] = []
         due = 0
         for reply in chain(first, arriving):
@@ -151,14 +154,18 @@ class Replies:
                 others.append(reply)
             elif position not in unanswered:
                 self._drop(targets[position], "a second answer to the same message")
+            elif position != due:
+                unanswered.remove(position)
+                early.put(position, reply)
             else:
                 unanswered.remove(position)
-                waiting[position] = reply
-                while due in waiting:
-                    yield due, targets[due], waiting.pop(due)
+                yield due, targets[due], reply
+                due += 1
+                while due in early:
+                    yield due, targets[due], early.take(due)
                     due += 1
-        for position in sorted(waiting):
-            yield position, targets[position], waiting[position]
+        for position in early:
+            yield position, targets[position], early.take(position)
         if len(unanswered) < len(positions) or not others:
             for position in sorted(unanswered):
                 if self.nodes.partition(targets[position]) not in self.report.metrics:
