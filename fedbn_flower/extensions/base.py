@@ -216,6 +216,16 @@ class Extension(Observer):
         """Yield warnings of what is allowed but hardly meant, one line each."""
         yield from ()
 
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        """Return what to cite of a run's configuration: keys of ``papers.md``. Keys may be missing."""
+        return ()
+
+    @classmethod
+    def keeps_state(cls, config: Any) -> bool:
+        """Return whether clients need what their nodes keep in RAM between messages; a `RunConfig`."""
+        return False
+
     # ---- a round, in this order ----------------------------------------------------------------------
 
     def before_round(self, server_round: int) -> Stop | None:
@@ -329,6 +339,11 @@ class Extension(Observer):
     def summary(self) -> Mapping[str, Any]:
         """Return what ``summary.json`` has of the run so far: values that JSON can hold."""
         return {}
+
+    @classmethod
+    def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
+        """Yield paragraphs of the report on what the server saw, from what `summary` has under its name."""
+        yield from ()
 
     def state(self) -> Mapping[str, Any]:
         """Return what a checkpoint keeps, so that a resumed run goes on: arrays, and what JSON can hold."""

@@ -28,8 +28,7 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.secagg.at_client import answer_step, is_step
-from ..extensions.secagg.extension import IntegerSum
+from ..extensions.secagg.at_client import IntegerSum, answer_step, is_step
 from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
