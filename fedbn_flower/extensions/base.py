@@ -116,6 +116,8 @@ class AtClient:
         Of the round.
     state : RecordDict
         What its node keeps in RAM from one message of the run to the next.
+    views : callable
+        Returns the same as ``received`` without a copy: not to be written to.
     """
 
     client: FedAvgClient
@@ -124,6 +126,7 @@ class AtClient:
     asked: ConfigRecord
     number: int
     state: RecordDict
+    views: Callable[[], Received]
 
 
 @dataclass(frozen=True)

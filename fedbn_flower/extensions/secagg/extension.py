@@ -402,7 +402,7 @@ class SecAgg(Extension):
         if at.config.secagg == OFF:
             return outgoing
         plan, client, update = Plan.heard(at.asked), at.client, outgoing.update
-        received = at.received().by_name()
+        received = at.views().by_name()
         stepped = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
         tied = [names for names in client.aliases.values() if len(names) > 1]
         if at.config.against_server:
