@@ -44,7 +44,8 @@ def test_codes_are_refused_in_one_line(configured, key, codec):
     with pytest.raises(UserError) as refused:
         configured(secagg="plain", clip_update_norm=1.0, partition="iid", num_clients=5, **{key: codec})
     text = str(refused.value)
-    assert text.startswith(f"{key.replace('_', '-')}: '{codec}' is not allowed") and "\n" not in text
+    assert text.startswith(f"{key.replace('_', '-')}: '{codec}' is not allowed")
+    assert "\n" not in text
 
 
 @pytest.mark.parametrize("key", REFUSED)
