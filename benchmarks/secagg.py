@@ -4,13 +4,20 @@ Masks are of one client of 100 with 20 neighbours, over the numbers of each mode
 million. Training is the median of some steps on random images, times the steps of an epoch of 500 examples, a
 client's share of CIFAR-10's 50,000. All is in one process with one thread. Sums are checked to the bit.
 
+Rounds are of 1,000 simulated clients with 60 pictures of 28 x 28, as many as MNIST has, in three steps of
+an MLP with BatchNorm. Runs with and without take turns, and a ratio is taken within a repetition.
+
 python benchmarks/secagg.py
+python benchmarks/secagg.py --only rounds --backend ray
 """
 
 import argparse
+import csv
 import os
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -18,7 +25,8 @@ import torch
 from torch import nn
 from torchvision.models import resnet18
 
-from fedbn_flower.extensions.secagg.graph import default_k, neighbours
+from fedbn_flower import simulate
+from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
 from fedbn_flower.extensions.secagg.masks import KeyPair, agree, expand, mask, remove
 from fedbn_flower.extensions.secagg.noise import NoiseShares
 from fedbn_flower.extensions.secagg.numbers import Grid
@@ -26,6 +34,7 @@ from fedbn_flower.extensions.secagg.shares import digest_of, join, seal, split
 
 CLIENTS, NEIGHBOURS, EXAMPLES, BATCH = 100, 20, 500, 32
 PARAMETERS = 11_000_000
+SIMULATED, PICTURES = 1000, 60
 
 
 def seconds(call: Callable[[], object], repetitions: int = 3) -> float:
@@ -60,18 +69,19 @@ def epoch(model: nn.Module, repetitions: int) -> float:
     return seconds(step, repetitions) * -(-EXAMPLES // BATCH)
 
 
-def client(size: int, noise: bool = False) -> dict[str, float]:
+def client(size: int, noise: bool = False, clients: int = CLIENTS, k: int = NEIGHBOURS) -> dict[str, float]:
     """Return the seconds of a client's parts of a round with vectors of this size."""
     vector = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     vector /= np.sqrt(float(np.sum(vector.astype(np.float64) ** 2)))
-    grid, rng = Grid.plan(1.0, CLIENTS, size), np.random.default_rng()
+    grid, rng = Grid.plan(1.0, clients, size), np.random.default_rng()
     numbers = grid.quantise(vector, rng)
-    own, others = KeyPair.new(), [KeyPair.new() for _ in range(NEIGHBOURS)]
+    own, others = KeyPair.new(), [KeyPair.new() for _ in range(k)]
+    shares_wanted = (k + 1) // 2 + 1
 
     def keys() -> dict[int, bytes]:
         """Shares and letters to all neighbours, and the masks that are agreed on."""
-        seed, holders = os.urandom(32), range(NEIGHBOURS + 1)
-        for shares in (split(seed, 11, holders), split(own.private_bytes(), 11, holders)):
+        seed, holders = os.urandom(32), range(k + 1)
+        for shares in (split(secret, shares_wanted, holders) for secret in (seed, own.private_bytes())):
             for holder, other in enumerate(others):
                 seal(agree(own, other.public, b"letters"), shares[holder], b"")
         return {i + 1: agree(own, other.public, b"masks") for i, other in enumerate(others)}
@@ -99,6 +109,56 @@ def print_clients(repetitions: int) -> None:
         print(f"| {name} | {size:,} | {trained:.3f} | {parts} | {sum(costs.values()) / trained:.3f} |")
     drawn = client(PARAMETERS // 10, noise=True)["noise"] * 10
     print(f"\nWith dp client, drawing the noise of {PARAMETERS:,} numbers takes {drawn:.1f} s more.\n")
+
+
+def print_sizes() -> None:
+    """Print a client's seconds and bytes by the number of clients and of the model's numbers."""
+    print("A client by the number of clients, each with as many neighbours as are safe by default:\n")
+    costs_of = "keys and letters, s | quantise, s | mask, s"
+    print(f"| clients | neighbours | shares | numbers | {costs_of} | bytes | over plain |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for clients in (10, 100, 1000):
+        k = default_k(clients)
+        for size in (10_000, 199_610, PARAMETERS):
+            costs = client(size, clients=clients, k=k)
+            parts = " | ".join(f"{cost:.4f}" for cost in costs.values())
+            whole, plain = bytes_of(size, k, clients), 2 * 4 * size
+            shares = threshold(clients, k=k)
+            row = f"| {clients:,} | {k} | {shares} | {size:,} | {parts} | {whole:,} | {whole / plain:.4f} |"
+            print(row, flush=True)
+    print()
+
+
+def print_rounds(backend: str, repetitions: int, modes: list[str]) -> None:
+    """Print the seconds of rounds of many simulated clients, with and without."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((SIMULATED * PICTURES, 1, 28, 28), dtype=np.float32)
+    y = rng.integers(0, 10, len(x))
+    found: dict[str, list[float]] = {mode: [] for mode in modes}
+    with tempfile.TemporaryDirectory() as name:
+        for repetition in range(repetitions):
+            models = {}
+            for mode in modes[:: -1 if repetition % 2 else 1]:
+                folder = Path(name) / f"{mode}-{repetition}"
+                simulate(
+                    data=(x, y, x[:2000] + np.float32(0.01), y[:2000]), num_clients=SIMULATED,
+                    partition="iid", model="mlp-bn", client="fedavg", clip_update_norm=1.0, secagg=mode,
+                    fraction_evaluate=0, evaluate_every=5, rounds=5, batch_size=20, backend=backend,
+                    run_dir=str(folder),
+                )  # fmt: skip
+                with (folder / "metrics.csv").open(newline="") as file:
+                    times = [float(row["seconds"]) for row in csv.DictReader(file)]
+                found[mode].append(median(times[1:-1]))
+                models[mode] = (folder / "model.safetensors").read_bytes()
+            assert len({models[mode] for mode in modes if mode != "off"}) == 1
+    print(f"{SIMULATED:,} clients, {backend}:\n\n| secagg | a round, s | over off |\n| --- | --- | --- |")
+    for mode in modes:
+        ratios = [b / a for a, b in zip(found["off"], found[mode], strict=True)]
+        columns = (
+            f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in (found[mode], ratios)
+        )
+        print(f"| {mode} | {' | '.join(columns)} |", flush=True)
+    print()
 
 
 class Round:
@@ -171,29 +231,43 @@ def print_server(size: int) -> None:
             print(f"| {k} | {share:.0%} | {secrets:.2f} | {masks:.2f} | {secrets + masks:.2f} |", flush=True)
 
 
-def print_bytes() -> None:
-    """Print what a client sends and gets in a round beside a plain one, by its number of numbers."""
+def bytes_of(size: int, k: int, clients: int = CLIENTS) -> int:
+    """Return what a client sends and gets in a round with so many numbers and neighbours."""
     share = len(split(bytes(32), 2, range(3))[0])
     letter = len(seal(bytes(32), bytes(2 * share), b""))
+    keys, letters, answers = 64 * (1 + k), 2 * letter * k + 32, share * (k + 1)
+    return 2 * 4 * size + keys + letters + answers + clients // 8
+
+
+def print_bytes() -> None:
+    """Print what a client sends and gets in a round beside a plain one, by its number of numbers."""
     print("\n| numbers | neighbours | float32 both ways | with secagg | ratio |")
     print("| --- | --- | --- | --- | --- |")
     for size, k in ((10_000, 20), (657_610, 20), (PARAMETERS, 20), (PARAMETERS, default_k(CLIENTS))):
-        keys, letters, answers = 64 * (1 + k), 2 * letter * k + 32, share * (k + 1)
-        plain = 2 * 4 * size
-        whole = plain + keys + letters + answers + CLIENTS // 8
+        plain, whole = 2 * 4 * size, bytes_of(size, k)
         print(f"| {size:,} | {k} | {plain:,} | {whole:,} | {whole / plain:.4f} |")
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--numbers", type=int, default=PARAMETERS // 10, help="of a vector at the server")
+    parser.add_argument("--only", choices=("clients", "sizes", "server", "bytes", "rounds"))
+    parser.add_argument("--backend", default="inline", help="of rounds: inline or ray")
+    parser.add_argument("--modes", default="off,plain", help="of rounds: of off, plain and on, off first")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print_clients(options.repetitions)
-    print_server(options.numbers)
-    print_bytes()
+    tables: dict[str, Callable[[], None]] = {
+        "clients": lambda: print_clients(options.repetitions),
+        "sizes": print_sizes,
+        "server": lambda: print_server(options.numbers),
+        "bytes": print_bytes,
+        "rounds": lambda: print_rounds(options.backend, options.repetitions, options.modes.split(",")),
+    }
+    for name, table in tables.items():
+        if options.only in (None, name):
+            table()
 
 
 if __name__ == "__main__":

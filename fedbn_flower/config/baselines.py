@@ -4,21 +4,18 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ..extensions.devices import DevicesKeys
-from ..extensions.privacy import PrivacyKeys
-from ..extensions.protocol import ProtocolKeys
-from ..extensions.secagg.keys import SecAggKeys
+from ..extensions import BUILT_IN
 from ..names import CLIENT, LOSS
 from .keys import RUN_KEYS, flag_of
 from .named_algorithms import NOT_GIVEN, settings_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
+_KEYS = [cls.keys for cls in BUILT_IN if cls.keys]
 WITHOUT_MEANING = (
     *("fine-tune", "adapt-bn", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
-    *map(flag_of, (*DevicesKeys.model_fields, *ProtocolKeys.model_fields, *PrivacyKeys.model_fields)),
-    *map(flag_of, SecAggKeys.model_fields),
+    *(flag_of(name) for keys in _KEYS if not keys.of_references for name in keys.model_fields),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

@@ -92,7 +92,7 @@ class RunConfig(
     @property
     def against_server(self) -> bool:
         """Whether clients are protected from the server too, by ``dp``."""
-        return against_server(self.dp, self.secagg)
+        return against_server(vars(self))
 
     @property
     def share_evaluating(self) -> float:

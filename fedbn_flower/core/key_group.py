@@ -20,5 +20,7 @@ class KeyGroup(Numbers):
 
     model_config = ConfigDict(alias_generator=flag_of, frozen=True)
     bits: ClassVar[int] = 63
+    of_references: ClassVar[bool] = True
+    """Whether they mean something in a run that a federation is compared with, in which all take part."""
     after: ClassVar[str] = ""
     """The key that these follow in ``--help``: in its section if that has the same title, else below it."""

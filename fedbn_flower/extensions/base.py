@@ -116,6 +116,8 @@ class AtClient:
         Of the round.
     state : RecordDict
         What its node keeps in RAM from one message of the run to the next.
+    views : callable
+        Returns the same as ``received`` without a copy: not to be written to.
     """
 
     client: FedAvgClient
@@ -124,6 +126,7 @@ class AtClient:
     asked: ConfigRecord
     number: int
     state: RecordDict
+    views: Callable[[], Received]
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,16 @@ class Extension(Observer):
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
         yield from ()
+
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        """Return what to cite of a run's configuration: keys of ``papers.md``. Keys may be missing."""
+        return ()
+
+    @classmethod
+    def keeps_state(cls, config: Any) -> bool:
+        """Return whether clients need what their nodes keep in RAM between messages; a `RunConfig`."""
+        return False
 
     # ---- a round, in this order ----------------------------------------------------------------------
 
@@ -329,6 +342,11 @@ class Extension(Observer):
     def summary(self) -> Mapping[str, Any]:
         """Return what ``summary.json`` has of the run so far: values that JSON can hold."""
         return {}
+
+    @classmethod
+    def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
+        """Yield paragraphs of the report on what the server saw, from what `summary` has under its name."""
+        yield from ()
 
     def state(self) -> Mapping[str, Any]:
         """Return what a checkpoint keeps, so that a resumed run goes on: arrays, and what JSON can hold."""

@@ -1,6 +1,6 @@
 """What a client does to a model before each evaluation, and then forgets: ``fine-tune``, ``adapt-bn``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field as setting
@@ -34,7 +34,10 @@ class AdaptBN(Extension):
     """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
 
     keys = AdaptBNKeys
-    paper = "li2018adabn"
+
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        return ("li2018adabn",) if config.get("adapt-bn") else ()
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         return {ADAPT_BN: True} if self.run.config["adapt-bn"] else {}

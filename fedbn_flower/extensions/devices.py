@@ -29,6 +29,7 @@ DEVICES = (
 class DevicesKeys(KeyGroup):
     """Devices and simulated time"""
 
+    of_references = False
     after = "availability"
 
     devices: Annotated[str, DEVICES] = setting(

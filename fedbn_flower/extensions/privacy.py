@@ -48,6 +48,7 @@ LEAST_DELTA = 1e-15
 class PrivacyKeys(KeyGroup):
     """Differential privacy"""
 
+    of_references = False
     after = "mixing"
 
     dp: Literal["none", "client", "local", "example"] = setting(
@@ -246,7 +247,7 @@ def _unfit(config: Mapping[str, Any]) -> Unfit:
     yield from _unfit_noise(config)
     yield from _unfit_scale(config)
     yield from _unfit_unit(config)
-    summed = against_server(config["dp"], config["secagg"]) and config["dp"] == "client"
+    summed = against_server(config) and config["dp"] == "client"
     if config["dp-honest"] < 1 and not summed:
         yield "dp-honest", "1.0 without secagg and dp client, since no noise is added in shares,"
     if summed:

@@ -43,6 +43,7 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 class ProtocolKeys(KeyGroup):
     """Asynchronous protocols"""
 
+    of_references = False
     after = "over-select"
 
     protocol: Annotated[str, FORM] = setting(

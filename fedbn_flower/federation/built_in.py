@@ -18,7 +18,6 @@ from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
 from ..extensions.rates import Rates
 from ..extensions.secagg.extension import SecAgg
-from ..extensions.secagg.private import SummedPrivacy
 from ..extensions.selection import Selection
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
@@ -53,10 +52,7 @@ def collaborators(
         return int(inputs.partitions.train.sizes.max()) if inputs.dataset.has_examples else 0
 
     return {
-        SecAgg: {
-            "most_examples": most_examples,
-            "privacy": privacy if isinstance(privacy, SummedPrivacy) else None,
-        },
+        SecAgg: {"most_examples": most_examples, "privacy": privacy},
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},

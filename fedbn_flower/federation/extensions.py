@@ -286,6 +286,11 @@ def may_run_in_workers(config: RunConfig) -> bool:
     )
 
 
+def nodes_keep_state(config: RunConfig) -> bool:
+    """Return whether clients need what their nodes keep from one message to the next."""
+    return any(cls.keeps_state(config) for cls in BUILT_IN)
+
+
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
     """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire.
 

@@ -101,6 +101,20 @@ class Floors(BaseModel):
         """Whether there is a bound that only a notion in which the site adds the noise can keep."""
         return bool(self.model_fields_set - {"dp_required"})
 
+    @classmethod
+    def checked(cls, node_config: Mapping[str, UserConfigValue], config: PrivateRun) -> Floors:
+        """Return the bounds of a site that a run keeps, those of secure aggregation among them.
+
+        Raises
+        ------
+        UserError
+            When the node config has bounds that cannot be used; `Refused` when the run asks for less.
+        """
+        check_secagg(node_config, config)
+        floors = cls.of(node_config)
+        floors.check(config)
+        return floors
+
     @property
     def any(self) -> bool:
         """Whether the owner demands anything."""
@@ -161,6 +175,20 @@ def check_secagg(node_config: Mapping[str, UserConfigValue], config: PrivateRun)
         raise _refused("secagg", config.secagg, f"'on' ({SECAGG_REQUIRED if required else SECAGG_MIN})")
     if config.secagg_min < least:
         raise _refused("secagg-min", config.secagg_min, f"at least {least} ({SECAGG_MIN} of its node config)")
+
+
+def refuse_statistics(config: PrivateRun, what: str) -> None:
+    """Refuse to tell statistics of a site's data, where these are protected from the server.
+
+    Raises
+    ------
+    Refused
+        With ``dp`` local or example, and with secure aggregation.
+    """
+    if config.secagg == "on":
+        raise Refused(f"secagg: this site tells no {what} of its data, which is in sums alone")
+    if config.against_server:
+        raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
 def _refused(key: str, value: object, wanted: str) -> Refused:

@@ -1,5 +1,6 @@
 """What privacy reads of a run, and the words of its keys."""
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from .accounts import Sampling
@@ -12,15 +13,16 @@ AT_CLIENTS = frozenset({"local", "example"})
 """The notions that protect clients from the server too: whatever leaves a client has noise, or is public."""
 
 
-def against_server(dp: object, secagg: object) -> bool:
+def against_server(keys: Mapping[str, object]) -> bool:
     """Return whether clients are protected from the server too; with secure aggregation also by ``client``.
 
     Parameters
     ----------
-    dp, secagg : object
-        The values of these keys.
+    keys : Mapping[str, object]
+        A run's keys, or those that a message, a file or a node knows of it.
     """
-    return dp in AT_CLIENTS or (dp == "client" and secagg not in (None, "off"))
+    dp, summed = keys.get("dp"), keys.get("secagg", "off") != "off"
+    return dp in AT_CLIENTS or (dp == "client" and summed)
 
 
 class PrivateRun(Protocol):

@@ -27,7 +27,7 @@ from ..core.private import ErrorCode
 from .accounts import epsilon, noise_for
 from .composition import Release
 from .example_privacy import ExampleTerms, plan_of, release_of_round
-from .floors import Floors, Refused, check_secagg
+from .floors import Floors, Refused
 from .local_privacy import noise_of
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
 from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
@@ -45,20 +45,6 @@ ROUNDING = 1 + 1e-9
 UNSAID = "privacy: this client does not say why it failed, since that may quote its data; its own log does"
 COUNTS_AS_ONE = 1
 """The number of examples that a client reports with ``dp`` local, where its own is private."""
-
-
-def refuse_statistics(config: PrivateRun, what: str) -> None:
-    """Refuse to tell statistics of a site's data, where these are protected from the server.
-
-    Raises
-    ------
-    Refused
-        With ``dp`` local or example, and with secure aggregation.
-    """
-    if config.secagg == "on":
-        raise Refused(f"secagg: this site tells no {what} of its data, which is in sums alone")
-    if config.against_server:
-        raise Refused(f"privacy: with dp {config.dp!r} this site tells no {what} of its data")
 
 
 def refuse_evaluation(config: PrivateRun, splits: str) -> None:
@@ -179,9 +165,7 @@ class SitePrivacy:
         UserError
             When the node config has bounds that cannot be used, or the run asks for less than these.
         """
-        check_secagg(context.node_config, config)
-        floors = Floors.of(context.node_config)
-        floors.check(config)
+        floors = Floors.checked(context.node_config, config)
         if config.dp == "local":
             floors.check_noise(noise_of(config))
         ledger, state_dir = None, context.node_config.get("state-dir")
@@ -299,7 +283,7 @@ def refusals_in_one_line(answer: Answers) -> Answers:
             LOGGER.warning("refused: %s", refusal)
             return failed(message, str(refusal))
         except Exception as error:
-            if not against_server(context.run_config.get("dp"), context.run_config.get("secagg")):
+            if not against_server(context.run_config):
                 raise
             return failed(message, _unsaid(error))
 

@@ -12,6 +12,8 @@ from .discrete_gaussian import STEPS
 
 GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
+SUMMED = "client, from the server too"
+"""The notion of a run whose clients add the noise to a sum, which is all that the server sees."""
 FILES_OUTSIDE = (
     "every file of the run's folder but model.safetensors and privacy.jsonl: metrics.csv, clients.csv, "
     "clients.parquet, failures.csv, classes.csv, partitions.csv, partitions.png, curves.png, "

@@ -14,11 +14,10 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..extensions.secagg.noise import sum_epsilon
 from ..extensions.secagg.private import MOST_ENTRIES
-from ..extensions.secagg.private import NOTION as SUMMED
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
-from ..privacy.terms import GUARANTEE, NEIGHBOURS, Terms
+from ..privacy.terms import GUARANTEE, NEIGHBOURS, SUMMED, Terms
 from .run_directory import prepare_run_folder
 from .run_reader import Run
 

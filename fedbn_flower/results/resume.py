@@ -43,7 +43,7 @@ MAY_CHANGE = frozenset(
 def as_before(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with what runs without a key did, where that is not its default."""
     clients = stored.get("eval-model") == "local" or float(stored.get("fraction-evaluate", 1)) > 0
-    reported = clients and not against_server(stored.get("dp"), stored.get("secagg"))
+    reported = clients and not against_server(stored)
     return {"frozen-bn": "adapt", "decide-by": "pooled" if reported else "auto", **stored}
 
 

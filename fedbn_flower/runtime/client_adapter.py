@@ -1,7 +1,7 @@
 """The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.clients.returned import described as described_value
 from fedbn_flower.strategies import ReplyRefused
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, viewed
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
 from ..config.making import run_config
@@ -28,8 +28,7 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.secagg.at_client import answer_step, is_step
-from ..extensions.secagg.extension import IntegerSum
+from ..extensions.secagg.at_client import IntegerSum, answer_step, is_step
 from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
@@ -61,6 +60,8 @@ from .at_client.site_recalibration import recalibrated
 from .queries import answer_queries
 
 LOGGER = logging.getLogger("flwr.fedbn")
+Take = Callable[[Array, NDArray | None], NDArray]
+"""Returns an array as a client gets it, whose own is like another."""
 SHOWN = "learnt"
 """The entry of a node's Context that says that its log has what is learnt from its data."""
 
@@ -111,9 +112,11 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
     return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
 
 
-def _received(client: FedAvgClient, message: Message) -> Received:
+def _received(client: FedAvgClient, message: Message, take: Take | None = None) -> Received:
+    """What a client got, read by a function, which copies it by default."""
+    take, initial = take or _array, client.task.initial
     records = {
-        name: {entry: _array(array, client.task.initial.get(entry)) for entry, array in record.items()}
+        name: {entry: take(array, initial.get(entry)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()
     }
     return Received(by_name(records.pop(wire.ARRAYS), client.shared_names), records)
@@ -122,6 +125,11 @@ def _received(client: FedAvgClient, message: Message) -> Received:
 def _array(array: Array, like: NDArray | None) -> NDArray:
     """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
     return array.numpy() if like is None else np.array(decoded(array, like))
+
+
+def _view(array: Array, like: NDArray | None) -> NDArray:
+    """An array that is not to be written to."""
+    return viewed(array) if like is None else decoded(array, like)
 
 
 def _config(message: Message, context: Context, config: RunConfig) -> dict[str, Scalar]:
@@ -257,8 +265,8 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 
 def _at(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> AtClient:
     asked = message.content.config_records[wire.CONFIG]
-    received = partial(_received, client, message)
-    return AtClient(client, received, config, asked, round_of(message), context.state)
+    received, views = (partial(_received, client, message, take) for take in (None, _view))
+    return AtClient(client, received, config, asked, round_of(message), context.state, views)
 
 
 @app.train()

@@ -12,7 +12,7 @@ from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..extensions.devices import NONE
 from ..federation.cohorts import cohort_size
-from ..federation.extensions import may_run_in_workers
+from ..federation.extensions import may_run_in_workers, nodes_keep_state
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..records.events import Observer
@@ -116,7 +116,7 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
         from .ray.grid import RayGrid
 
         examples = federation.inputs.partitions.train.sizes.tolist()
-        remembers = federation.inputs.remembers or config.secagg == "on"
+        remembers = federation.inputs.remembers or nodes_keep_state(config)
         grid = RayGrid(workers, *settings, remembers, examples)
         workers.check_data("dataset", config.dataset, federation.dataset.digest)
         return grid

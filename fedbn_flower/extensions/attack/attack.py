@@ -22,7 +22,7 @@ from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict, Unused
 from ..holdout import evaluated_by
 from .keys import SHARE, AttackKeys, attacks_named
-from .names import OMNISCIENT, ON_UPDATES, NamedAttack
+from .names import OMNISCIENT, ON_UPDATES, NamedAttack, papers_of
 from .updates import FROM_THE_OTHERS, alie_z, noise, scaled
 
 NOISE = 32
@@ -72,6 +72,10 @@ class Attack(Extension):
         self.all_told = 0
 
     # ---- before the run ------------------------------------------------------------------------------
+
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        return papers_of(str(config.get("attack", "")))
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from numpy.typing import NDArray
 
+from fedbn_flower.strategies.messages.gate import record_of
+from fedbn_flower.strategies.messages.npy import encoded, viewed
+
+from ...core.ground.wire import COMPRESSED
 from ...privacy.floors import Refused, check_secagg
 from ...privacy.private_run import PrivateRun
 from . import words
@@ -45,3 +52,21 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
         with contextlib.suppress(Refused):  # it is then not in the next sum, and this one is unmasked
             content[words.UPCOMING] = shared_out(state, upcoming, least_at_client(run))
     return Message(content, reply_to=message)
+
+
+class IntegerSum:
+    """The sum of a group's integers, in the process that has trained them; it stands for a `GroupSum`."""
+
+    def __init__(self) -> None:
+        self.total: NDArray[np.unsignedinteger] | None = None
+
+    def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
+        """Add the vector of an answer."""
+        vector = viewed(record_of(content, COMPRESSED, ArrayRecord)[words.VECTOR])
+        if self.total is None:
+            self.total = np.zeros_like(vector)
+        self.total += vector
+
+    def records(self) -> dict[str, ArrayRecord]:
+        """Return the record of the sum. One answer of the group carries it."""
+        return {} if self.total is None else {COMPRESSED: ArrayRecord({words.VECTOR: encoded(self.total)})}

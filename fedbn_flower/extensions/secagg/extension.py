@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
 from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, content_of, printable, record_of, refusing
 from fedbn_flower.strategies.messages.nodes import KnowsPartitions
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, viewed
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
@@ -38,11 +38,12 @@ from ...core.ground.wire import (
     SUMS,
 )
 from ...core.private import ErrorCode, set_message_id
+from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict
 from . import words
-from .in_words import LIBRARIES
+from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
 from .numbers import Grid
 from .plan import Found, Plan
@@ -52,6 +53,8 @@ from .site import advertised, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
+PAPERS = ("bonawitz2017secagg", "bell2020secagg", "kairouz2021ddgauss")
+"""Masks, neighbours, and the rounding at random."""
 ROUNDED = 37
 """The purpose of the random numbers that round, after seed, partition and round."""
 NEARLY = 1e-5
@@ -89,8 +92,8 @@ class SecAgg(Extension):
         The run.
     most_examples : callable
         Returns the largest number of training examples of a client; 0 where only sites know.
-    privacy : SummedPrivacy, optional
-        With ``dp``, by whose noise clients are protected.
+    privacy : RunPrivacy, optional
+        With ``dp``; a `SummedPrivacy` is one whose noise clients add.
     """
 
     in_workers = True
@@ -100,12 +103,12 @@ class SecAgg(Extension):
         self,
         run: RunInfo,
         most_examples: Callable[[], int] = lambda: 0,
-        privacy: SummedPrivacy | None = None,
+        privacy: RunPrivacy | None = None,
     ) -> None:
         super().__init__(run)
         self.mode = str(run.config["secagg"])
         self.most_examples = most_examples
-        self.privacy = privacy
+        self.privacy = privacy if isinstance(privacy, SummedPrivacy) else None
         self.expected = ExpectedMetrics()
         """What clients find, which the server sees only sums of."""
         self.client_means: dict[str, float] = {}
@@ -122,6 +125,18 @@ class SecAgg(Extension):
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
         yield from conflicts(config)
+
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        return () if config.get("secagg", OFF) == OFF else PAPERS
+
+    @classmethod
+    def keeps_state(cls, config: Any) -> bool:
+        return bool(config.secagg == ON)
+
+    @classmethod
+    def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
+        yield from seen(found)
 
     # ---- the server's side ---------------------------------------------------------------------------
 
@@ -387,7 +402,7 @@ class SecAgg(Extension):
         if at.config.secagg == OFF:
             return outgoing
         plan, client, update = Plan.heard(at.asked), at.client, outgoing.update
-        received = at.received().by_name()
+        received = at.views().by_name()
         stepped = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
         tied = [names for names in client.aliases.values() if len(names) > 1]
         if at.config.against_server:
@@ -419,24 +434,6 @@ def reported(
     codes, keys = _leaving(at, Plan.heard(at.asked).evaluated(examples, metrics, states))
     further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
     return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE}), COMPRESSED: codes, **further}
-
-
-class IntegerSum:
-    """The sum of a group's integers, in the process that has trained them; it stands for a `GroupSum`."""
-
-    def __init__(self) -> None:
-        self.total: NDArray[np.unsignedinteger] | None = None
-
-    def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
-        """Add the vector of an answer."""
-        vector = viewed(record_of(content, COMPRESSED, ArrayRecord)[words.VECTOR])
-        if self.total is None:
-            self.total = np.zeros_like(vector)
-        self.total += vector
-
-    def records(self) -> dict[str, ArrayRecord]:
-        """Return the record of the sum. One answer of the group carries it."""
-        return {} if self.total is None else {COMPRESSED: ArrayRecord({words.VECTOR: encoded(self.total)})}
 
 
 def _leaving(

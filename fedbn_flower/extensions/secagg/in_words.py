@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-LIBRARIES = ("cryptography", "pycryptodome")
-"""Whose versions a report states: what made keys, masks and shares."""
+LIBRARIES = ("cryptography", "numpy")
+"""Whose versions a report states: what made keys and masks, and computed shares."""
 
 
 def seen(found: Mapping[str, Any]) -> Iterator[str]:
@@ -44,11 +44,9 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
         "sums themselves and from the published models, against which only noise (dp) helps."
     )
     if "bits" in found:
-        made = " and ".join(
-            f"{name} {found[name]}" for name in ("cryptography", "pycryptodome") if name in found
-        )
+        made, shares = (f"{name} {found[name]}" if name in found else name for name in LIBRARIES)
         yield (
             f"Numbers were added modulo 2^{found['bits']}; rounding moved the mean update by "
-            f"{found['error']:.2g} of the clip. Keys, masks and shares were made by {made}, with random "
-            "numbers of the operating system."
+            f"{found['error']:.2g} of the clip. Keys and masks were made by {made}, and shares computed with "
+            f"{shares}, from random numbers of the operating system."
         )

@@ -48,6 +48,7 @@ DEFAULTS: Mapping[str, object] = {"secagg-bits": 0, "secagg-threshold": 0, "seca
 class SecAggKeys(KeyGroup):
     """Secure aggregation"""
 
+    of_references = False
     after = "dp-simulate-population"
 
     secagg: Literal["off", "plain", "on"] = setting(

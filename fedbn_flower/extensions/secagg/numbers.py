@@ -10,7 +10,6 @@ rest on it. The paper's random rotation is left out: 32 bits have room for numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +25,8 @@ MOST_BITS = 48
 """Of one client's number: a float64 still has its fraction."""
 OVERSHOOT = 1e-6
 """By which a vector that was clipped in float32 may be longer than the clip, over it."""
-BLOCK = 2**16  # numbers that are rounded together
+BLOCK = 2**14  # numbers that are rounded together
+NORM_BLOCK = 2**16
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,9 @@ class Grid:
         """The root of the mean squared length of what rounding does to the mean of all, over `most`."""
         return _mean_error(self.most / self.step, self.clients, self.entries)
 
-    def quantise(self, vector: NDArray[np.floating], rng: np.random.Generator) -> Vector:
+    def quantise(
+        self, vector: NDArray[np.floating], rng: np.random.Generator, out: Vector | None = None
+    ) -> Vector:
         """Return a client's numbers in steps, modulo ``2^bits``.
 
         Parameters
@@ -130,6 +132,8 @@ class Grid:
             it is shortened to `most`.
         rng : Generator
             For rounding; of the operating system's entropy, but for experiments that are to be repeated.
+        out : NDArray, optional
+            A flat place for the numbers; by default a new one.
 
         Raises
         ------
@@ -138,8 +142,9 @@ class Grid:
         """
         flat = vector.reshape(-1)
         scale = self._scale_of(flat) / self.step
+        numbers: Vector = np.empty(flat.size, DTYPES[self.bits]) if out is None else out
         while True:
-            numbers, squares = self._rounded(flat, scale, rng)
+            squares = _round(flat, scale, rng, numbers)
             if squares * (1 + 1e-9) <= self.norm**2:  # floats add squares up to an error of 1e-11
                 return numbers.reshape(vector.shape)
 
@@ -151,24 +156,29 @@ class Grid:
         """Return by what a vector is multiplied to be within `most`: 1 as a rule."""
         if flat.size != self.entries:
             raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        length = math.sqrt(sum(float(part @ part) for part in _floats(flat)))
+        blocks = (flat[start : start + NORM_BLOCK] for start in range(0, flat.size, NORM_BLOCK))
+        parts = (block.astype(np.float64, copy=False) for block in blocks)
+        length = math.sqrt(sum(float(part @ part) for part in parts))
         if not length <= self.most * (1 + OVERSHOOT):
             raise ValueError(f"a vector of length {length:.6g}: must be {self.most:.6g} at most")
         return min(1.0, self.most / length) if length else 1.0
 
-    def _rounded(
-        self, flat: NDArray[np.floating], scale: float, rng: np.random.Generator
-    ) -> tuple[Vector, float]:
-        """Return numbers rounded at random, and the sum of their squares."""
-        numbers: Vector = np.empty(flat.size, DTYPES[self.bits])
-        squares, start = 0.0, 0
-        for part in _floats(flat, scale):
-            low = np.floor(part)
-            low += rng.random(part.size) < part - low
-            squares += float(low @ low)
-            numbers[start : start + part.size] = low.astype(f"i{numbers.itemsize}").view(numbers.dtype)
-            start += part.size
-        return numbers, squares
+
+def _round(flat: NDArray[np.floating], scale: float, rng: np.random.Generator, out: Vector) -> float:
+    """Round a scaled vector at random; return the sum of squares. Blocks stay in the processor's cache."""
+    squares, signed = 0.0, out.view(f"i{out.itemsize}")
+    scaled, whole, drawn = np.empty((3, min(BLOCK, flat.size)))
+    for start in range(0, flat.size, BLOCK):
+        size = min(BLOCK, flat.size - start)
+        part, low, uniform = scaled[:size], whole[:size], drawn[:size]
+        np.multiply(flat[start : start + size], scale, out=part, dtype=np.float64)
+        np.floor(part, out=low)
+        part -= low
+        rng.random(out=uniform)
+        low += uniform < part
+        squares += float(low @ low)
+        np.copyto(signed[start : start + size], low, casting="unsafe")
+    return squares
 
 
 def rounded_norm(length: float, entries: int) -> float:
@@ -212,8 +222,3 @@ def _finest(bits: int, clients: int) -> int:
 def _mean_error(length: float, clients: int, entries: int) -> float:
     """Return the deviation of a mean's rounding over the clip, which is ``length`` steps."""
     return math.sqrt(entries / clients) / (2 * length)
-
-
-def _floats(flat: NDArray[np.floating], scale: float = 1.0) -> Iterator[NDArray[np.float64]]:
-    """Yield the parts of a vector, scaled."""
-    return (np.multiply(flat[i : i + BLOCK], scale, dtype=np.float64) for i in range(0, flat.size, BLOCK))

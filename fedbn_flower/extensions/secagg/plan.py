@@ -18,8 +18,8 @@ from flwr.app import ConfigRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.strategies import ExpectedMetrics
-from fedbn_flower.strategies.aggregation.vectors import Layout, finite
-from fedbn_flower.strategies.messages.validation import clipping_factor, update_norm
+from fedbn_flower.strategies.aggregation.vectors import Layout, all_finite, squared_norm
+from fedbn_flower.strategies.messages.validation import clipping_factor
 from fedbn_flower.strategies.reply_reader import ROUNDING
 
 from ...core.ground.columns import HELD_OUT
@@ -178,22 +178,21 @@ class Plan:
             When it has more examples than any client is to have, or what was trained is not finite; with
             noise this counts as an update of 0.
         """
-        reference, weight = finite(received), self.weight(examples)
-        differences = {name: _difference(model[name], reference[name], received[name]) for name in received}
-        for name in (name for _, *others in layout.tensors for name in others):
-            differences[name] = np.zeros_like(differences[name])  # it is that of the tensor's first name
-        norm = update_norm(model, received, layout.tensors)
-        weighed = weight * clipping_factor(norm, self.clip * ROUNDING)
-        update = _flat(differences, layout.parameters) * weighed
-        others = _flat(differences, layout.statistics) * weight
+        weight = self.weight(examples)
+        update, norm = _stepped(layout, model, received)
+        update *= weight * clipping_factor(norm, self.clip * ROUNDING)
+        others = _flat(layout.statistics, model, received) * weight
+        usable = all_finite(update)
         if self.noise:  # nothing leaves that has none
-            update, others = np.nan_to_num(update) * np.isfinite(update).all(), np.zeros_like(others)
-        if not (np.isfinite(update).all() and np.isfinite(others).all()):
+            update, others = update if usable else np.zeros_like(update), np.zeros_like(others)
+        elif not (usable and np.isfinite(others).all()):
             raise ValueError("secagg: what was trained is not finite")
         grid = self.grid(update.size)
-        body = grid.quantise(update, rng)
-        rest = [words_of(others, NUMBER), self._reported(examples, metrics, states)]
-        return np.concatenate([body, *(part.astype(body.dtype) for part in rest)])
+        rest = np.concatenate([words_of(others, NUMBER), self._reported(examples, metrics, states)])
+        vector = np.empty(update.size + rest.size, DTYPES[grid.bits])
+        vector[update.size :] = rest
+        grid.quantise(update, rng, out=vector[: update.size])
+        return vector
 
     def evaluated(
         self, examples: int, metrics: Mapping[str, Any], states: Mapping[str, NDArray]
@@ -318,13 +317,37 @@ def _sizes(layout: Layout | None) -> tuple[int, int]:
     return parameters, statistics
 
 
-@np.errstate(invalid="ignore")
-def _difference(array: NDArray, reference: NDArray, received: NDArray) -> Numbers:
-    """Return ``x_i - x`` in float64; 0 where x was not finite and has stayed so, as in attention masks."""
-    difference = np.subtract(array, reference, dtype=np.float64)
-    as_sent = ~np.isfinite(received) if received.dtype.kind == "f" else np.zeros(received.shape, bool)
-    return np.where(as_sent, 0.0, difference)
+@np.errstate(over="ignore", invalid="ignore")
+def _stepped(
+    layout: Layout, model: Mapping[str, NDArray], received: Mapping[str, NDArray]
+) -> tuple[Numbers, float]:
+    """Return ``x_i - x`` of the stepped entries, flat, each tensor under its first name, and its L2 norm.
+
+    The norm is that of `update_norm`, for which differences are not computed a second time.
+    """
+    update = np.empty(_sizes(layout)[0])
+    parts = dict(layout.slices(layout.parameters, update))
+    squares = {}
+    for name, part in parts.items():
+        _difference(model[name], received[name], part)
+        squares[name] = squared_norm(part.reshape(-1))
+    for _, *others in layout.tensors:
+        for name in others:
+            parts[name][...] = 0
+    return update, math.sqrt(sum(max(squares[name] for name in names) for names in layout.tensors))
 
 
-def _flat(arrays: Mapping[str, NDArray], names: Sequence[str]) -> Numbers:
-    return np.concatenate([arrays[name].reshape(-1) for name in names] or [np.empty(0)])
+@np.errstate(over="ignore", invalid="ignore")
+def _flat(names: Sequence[str], model: Mapping[str, NDArray], received: Mapping[str, NDArray]) -> Numbers:
+    """Return ``x_i - x`` of entries, flat."""
+    parts = [np.empty(received[name].shape) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        _difference(model[name], received[name], part)
+    return np.concatenate([part.reshape(-1) for part in parts] or [np.empty(0)])
+
+
+def _difference(array: NDArray, received: NDArray, into: Numbers) -> None:
+    """Write ``x_i - x`` in float64; 0 where x was not finite and has stayed so, as in attention masks."""
+    np.subtract(array, received, out=into, dtype=np.float64)
+    if received.dtype.kind == "f" and not all_finite(received):
+        into[~np.isfinite(received)] = 0.0

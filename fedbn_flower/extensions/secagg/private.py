@@ -25,13 +25,12 @@ from ...privacy.keys import Key
 from ...privacy.ledger import Charge
 from ...privacy.private_run import NO_SEED, PrivateRun
 from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
-from ...privacy.terms import FILES_OUTSIDE, GUARANTEE, SIMULATED
+from ...privacy.terms import FILES_OUTSIDE, GUARANTEE, SIMULATED, SUMMED
 from .graph import TOLERANCE, default_k
 from .keys import ON
 from .masks import Vector
 from .noise import NoiseShares, num_honest, sum_noise_for
 
-NOTION = "client, from the server too"
 OUTSIDE = (
     f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
     "who takes part in which round, and when it answers",
@@ -160,7 +159,7 @@ class SummedPrivacy(PrivacyAtClients):
         As `shares_of`.
     """
 
-    notion = NOTION
+    notion = SUMMED
     adjacency = "add-or-remove-one"
     sampling = "none"
     lists_clients = True

@@ -155,6 +155,6 @@ def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
         lacks = "one model of all clients" if STRATEGY.find(inputs.config.strategy).keeps_models else lacks
         asked = "fraction-evaluate: 0.0 asks no client"
         if not inputs.config.clients_report:
-            without = "with secagg" if inputs.config.dp == "client" else "without dp-metrics"
-            asked = f"dp: with {inputs.config.dp!r} clients send no metrics {without}"
+            without = "" if inputs.config.dp == "client" else " without dp-metrics"
+            asked = f"dp: with {inputs.config.dp!r} clients send no metrics{without}"
         yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"

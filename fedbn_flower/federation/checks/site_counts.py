@@ -25,7 +25,8 @@ from ...core.ground.wire import COUNTS, QUERY_COUNTS
 from ...core.partition_id import partition_id_of
 from ...data import Dataset
 from ...data.statistics import Feature, class_counts, class_pixels, features
-from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
+from ...privacy.floors import refuse_statistics
+from ...privacy.site import SitePrivacy, refusals_in_one_line
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 from .site_statistics import answers_of_sites

@@ -24,7 +24,8 @@ from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENT
 from ...core.partition_id import partition_id_of
 from ...data.images.moments import Scale
 from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
-from ...privacy.site import SitePrivacy, refusals_in_one_line, refuse_statistics
+from ...privacy.floors import refuse_statistics
+from ...privacy.site import SitePrivacy, refusals_in_one_line
 from ..inputs import RunInputs
 from ..tasks import inputs_at, rows_of
 

@@ -12,12 +12,11 @@ from fedbn_flower.strategies.aggregation.named_means import MEANS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.papers import paper_of
-from ...extensions.attack.names import papers_of
-from ...extensions.before_evaluation import AdaptBN
+from ...extensions import BUILT_IN
 from ...names import METRIC, WITH_ARGUMENT, parts
 
 FLOWER = "beutel2020flower"
-OF_KEYS = {"agc": "brock2021highperformance", "adapt-bn": AdaptBN.paper}
+OF_KEYS = {"agc": "brock2021highperformance"}
 """The papers of keys that name nothing, cited where they are not 0 or false."""
 LATEX = re.compile(r"\\(?:\W|\w(?=\{))|[{}]")
 """Accents and braces."""
@@ -44,7 +43,7 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
-        keys += papers_of(str(config.get("attack", "")))
+        keys += [key for cls in BUILT_IN for key in cls.papers(config)]
         keys += [key for name, key in OF_KEYS.items() if config.get(name)]
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]

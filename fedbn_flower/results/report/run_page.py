@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...config.help import as_text
 from ...config.metric_names import NONE
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
-from ...extensions.secagg.in_words import seen
-from ...extensions.secagg.private import NOTION as SUMMED
+from ...extensions import BUILT_IN
 from ...privacy.private_run import NO_SEED
-from ...privacy.terms import NEIGHBOURS
+from ...privacy.terms import NEIGHBOURS, SUMMED
 from ...records.metric_words import decimals, heading, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import CASES, held_out_table
@@ -326,9 +325,10 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
 
 
 def _sums(run: Run) -> Iterator[str]:
-    """Yield what a server saw that saw sums alone."""
-    if found := run.summary.extensions.get("secagg"):
-        yield from seen(found)
+    """Yield what extensions say that a server saw."""
+    for cls in BUILT_IN:
+        if found := run.summary.extensions.get(cls.__name__.lower()):
+            yield from cls.seen(found)
 
 
 def _price(run: Run, without_noise: Run) -> str:

@@ -165,4 +165,4 @@ def _exchanged(channel: Channel, request: list[bytes]) -> Answer:
 def _is_charged(context: Context) -> bool:
     from ...privacy.private_run import against_server  # not imported by a door whose worker answers
 
-    return against_server(context.run_config.get("dp"), context.run_config.get("secagg"))
+    return against_server(context.run_config)

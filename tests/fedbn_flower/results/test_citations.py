@@ -7,6 +7,7 @@ import pytest
 from clients import METRICS, PROBLEMS
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.papers import paper_of
+from fedbn_flower.extensions import BUILT_IN
 from fedbn_flower.extensions.attack.names import PAPERS
 from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
@@ -23,7 +24,9 @@ def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
         for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, NORMS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
-    assert named | {FLOWER} | set(OF_KEYS.values()) | set(PAPERS.values()) == entries().keys()
+    of_extensions = {key for cls in BUILT_IN for key in cls.papers({"adapt-bn": True, "secagg": "on"})}
+    others = {FLOWER, *OF_KEYS.values(), *PAPERS.values(), *of_extensions}
+    assert named | others == entries().keys()
 
 
 @pytest.mark.parametrize(
@@ -95,3 +98,10 @@ def test_an_attack_cites_its_papers():
         "gu2017badnets",
         "bagdasaryan2020backdoor",
     }
+
+
+@pytest.mark.parametrize(("mode", "cited"), [("off", False), ("plain", True), ("on", True)])
+def test_cited_is_secure_aggregation(mode, cited):
+    text = citations([CONFIG | {"secagg": mode}])
+    for link in ("eprint.iacr.org/2017/281", "eprint.iacr.org/2020/704", "2102.06387"):
+        assert (link in text) is cited

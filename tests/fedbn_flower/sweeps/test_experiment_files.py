@@ -67,6 +67,9 @@ RUNS = {
     "robust": 9 * 8 * 2,
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
+    "secagg": 2 * 5,
+    "secagg-cifar": 2 * 3,
+    "secagg-table": 2 * 5,
     "segmentation": (3 + 1) * 3,
     "stragglers": (3 + 2 + 3 + 3) * 3,
     "tables": (4 + 1) * 3,
@@ -112,6 +115,8 @@ SMALL = {
     "privacy-turns": "--dataset digits --num-clients 40",
     "robust": "--dataset digits --partition iid --val-fraction 0.2",
     "rounds-to-accuracy": FEW,
+    "secagg": "--dataset digits",
+    "secagg-cifar": "--dataset digits --image-size 32",
     "shifted-cifar": "--dataset digits --image-size 16 --num-clients 10",
     "stragglers": "--local-epochs 2",
     "text": "--dataset text:play.txt --num-clients 2 --local-epochs 1",
@@ -136,6 +141,7 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     for script, to in (("tables.py", "runs/data"), ("scanners.py", "runs/data/scanners")):
         subprocess.run([sys.executable, FOLDER / script, folder / to], check=True)
+    subprocess.run([sys.executable, APP / "examples" / "make_hospital_data.py", folder / "data"], check=True)
     speech = "So foul and fair a day I have not seen. "
     (folder / "play.txt").write_text("".join(f"{who}:\n{speech * 200}\n\n" for who in ("MACBETH", "BANQUO")))
     return folder
@@ -161,14 +167,18 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     assert "dataset" in {*given, *given.get("runs", [{}])[0]}
 
 
-RESULTS = "\n".join(page.read_text() for page in sorted((APP / "docs" / "results").glob("*.md")))
+PAGES = (*sorted((APP / "docs" / "results").glob("*.md")), APP / "docs" / "secure-aggregation.md")
+RESULTS = "\n".join(page.read_text() for page in PAGES)
 
 
 def test_every_file_is_in_the_documentation():
     assert {path.stem for path in EXPERIMENTS} <= set(re.findall(r"experiments/([a-z0-9-]+)\.toml", RESULTS))
 
 
-@pytest.mark.parametrize("command", re.findall(r"^python run_sim.py ((?:.*\\\n)*.*)$", RESULTS, re.MULTILINE))
+COMMANDS = re.findall(r"^python run_sim.py (--experiment (?:.*\\\n)*.*)$", RESULTS, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
     """Where no value is given in the place of a list, it is all that the file says."""
     monkeypatch.chdir(APP)
