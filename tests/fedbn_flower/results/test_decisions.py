@@ -93,7 +93,7 @@ def test_thresholds_are_the_best_of_all(pairs, wanted):
             recall_score(table.target, table.score >= at),
             recall_score(table.target, table.score >= at, pos_label=0),
         )
-        for at in [math.inf, *table.score]
+        for at in {math.inf, *table.score}
     }
     assert choose_threshold(table, f"sensitivity={wanted}") == max(
         at for at, (found, _) in tried.items() if found >= wanted

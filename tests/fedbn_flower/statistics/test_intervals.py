@@ -296,6 +296,7 @@ def test_a_function_has_the_interval_of_the_same_metric():
 REPETITIONS = 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SETTINGS)[3:5])
 def test_they_hold_the_true_value_in_19_of_20_draws(name):
     """93 to 97 %, less or more than which the 150 draws may be by chance (three deviations of 1.8 %)."""
