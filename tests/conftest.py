@@ -114,6 +114,9 @@ def pytest_runtest_teardown(item, nextitem):
     try:
         return (yield)
     finally:
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()  # Flower collects for every array that it reads: not what all files have left
+            gc.freeze()
         if POOLS and "pool" not in getattr(nextitem, "fixturenames", ()):
             POOLS.pop().close()
 

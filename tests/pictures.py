@@ -1,10 +1,13 @@
 """Runs without pictures, which take half of a small one's time."""
 
+from contextlib import nullcontext
+
 import fedbn_flower.cli.report_commands  # its own write_report is the real one
 import fedbn_flower.results.report.inspection.page  # noqa: F401  its own class_counts, too
 from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.runtime import server_app
 
 
 def draw_none(replace=setattr):
@@ -18,3 +21,4 @@ def draw_none(replace=setattr):
     replace(plots, "class_counts", lambda *_: None)
     replace(run_folder, "plot_curves", touch_curves)
     replace(report, "write_report", lambda folder: folder / report.NAME)
+    replace(server_app, "drawing_apart", nullcontext)  # a process that starts and has nothing to draw

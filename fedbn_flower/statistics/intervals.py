@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 DRAWS, LEVEL = 1000, 0.95
 WEIGHTS_AT_A_TIME = 4_000_000
+COUNTS_KEPT = 500_000
+"""Of so many counts at most, 4 MB, the draws are kept for the next cases of as many groups."""
 NAN = float("nan")
 
 
@@ -113,18 +116,34 @@ def drawn_weights(cases: Cases, seed: int, draws: int = DRAWS) -> Iterator[NDArr
     variances are not too small: J. Rao and C. Wu, Resampling inference with complex survey data, JASA
     83(401), 1988. A site of one group is as it is in every draw.
     """
+    sizes = tuple(int(cases.groups[part].max()) + 1 for part in cases.parts)
     rng = np.random.default_rng(seed)
     rows = max(1, WEIGHTS_AT_A_TIME // max(1, len(cases)))
+    keeps = draws <= rows and sum(sizes) * draws <= COUNTS_KEPT
     for start in range(0, draws, rows):
         count = min(rows, draws - start)
+        drawn = _kept_counts(sizes, seed, draws) if keeps else _counts(rng, sizes, count)
         weights = np.ones((count, len(cases)))
-        for part in cases.parts:
-            groups = cases.groups[part]
-            number = int(groups.max()) + 1
+        for part, number, of_groups in zip(cases.parts, sizes, drawn, strict=True):
             if number > 1:
-                drawn = rng.multinomial(number - 1, np.full(number, 1 / number), size=count)
-                weights[:, part] = (drawn * (number / (number - 1)))[:, groups]
+                weights[:, part] = (of_groups * (number / (number - 1)))[:, cases.groups[part]]
         yield weights
+
+
+def _counts(rng: np.random.Generator, sizes: tuple[int, ...], draws: int) -> list[NDArray[np.int64]]:
+    """Return how often each group of each site is drawn, ``draws`` rows for each site."""
+    return [
+        rng.multinomial(size - 1, np.full(size, 1 / size), size=draws)
+        if size > 1
+        else np.ones((draws, 1), np.int64)
+        for size in sizes
+    ]
+
+
+@lru_cache(maxsize=4)  # clients with as many cases each, or with the same ones, are drawn alike
+def _kept_counts(sizes: tuple[int, ...], seed: int, draws: int) -> list[NDArray[np.int64]]:
+    """Return `_counts` from the seed."""
+    return _counts(np.random.default_rng(seed), sizes, draws)
 
 
 def intervals(

@@ -2,6 +2,8 @@
 
 from itertools import combinations, product
 
+import numpy as np
+
 from clients import CLIENTS, LOSSES, OBJECTIVES
 from strategies import STRATEGIES
 
@@ -28,17 +30,18 @@ ALLOWED = [names for names in product(*TABLES) if is_allowed(names)]
 
 
 def pairs(names):
-    return set(combinations(zip(KINDS, names, strict=True), 2))
+    return combinations(zip(KINDS, names, strict=True), 2)
 
 
 def covering():
     """Greedily: the one with the most pairs that have not met, until all have."""
-    met = {names: pairs(names) for names in ALLOWED}
-    left = set().union(*met.values())
-    while left:
-        best = max(met, key=lambda names: len(met[names] & left))
-        left -= met[best]
-        yield dict(zip(KINDS, best, strict=True))
+    numbers = {}
+    met = np.array([[numbers.setdefault(p, len(numbers)) for p in pairs(names)] for names in ALLOWED])
+    left = np.ones(len(numbers), bool)
+    while left.any():
+        best = left[met].sum(axis=1).argmax()
+        left[met[best]] = False
+        yield dict(zip(KINDS, ALLOWED[best], strict=True))
 
 
 COVER = list(covering())

@@ -30,7 +30,11 @@ def outcome(result):
     return result.summary["clients"], result.summary["client-mean"], shared
 
 
-@pytest.mark.parametrize("name", [*CLIENTS, *UNIONS, *OBJECTIVES])
+FURTHER = [pytest.param(name, marks=pytest.mark.exhaustive) for name in UNIONS[2:]]
+"""Their parts resume alone, and the first two as two that are joined do."""
+
+
+@pytest.mark.parametrize("name", [*CLIENTS, *UNIONS[:2], *FURTHER, *OBJECTIVES])
 def test_three_rounds_of_which_answers_are_lost_also_resumed(run, name):
     keys = PARTLY | keys_of(name)
     whole = run(**keys)

@@ -125,8 +125,14 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("norm", ["group:2", "layer", "none", "scaled-ws"])
-@pytest.mark.parametrize("name", [*OURS, *OTHERS])
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [  # of the large networks, two norms each and three networks for each norm
+        pytest.param(name, norm, marks=[pytest.mark.exhaustive] if name in OTHERS and (i + j) % 2 else [])
+        for i, name in enumerate([*OURS, *OTHERS])
+        for j, norm in enumerate(("group:2", "layer", "none", "scaled-ws"))
+    ],
+)
 def test_of_any_model_all_else_is_as_it_was(name, norm):
     if name.partition(":")[0] in ("timm", "monai"):
         pytest.importorskip(name.partition(":")[0], reason="of the extra networks")

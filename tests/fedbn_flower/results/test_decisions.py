@@ -89,11 +89,8 @@ def test_thresholds_are_the_best_of_all(pairs, wanted):
     """By trial of every threshold, with scikit-learn's own figures."""
     table = cases(*zip(*pairs, strict=True))
     tried = {
-        at: (
-            recall_score(table.target, table.score >= at),
-            recall_score(table.target, table.score >= at, pos_label=0),
-        )
-        for at in [math.inf, *table.score]
+        at: recall_score(table.target, table.score >= at, labels=[1, 0], average=None)
+        for at in {math.inf, *table.score}
     }
     assert choose_threshold(table, f"sensitivity={wanted}") == max(
         at for at, (found, _) in tried.items() if found >= wanted
@@ -101,7 +98,7 @@ def test_thresholds_are_the_best_of_all(pairs, wanted):
     assert choose_threshold(table, f"specificity={wanted}") == min(
         at for at, (_, kept) in tried.items() if kept >= wanted - 1e-12
     )
-    best = max(balanced_accuracy_score(table.target, table.score >= at) for at in tried)
+    best = max(both.mean() for both in tried.values())
     youden = choose_threshold(table, "youden")
     assert balanced_accuracy_score(table.target, table.score >= youden) == pytest.approx(best)
     chosen = counts_at(table, choose_threshold(table, f"net-benefit={wanted}")).net_benefit(wanted)

@@ -6,7 +6,7 @@ from clients import LOSSES
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
-from ..combinations import ALLOWED, COVER, KINDS, title
+from ..combinations import ALLOWED, COVER, EACH, KINDS, title
 
 CELLS = sorted({names[:2] for names in ALLOWED})
 
@@ -31,7 +31,7 @@ def test_every_allowed_combination_runs(configured, tmp_path, strategy, client):
 
 @pytest.mark.parametrize(
     "names",
-    [pytest.param(names, marks=[pytest.mark.slow] if i % 4 else []) for i, names in enumerate(COVER)],
+    [pytest.param(names, marks=[] if names in EACH else [pytest.mark.slow]) for names in COVER],
     ids=title,
 )
 def test_every_allowed_pair_runs(configured, tmp_path, names):

@@ -182,6 +182,16 @@ def test_blocks_of_draws_are_all_draws(monkeypatch):
     assert blocks == [7, 7, 7, 4]
 
 
+@pytest.mark.parametrize(("sites", "groups"), [(1, 9), (3, 4), (3, 1)])
+def test_draws_that_are_kept_are_those_drawn_anew(monkeypatch, sites, groups):
+    frame = table(sites, groups)
+    kept = [weights_of(frame, 20) for _ in range(2)]
+    monkeypatch.setattr("fedbn_flower.statistics.intervals.COUNTS_KEPT", 0)
+    anew = weights_of(frame, 20)
+    for weights in kept:
+        np.testing.assert_array_equal(weights, anew)
+
+
 def test_intervals_are_by_client_over_clients_and_pooled():
     frame = table(3, 40)
     found = intervals(frame, seed=3)
@@ -286,6 +296,7 @@ def test_a_function_has_the_interval_of_the_same_metric():
 REPETITIONS = 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SETTINGS)[3:5])
 def test_they_hold_the_true_value_in_19_of_20_draws(name):
     """93 to 97 %, less or more than which the 150 draws may be by chance (three deviations of 1.8 %)."""

@@ -245,7 +245,9 @@ SWEEPS = 400
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize(("number", "seeds"), [(2, 5), (6, 5), (6, 15)])
+@pytest.mark.parametrize(
+    ("number", "seeds"), [(2, 5), *(pytest.param(6, seeds, marks=pytest.mark.slow) for seeds in (5, 15))]
+)
 def test_equal_methods_have_a_false_winner_in_one_sweep_of_twenty_at_most(noise, number, seeds):
     """5 %, more than which 400 sweeps may be by chance (three deviations of 1.1 %)."""
     share = false_winners("ours", noise, number, seeds, SWEEPS)
@@ -301,6 +303,7 @@ def test_what_is_far_behind_is_told():
     assert told(0, 4, 10, SWEEPS) < 0.05
 
 
+@pytest.mark.slow
 def test_equal_models_differ_at_five_percent_in_one_draw_of_twenty():
     found = differences(SETTINGS["sites of 30, 60 and 100 patients"], 60)
     assert len(found) == 6

@@ -138,6 +138,7 @@ def test_a_metric_without_a_value_is_not_compared():
     assert worst({"by": of[:1]}, "a", True) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "metric"), [("ab", "accuracy"), ("abc", "accuracy"), ("ab", "auroc")])
 def test_how_often_an_interval_holds_the_true_difference(names, metric):
     """All subgroups are alike, so every difference is truly 0: 95 % of 200 draws, within 3 deviations."""

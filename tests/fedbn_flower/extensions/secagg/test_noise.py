@@ -210,7 +210,7 @@ PLAN = Plan("all", 1.0, CANARIES, ROUNDS, DELTA)
 
 
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
-@pytest.mark.parametrize("honest", [1.0, 0.5])
+@pytest.mark.parametrize("honest", [1.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out, honest):
     """Canary i sends C u_i or nothing; 200 have noise, of whom those who are not honest say what it was."""
     noise = sum_noise_for(CLAIM, PLAN, SURVIVORS, CANARIES, honest)

@@ -52,7 +52,10 @@ def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, r
     assert models[0] == models[1] != run_on(settings(dp_seed=4, rounds=2))[1]
 
 
-@pytest.mark.parametrize(("honest", "survivors"), [(1.0, 4), (0.5, 4), (0.5, 3)])
+@pytest.mark.parametrize(
+    ("honest", "survivors"),
+    [pytest.param(1.0, 4, marks=pytest.mark.slow), pytest.param(0.5, 4, marks=pytest.mark.slow), (0.5, 3)],
+)
 def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on, honest, survivors):
     """Eight runs that differ in nothing but the noise, of 9,610 numbers: known to 0.3 %.
 
