@@ -190,8 +190,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 
 LARGE = {
-    "asynchronous", "cifar-clients", "cifar-methods", "cifar-rates", "codecs", "label-skew", "label-skew-full",
-    "mcmahan-cnn-full", "mcmahan-epochs",
+    "asynchronous", "cifar-clients", "cifar-methods", "cifar-rates", "codecs", "label-skew",
+    "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
     "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-cifar-rates", "privacy-mnist",
     "privacy-mnist-rates", "privacy-turns", "robust", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
