@@ -46,13 +46,14 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [CLIENTS, OBJECTIVES])
-def test_on_ray_the_bits_are_those_of_one_process(run, names):
+def test_on_ray_the_bits_are_those_of_one_process(run, names, on_the_pool):
     for name in names:
         found = [
             outcome(run(**PARTLY | keys_of(name), backend=backend, run_dir=f"{name}-{backend}"))
             for backend in ("inline", "ray")
         ]
         assert found[0] == found[1], name
+    assert len(on_the_pool) == len(names)
 
 
 @pytest.mark.parametrize("name", MORE_UNIONS)

@@ -163,8 +163,9 @@ def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
 
 @pytest.mark.slow
 @EACH
-def test_the_same_bits_on_ray(run, rule):
+def test_the_same_bits_on_ray(run, rule, on_the_pool):
     keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2, "fast": "off"} | RULES[rule]
     run(**keys, run_dir="here")
     run(**keys | {"backend": "ray"}, run_dir="there")
+    assert on_the_pool
     same(entries("here"), entries("there"))
