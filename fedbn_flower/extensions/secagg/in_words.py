@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-LIBRARIES = ("cryptography", "numpy")
-"""Whose versions a report states: what made keys and masks, and computed shares."""
+LIBRARIES = ("cryptography", "pycryptodome")
+"""Whose versions a report states: what made keys and masks, and shares."""
 
 
 def seen(found: Mapping[str, Any]) -> Iterator[str]:
@@ -47,6 +47,6 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
         made, shares = (f"{name} {found[name]}" if name in found else name for name in LIBRARIES)
         yield (
             f"Numbers were added modulo 2^{found['bits']}; rounding moved the mean update by "
-            f"{found['error']:.2g} of the clip. Keys and masks were made by {made}, and shares computed with "
-            f"{shares}, from random numbers of the operating system."
+            f"{found['error']:.2g} of the clip. Keys and masks were made by {made}, and shares by {shares}, "
+            "from random numbers of the operating system."
         )

@@ -1,9 +1,8 @@
 """Secrets shared out among neighbours, and letters that only the addressee opens.
 
-Shamir 1979, over the field of 2^128 elements and so in halves of 16 bytes, with the shares of
-``Crypto.Protocol.SecretSharing``; see `field`. Of its own a false share gives a false secret, unnoticed. So
-everybody knows beforehand how to tell the right one: a mask key by its public key, a seed by its digest.
-Letters are ChaCha20-Poly1305 (RFC 8439) by ``cryptography``.
+Shamir 1979, by ``pycryptodome``, over the field of 2^128 elements and so in halves of 16 bytes. Of its own a
+false share gives a false secret, unnoticed. So everybody knows beforehand how to tell the right one: a mask
+key by its public key, a seed by its digest. Letters are ChaCha20-Poly1305 (RFC 8439) by ``cryptography``.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
-import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from .field import at_points, data_of, elements, times, weights
 from .masks import KeyPair
 
 PART = 16
@@ -66,12 +64,11 @@ def split(secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, by
         raise ValueError(f"{threshold} of {len(holders)} shares: must be from 1 to the number of holders")
     if not secret or len(secret) % PART:
         raise ValueError(f"a secret of {len(secret)} bytes: must be a multiple of {PART}")
-    drawn = elements(secrets.token_bytes(len(secret) * (threshold - 1)) + secret)
-    indices = range(1, len(holders) + 1)
-    values = at_points(drawn.reshape(2, threshold, -1), indices)
+    columns = [Shamir.split(threshold, len(holders), part, False) for part in _parts(secret)]
     return {
-        holder: index.to_bytes(INDEX, "big") + data_of(values[:, index - 1])
-        for holder, index in zip(holders, indices, strict=True)
+        holder: index.to_bytes(INDEX, "big") + b"".join(part for _, part in row)
+        for holder, row in zip(holders, zip(*columns, strict=True), strict=True)
+        for index in [row[0][0]]
     }
 
 
@@ -140,6 +137,10 @@ def open_sealed(key: bytes, sealed: bytes, associated: bytes) -> bytes:
 Point = tuple[int, bytes]
 
 
+def _parts(whole: bytes) -> Iterator[bytes]:
+    return (whole[start : start + PART] for start in range(0, len(whole), PART))
+
+
 def _point(share: bytes) -> Point | None:
     """Return a share's index and the rest, or None if it is not in the form of one."""
     index, rest = int.from_bytes(share[:INDEX], "big"), share[INDEX:]
@@ -150,9 +151,8 @@ def _combined(points: Sequence[Point]) -> bytes | None:
     """Return what shares give; None where two are of one index, or they differ in length."""
     if len({index for index, _ in points}) < len(points) or len({len(rest) for _, rest in points}) > 1:
         return None
-    by = weights(tuple(index for index, _ in points))[:, :, None]
-    values = np.stack([elements(rest) for _, rest in points], axis=1)
-    return data_of(np.bitwise_xor.reduce(times(values, by), axis=1))
+    columns = zip(*([(index, part) for part in _parts(rest)] for index, rest in points), strict=True)
+    return b"".join(Shamir.combine(list(column), False) for column in columns)
 
 
 def _is_right(secret: bytes, public: bytes, digest: bytes) -> bool:

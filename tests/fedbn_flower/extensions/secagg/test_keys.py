@@ -182,4 +182,4 @@ def test_the_report_says_what_the_server_saw(run, tmp_path, mode, said):
     assert "What the server saw" in page
     assert said in page
     if mode == "on":
-        assert f"made by cryptography {version('cryptography')}, and shares computed with numpy" in page
+        assert f"made by cryptography {version('cryptography')}, and shares by pycryptodome" in page

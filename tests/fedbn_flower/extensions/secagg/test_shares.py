@@ -3,7 +3,6 @@
 import secrets
 
 import pytest
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,21 +26,6 @@ def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
     present = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
     kept = {holder: shares[holder] for holder in present}
     assert join(kept, threshold, digest=digest_of(secret)) == secret
-
-
-@settings(max_examples=20, deadline=None)
-@given(holders=st.integers(1, 9), data=st.data())
-def test_shares_are_those_of_pycryptodome(holders, data):
-    """An independent implementation joins what is split here, and the other way round."""
-    threshold = data.draw(st.integers(1, holders))
-    secret = secrets.token_bytes(16)
-    chosen = data.draw(st.permutations(range(holders)))[:threshold]
-    ours = list(split(secret, threshold, range(holders)).values())
-    points = [(int.from_bytes(ours[i][:4], "big"), ours[i][4:]) for i in chosen]
-    assert Shamir.combine(points, False) == secret
-    theirs = Shamir.split(threshold, holders, secret, False)
-    shares = {i: theirs[i][0].to_bytes(4, "big") + theirs[i][1] for i in chosen}
-    assert join(shares, threshold, digest=digest_of(secret)) == secret
 
 
 def test_a_hundred_holders():
