@@ -7,6 +7,7 @@ What stands after ``--`` is run against the federation, which ends with it and w
 the exit status is the command's, or 1 if one of these runs did not complete. The folder (``--folder``) keeps
 certificates, keys, logs, the SuperLink's database and each site's ``state-dir``, and can be used again.
 A process that dies is started again after ``--restart-after`` seconds, as systemd does in docs/deployment.md.
+To see what happens then: ``kill -9 $(cat FOLDER/site-1/log.pid)``.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sys.executable).parent
 START_UP = 60.0  # seconds
+PID = ".pid"
+"""Ends the name of the file, beside a program's log, that holds its process id."""
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Service:
                 env=dict(self.environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 cwd=self.log.parent, start_new_session=True,
             )  # fmt: skip
+        self.log.with_suffix(PID).write_text(f"{self.process.pid}\n")
         self.starts += 1
         self._ended = None
 
