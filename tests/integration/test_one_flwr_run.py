@@ -30,6 +30,7 @@ PRIVATE = {
     "cyclic": {"fraction-train": 0.5, "dp-sampling": "cyclic"},
     "example": {"dp": "example", "model": "linear", "client": "fedavg"},
     "local": LOCAL,
+    "in a masked sum": {"secagg": "on", "client": "silobn"},
 }
 SUMMED = {
     "secagg": "on", "clip-update-norm": 1.0, "partition": "iid", "num-clients": CLIENTS, "metrics": "auroc",
