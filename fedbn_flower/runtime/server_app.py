@@ -65,7 +65,8 @@ class RoundLog(Observer):
         ]
         if len(words) > LONGEST_LINE:
             words[LONGEST_LINE:] = [f"and {len(words) - LONGEST_LINE} more"]
-        LOGGER.info("round %d: %s, failures %d", result.server_round, ", ".join(words), result.failures)
+        words.append(f"failures {result.failures}")
+        LOGGER.info("round %d: %s", result.server_round, ", ".join(words))
 
 
 def main(grid: Grid, context: Context) -> None:
