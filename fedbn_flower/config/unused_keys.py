@@ -46,6 +46,11 @@ def runs_here(config: RunConfig, caller: Caller) -> bool:
     return caller.simulates and not (config.backend == "ray" or moves)
 
 
+def _needs_no_workers(config: RunConfig, caller: Caller) -> bool:
+    """Whether no sweep runs side by side either; see `sweeps.processes`."""
+    return runs_here(config, caller) and (config.backend == "inline" or config.device == "cpu")
+
+
 def _chooses_nobody(config: RunConfig, _: Caller) -> bool:
     """Whether a built-in selection takes all clients, and does not decide ``weighting`` either."""
     all_train = config.clients_a_round == config.num_training
@@ -63,7 +68,8 @@ def _lacks(key: str) -> Callable[[RunConfig, Caller], bool]:
 
 
 UNREAD = (
-    Unread("workers round-timeout", "clients run in this process", runs_here),
+    Unread("workers", "clients run in this process", _needs_no_workers),
+    Unread("round-timeout", "clients run in this process", runs_here),
     Unread("ray-address", "backend is 'inline'", lambda c, by: by.simulates and c.backend == "inline"),
     Unread("node-timeout", "simulated clients are there at once", lambda _, by: by.simulates),
     Unread("evaluate-with-training", "simulated clients are asked at no cost", lambda _, by: by.simulates),

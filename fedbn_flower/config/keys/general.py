@@ -321,7 +321,11 @@ class Runtime(KeyGroup):
         description="where clients run: inline is this process, ray is Ray's workers; auto starts here and "
         "moves to these once that saves time",
     )
-    workers: int = setting(0, ge=0, description="number of Ray actors; 0 for one per core")
+    workers: int = setting(
+        0,
+        ge=0,
+        description="number of Ray actors, by default one per core; on a GPU, of a sweep's runs side by side",
+    )
     ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to use")
     fast: Literal["auto", "off"] = setting(
         "auto", description="train clients of small models many at a time, where this is known to be correct"
