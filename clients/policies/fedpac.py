@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..modules.lazy_torch import nn
+from ..base import FedAvgClient
 from .fedrep import FedRepClient
 
 
@@ -21,6 +21,4 @@ class FedPACClient(FedRepClient):
         1, ge=1, alias="fedpac-head-epochs", description="passes over the client's examples to train the head"
     )
 
-    @staticmethod
-    def local_entries(model: nn.Module) -> frozenset[str]:
-        return frozenset()
+    local_entries = staticmethod(FedAvgClient.local_entries)

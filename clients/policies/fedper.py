@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..base import FedAvgClient
 from ..modules.head import head_entries
 from ..modules.lazy_torch import nn
@@ -17,5 +19,5 @@ class FedPerClient(FedAvgClient):
     decides = "the head"
 
     @staticmethod
-    def local_entries(model: nn.Module) -> frozenset[str]:
+    def local_entries(model: nn.Module) -> Iterable[str]:
         return head_entries(model)

@@ -64,6 +64,11 @@ def test_the_policys_line_without_a_norm_is_as_it_was(run, caplog):
     assert line == "client: 'fedbn' keeps nothing at home of '2nn': it is FedAvg here"
 
 
+def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
+    run(strategy="fedpac", client="fedpac", objective="fedpac", rounds=1)
+    assert not [line for line in caplog.messages if line.startswith("client: ")]
+
+
 def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):
     result = run(norm="scaled-ws", client="fedavg", run_dir="saved")
     model, loaded = result.model(), load_model(tmp_path / "saved")
