@@ -15,6 +15,7 @@ from .policies.fbn import FBNClient
 from .policies.fedala import FedALAClient
 from .policies.fedbabu import FedBABUClient
 from .policies.fedbn import FedBNClient
+from .policies.fedinit import FedInitClient
 from .policies.fedpac import FedPACClient
 from .policies.fedper import FedPerClient
 from .policies.fedrep import FedRepClient
@@ -50,6 +51,7 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "fixbn": FixBNClient,
     "fbn": FBNClient,
     "hbn": HBNClient,
+    "fedinit": FedInitClient,
     "alone": AloneClient,
     "fedper": FedPerClient,
     "fedrep": FedRepClient,

@@ -46,6 +46,11 @@ class Memory:
         """Replace the arrays of a group by copies of these."""
         self._written[group] = {name: np.array(array) for name, array in arrays.items()}
 
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the groups written since the last `commit`."""
+        return frozenset(self._written)
+
     def commit(self) -> None:
         """Save the written groups."""
         if self._written:

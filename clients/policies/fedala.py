@@ -36,6 +36,7 @@ class FedALAClient(FedAvgClient):
     paper = "zhang2023fedala"
 
     decides = "a personal model"
+    also_decides = frozenset({"where a round begins"})
     remembers = True
     personal_group = "fedala"
 

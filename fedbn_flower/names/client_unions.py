@@ -14,6 +14,8 @@ from ..core.errors import not_allowed
 from ..core.ground.settings import declared
 
 JOIN = "+"
+TRAINS = "what a round trains"
+"""What a client decides whose ``train`` need not call ``super().train``."""
 
 Client = type[FedAvgClient]
 
@@ -72,6 +74,11 @@ def _clash(one: Client, other: Client) -> str:
 
 @lru_cache(maxsize=64)
 def _made(classes: tuple[Client, ...], words: str) -> Client:
+    name = JOIN.join(cls.__name__ for cls in classes)
+    classes = tuple(
+        sorted(classes, key=lambda cls: TRAINS in _decided(cls))
+    )  # after it no other has its turn
+
     def local_entries(model: nn.Module) -> frozenset[str]:
         return frozenset().union(*(kept_at_home(cls, model) for cls in classes))
 
@@ -81,7 +88,7 @@ def _made(classes: tuple[Client, ...], words: str) -> Client:
         "local_entries": staticmethod(local_entries),
         "requires": _requirements(classes),
     }
-    return type(JOIN.join(cls.__name__ for cls in classes), classes, attributes)
+    return type(name, classes, attributes)
 
 
 def _requirements(classes: Collection[type]) -> dict[str, list[object]]:

@@ -242,6 +242,9 @@ def _trained(
     if group is None:
         content[wire.ARRAYS] = _record(travels)
         content.update(coded)
+    if client.memory.written and not inputs_of(config).remembers:
+        names = " and ".join(sorted(client.memory.written))
+        raise TypeError(f"{type(client).__name__} writes {names} to its memory but does not set `remembers`")
     client.memory.commit()
     if group is None:
         content.update(_remembered(client, context))

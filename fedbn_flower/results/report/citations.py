@@ -78,4 +78,6 @@ def authors_and_year(key: str) -> str:
 
 
 def _fields(key: str) -> dict[str, str]:
-    return dict(re.findall(r"^ +(\w+) += \{(.*)\},$", entries()[key], re.MULTILINE))
+    if key not in (known := entries()):
+        raise KeyError(f"paper {key!r} has no entry in fedbn_flower/results/report/papers.md")
+    return dict(re.findall(r"^ +(\w+) += \{(.*)\},$", known[key], re.MULTILINE))

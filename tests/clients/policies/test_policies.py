@@ -5,7 +5,8 @@ import pytest
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import CLIENTS, FedAvgClient, FedBNClient, SiloBNClient
+from clients import CLIENTS, FedAvgClient, FedBNClient, LocalTraining, SiloBNClient
+from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model
 
@@ -113,3 +114,20 @@ def test_an_entry_of_the_wrong_shape_is_refused_by_name():
     parameters[0] = parameters[0].T
     with pytest.raises(ValueError, match=r"1\.weight has shape \(4, 5\), expected \(5, 4\)"):
         client.fit(parameters, CONFIG)
+
+
+@pytest.mark.parametrize("trains", ["fedrep", "fedbabu"])
+@pytest.mark.parametrize("other", ["fedala", "fedinit", "fbn"])
+def test_in_either_order_both_of_two_joined_clients_train(trains, other):
+    """FedRep and FedBABU have trainings of their own, after which no other client's method has its turn."""
+    outcomes = []
+    for name in (f"{trains}+{other}", f"{other}+{trains}"):
+        client = make_client(CLIENT.find(name), RecordDict(), training=LocalTraining(1, 8))
+        if other == "fedala":
+            client.layers = 2  # the top one is the head, at home
+        for server_round in (1, 2):
+            sent = client.fit([a + a.dtype.type(server_round) for a in client.get_parameters({})], CONFIG)
+            client.memory.commit()
+        assert client.gathered if other == "fbn" else client.memory.read(other)
+        outcomes.append(sent.arrays)
+    assert all(np.array_equal(one, another) for one, another in zip(*outcomes, strict=True))

@@ -58,7 +58,7 @@ def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir
     own = [
         torch.cat([x.flatten() for x in load_model(result.folder, n).state_dict().values()]) for n in (0, 1)
     ]
-    assert torch.equal(*own) == (client in ("fedavg", "fbn", "fixbn"))
+    assert torch.equal(*own) == (client in ("fedavg", "fbn", "fixbn", "fedinit"))
 
 
 def test_the_aggregated_model_needs_no_client_s_file(run, tmp_path):

@@ -10,7 +10,7 @@ from fedbn_flower.names import CLIENT
 from fedbn_flower.results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
 
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
-CLIENTS = ("apfl", "pfedme", "per-fedavg", "fedala", "fedrod", "knn-per")
+CLIENTS = ("apfl", "pfedme", "per-fedavg", "fedala", "fedrod", "knn-per", "fedinit")
 UNIONS = ("fedbn+apfl", "silobn+fedala", "fedbn+fedrod", "silobn+pfedme", "fedbn+per-fedavg", "fedbn+knn-per")
 MORE_UNIONS = ("fixbn+apfl", "hbn+apfl", "hbn+pfedme", "fedper+apfl", "fedper+fedala", "lg-fedavg+fedrod",
                "fedrep+fedala", "fedbabu+fedala", "knn-per+ditto", "knn-per+fedrod")  # fmt: skip

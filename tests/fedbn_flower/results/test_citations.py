@@ -105,3 +105,8 @@ def test_cited_is_secure_aggregation(mode, cited):
     text = citations([CONFIG | {"secagg": mode}])
     for link in ("eprint.iacr.org/2017/281", "eprint.iacr.org/2020/704", "2102.06387"):
         assert (link in text) is cited
+
+
+def test_a_paper_without_an_entry_is_named():
+    with pytest.raises(KeyError, match="paper 'nobody2020' has no entry in .*papers.md"):
+        source("nobody2020")

@@ -58,6 +58,20 @@ class Short(FedAvgClient):
         return update.arrays[1:], update.num_examples, update.metrics
 
 
+class Forgetful(FedAvgClient):
+    """Does not say that it remembers."""
+
+    def train(self, run, config):
+        self.memory.write("mine", {"a": np.ones(1)})
+        return super().train(run, config)
+
+
+class Remembering(Forgetful):
+    """Says so."""
+
+    remembers = True
+
+
 @pytest.fixture
 def answers(configured):
     """What two clients of these classes answer to one and the same message."""
@@ -122,6 +136,13 @@ def test_a_model_by_name_may_come_in_any_order(answers):
 def test_a_model_with_an_entry_missing_is_that_clients_failure(answers):
     for answer in answers(client=Short):
         assert "arrays for" in answer.error.reason
+
+
+def test_a_client_that_writes_to_its_memory_has_to_say_that_it_remembers(answers):
+    """Elsewhere than in one process, what it wrote would be lost."""
+    for answer in answers(client=Forgetful):
+        assert "Forgetful writes mine to its memory but does not set `remembers`" in answer.error.reason
+    assert not any(answer.has_error() for answer in answers(client=Remembering))
 
 
 @pytest.mark.parametrize("taken", ["arrays", "metrics"])
