@@ -75,9 +75,7 @@ def _clash(one: Client, other: Client) -> str:
 @lru_cache(maxsize=64)
 def _made(classes: tuple[Client, ...], words: str) -> Client:
     name = JOIN.join(cls.__name__ for cls in classes)
-    classes = tuple(
-        sorted(classes, key=lambda cls: TRAINS in _decided(cls))
-    )  # after it no other has its turn
+    classes = tuple(sorted(classes, key=lambda cls: TRAINS in _decided(cls)))  # after it no other has a turn
 
     def local_entries(model: nn.Module) -> frozenset[str]:
         return frozenset().union(*(kept_at_home(cls, model) for cls in classes))
