@@ -269,7 +269,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 def _at(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> AtClient:
     asked = message.content.config_records[wire.CONFIG]
     received, views = (partial(_received, client, message, take) for take in (None, _view))
-    return AtClient(client, received, config, asked, round_of(message), context.state, views)
+    return AtClient(client, received, config, asked, round_of(message), context, views)
 
 
 @app.train()

@@ -49,6 +49,7 @@ from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session, keys_in
+from .signatures import Signer, digest_of_model
 from .site import advertised, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -442,8 +443,9 @@ def _leaving(
     """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
     if at.config.secagg != ON:
         return ArrayRecord({words.VECTOR: encoded(vector)}), {}
-    vector = masked(at.state, at.asked, vector)
-    keys = np.frombuffer(advertised(at.state), np.uint8)
+    state, signer = at.context.state, Signer.of(at.context, at.number)
+    vector = masked(state, at.asked, vector, lambda: digest_of_model(at.views().by_name()))
+    keys = np.frombuffer(advertised(state, signer), np.uint8)
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
 
 

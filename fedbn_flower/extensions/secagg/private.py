@@ -61,13 +61,13 @@ def survivors_of(clients_a_round: int, least: int) -> int:
     return max(least, clients_a_round - int(TOLERANCE * clients_a_round + 1e-9))
 
 
-def least_at_client(config: PrivateRun) -> int:
+def least_at_client(config: PrivateRun, whole: bool = False) -> int:
     """Return of how many clients a client lets a sum be; it knows of its neighbours only.
 
-    With few clients these are all others.
+    With few clients these are all others, and so they are with ``whole``.
     """
     clients = config.clients_a_round
-    if config.dp == "none" or clients < 2 or default_k(clients) < clients - 1:
+    if config.dp == "none" or clients < 2 or (not whole and default_k(clients) < clients - 1):
         return config.secagg_min
     return survivors_of(clients, config.secagg_min)
 
