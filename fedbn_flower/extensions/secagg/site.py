@@ -351,10 +351,8 @@ def _check_signed(
         for other, name in zip(survivors, signatures, strict=False)
     )
     if signed < wanted:
-        raise Refused(
-            f"secagg: {signed} of {len(survivors) + 1} clients have signed the same of this sum: {wanted} have "
-            f"to ({SECAGG_PARTNERS})"
-        )
+        what = f"secagg: {signed} clients have signed the same of this sum"
+        raise Refused(f"{what}, and {wanted} have to ({SECAGG_PARTNERS})")
 
 
 def _bytes(record: Mapping[str, object], name: str) -> bytes:

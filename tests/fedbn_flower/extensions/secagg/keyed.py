@@ -1,0 +1,42 @@
+"""Sites with keys of their own, and a roster of all of them."""
+
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from .grids import Lossy
+
+
+def written_pair(private, folder, name):
+    """Write a pair of keys, Ed25519 in PEM and others as SuperNodes have them; the private key's path."""
+    folder.mkdir(exist_ok=True)
+    (folder / "partners").mkdir(exist_ok=True)
+    pem = isinstance(private, Ed25519PrivateKey)
+    encoding, form = (
+        (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo) if pem else (Encoding.OpenSSH, PublicFormat.OpenSSH)
+    )
+    of_private = PrivateFormat.PKCS8 if pem else PrivateFormat.OpenSSH
+    (folder / name).write_bytes(private.private_bytes(Encoding.PEM, of_private, NoEncryption()))
+    public = private.public_key().public_bytes(encoding, form)
+    (folder / "partners" / f"{name}.pub").write_bytes(public)
+    return folder / name
+
+
+def node_configs(folder, number):
+    """What sites have in their node configs: Ed25519 and P-384 by turns."""
+    kinds = (Ed25519PrivateKey.generate, lambda: generate_private_key(SECP384R1()))
+    paths = [written_pair(kinds[place % 2](), folder, f"site-{place}") for place in range(number)]
+    return [{"secagg-key": str(path), "secagg-partners": str(folder / "partners")} for path in paths]
+
+
+class Keyed(Lossy):
+    """A grid on which sites have these node configs; see `Lossy`."""
+
+    def __init__(self, config, configs, lost=None, changed=None):
+        super().__init__(config, lost, changed)
+        self.configs = configs
+
+    def _context(self, partition):
+        context = super()._context(partition)
+        context.node_config = {**context.node_config, **self.configs[partition]}
+        return context
