@@ -1,8 +1,14 @@
 """Sites with keys of their own, and a roster of all of them."""
 
+import base64
+from pathlib import Path
+
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from flwr.app import Context, RecordDict
+
+from fedbn_flower.extensions.secagg.signatures import Signer
 
 from .grids import Lossy
 
@@ -40,3 +46,21 @@ class Keyed(Lossy):
         context = super()._context(partition)
         context.node_config = {**context.node_config, **self.configs[partition]}
         return context
+
+
+def private_parts(configs):
+    """What of the private keys of sites must be nowhere: their bytes, in hex, in base64, and in their files."""
+    for config in configs:
+        text = Path(config["secagg-key"]).read_bytes()
+        private = signer_of(config).private
+        if isinstance(private, Ed25519PrivateKey):
+            raw = private.private_bytes_raw()
+        else:
+            raw = private.private_numbers().private_value.to_bytes(48, "big")
+        yield from (raw, raw.hex().encode(), base64.b64encode(raw), repr(raw)[2:-1].encode())
+        yield text.splitlines()[-2]
+
+
+def signer_of(config, number=1, run=1):
+    """The one of a node with this config, in a round of a run."""
+    return Signer.of(Context(run, 0, config, RecordDict(), {}), number)

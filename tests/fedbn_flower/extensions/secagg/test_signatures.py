@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.shares import join
-from fedbn_flower.extensions.secagg.signatures import Signer, fingerprint
+from fedbn_flower.extensions.secagg.signatures import fingerprint
 from fedbn_flower.extensions.secagg.words import AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.privacy.floors import Refused, check_secagg
 from fedbn_flower.runtime.grid import partition_of
 
 from .grids import Lossy, run_on
-from .keyed import Keyed, node_configs, written_pair
+from .keyed import Keyed, node_configs, signer_of, written_pair
 from .test_runs import settings  # noqa: F401
 
 SITES, THRESHOLD = 5, 3
@@ -30,10 +30,6 @@ PAIR = 2 * LENGTH
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory):
     return node_configs(tmp_path_factory.mktemp("keys"), SITES)
-
-
-def signer_of(config, number=1, run=1):
-    return Signer.of(Context(run, 0, config, RecordDict(), {}), number)
 
 
 class Site:
