@@ -118,6 +118,8 @@ class SecAgg(Extension):
         """Of the last round's updates."""
         self.sums: list[int] = []
         """Of how many clients the fewest and the most of a round's sum were."""
+        self.signed = 0
+        """By how many sites each sum is signed at least."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
@@ -237,7 +239,9 @@ class SecAgg(Extension):
                 upcoming = self._new_session(least, least_is)
                 with suppress(NoSum):
                     invitations = upcoming.invited(answered, self._taken(answered))
-            return session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+            total = session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+            self.signed = min(session.signatures, self.signed) if self.sums else session.signatures
+            return total
         finally:
             self.prepared = upcoming
             gathered.failures = {**session.failures, **gathered.failures}
@@ -386,14 +390,16 @@ class SecAgg(Extension):
         grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
         made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
         least = int(self.run.config["secagg-min"])
-        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **grid, **made_by}
+        signed = {"signed": self.signed} if self.signed else {}
+        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **signed, **grid, **made_by}
         return {"extensions": {"secagg": found}}
 
     def state(self) -> Mapping[str, Any]:
-        return {"sums": self.sums} if self.sums else {}
+        signed = {"signed": self.signed} if self.signed else {}
+        return {"sums": self.sums, **signed} if self.sums else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.sums = list(state.get("sums", []))
+        self.sums, self.signed = list(state.get("sums", [])), int(state.get("signed", 0))
 
     # ---- the client's side ---------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ OUTSIDE = (
     f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
     "who takes part in which round, and when it answers",
     "a server that works with as many clients as there are shares of a secret, or that lies about who has "
-    "dropped out of a round of many clients",
+    "dropped out, where sites have no keys of their own (secagg-key)",
     "clients that tell others their share of the noise, beyond those of dp-honest",
     "several runs on the same data: their epsilons add up",
     "the code and the configuration of the run, which each client has to trust",

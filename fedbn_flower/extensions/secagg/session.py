@@ -97,6 +97,8 @@ class Session:
         """Why a client has no part in it, or not any more, by node."""
         self.members: dict[int, Member] = {}
         """Those that have shared out their secrets, by number."""
+        self.signatures = 0
+        """How many have signed who has answered."""
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = 0
         self._numbers: Mapping[int, int] = {}
@@ -308,6 +310,7 @@ class Session:
         if signing and len(found) < max(self.least, self._threshold):
             why = next((f"; {self.failures[node]}" for node in asked if node in self.failures), "")
             raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{why}")
+        self.signatures = len(found)
         return found
 
     def _request(

@@ -49,7 +49,7 @@ class Keyed(Lossy):
 
 
 def private_parts(configs):
-    """What of the private keys of sites must be nowhere: their bytes, in hex, in base64, and in their files."""
+    """What of the private keys of sites must be nowhere: their bytes, as they may be spelt."""
     for config in configs:
         text = Path(config["secagg-key"]).read_bytes()
         private = signer_of(config).private

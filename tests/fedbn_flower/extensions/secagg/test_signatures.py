@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.shares import join
 from fedbn_flower.extensions.secagg.signatures import fingerprint
@@ -22,8 +23,8 @@ from .grids import Lossy, run_on
 from .keyed import Keyed, node_configs, signer_of, written_pair
 from .test_runs import settings  # noqa: F401
 
-SITES, THRESHOLD = 5, 3
-VECTORS = np.arange(2 * SITES, dtype=np.uint32).reshape(SITES, 2)
+SITES, THRESHOLD, MOST = 5, 3, 6
+VECTORS = np.arange(2 * MOST, dtype=np.uint32).reshape(MOST, 2)
 PAIR = 2 * LENGTH
 
 
@@ -33,8 +34,8 @@ def configs(tmp_path_factory):
 
 
 class Site:
-    def __init__(self, me, config=None, number=1):
-        self.me, self.state = me, RecordDict()
+    def __init__(self, me, config=None, number=1, of=SITES, threshold=THRESHOLD):
+        self.me, self.state, self.of, self.threshold = me, RecordDict(), of, threshold
         self.signer = signer_of(config, number) if config else None
         self.advertise()
 
@@ -45,28 +46,28 @@ class Site:
         others = [other for other in sites if other is not self]
         asked = {
             words.TAG: "one", words.ME: self.me, words.NEIGHBOURS: [other.me for other in others],
-            words.KEYS: b"".join(other.card[:PAIR] for other in others), words.THRESHOLD: THRESHOLD,
+            words.KEYS: b"".join(other.card[:PAIR] for other in others), words.THRESHOLD: self.threshold,
             words.SEALS: [other.card[PAIR:] for other in others],
         }  # fmt: skip
         return ConfigRecord({**asked, **changes})
 
     def share(self, sites, **changes):
-        found = site.shared_out(self.state, self.invitation(sites, **changes), THRESHOLD, self.signer)
+        found = site.shared_out(self.state, self.invitation(sites, **changes), self.threshold, self.signer)
         others = [other.me for other in sites if other is not self]
         self.letters = dict(zip(others, found[words.LETTERS], strict=True))
         self.digest = found[words.DIGEST]
 
     def mask(self, model=b"model"):
-        asked = ConfigRecord({words.TAG: "one", words.PRESENT: bytes([0b11111000])})
+        asked = ConfigRecord({words.TAG: "one", words.PRESENT: bytes([0xFF])})
         self.masked = site.masked(self.state, asked, VECTORS[self.me], lambda: model)
 
     def agree(self, gone):
-        survivors = sorted(set(range(SITES)) - {self.me} - set(gone))
+        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
         asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
         return site.agreed(self.state, ConfigRecord(asked), self.signer)[words.SIGNATURE]
 
     def help(self, sites, gone, signatures=None):
-        survivors = sorted(set(range(SITES)) - {self.me} - set(gone))
+        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
         letters = [sites[other].letters[self.me] for other in (*survivors, *sorted(gone))]
         asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
         asked[words.LETTERS] = letters
@@ -76,39 +77,48 @@ class Site:
         return dict(zip(found[words.NEIGHBOURS], found[words.SHARES], strict=True))
 
 
-def masked_sites(configs=(None,) * SITES, models=(b"model",) * SITES):
-    sites = [Site(me, config) for me, config in enumerate(configs)]
+def masked_sites(configs=(None,) * SITES, models=(b"model",) * MOST, threshold=THRESHOLD):
+    of = len(configs)
+    sites = [Site(me, config, of=of, threshold=threshold) for me, config in enumerate(configs)]
     for one in sites:
         one.share(sites)
-    for one, model in zip(sites, models, strict=True):
+    for one, model in zip(sites, models, strict=False):
         one.mask(model)
     return sites
 
 
-# What the server says to each of five who is gone, though all have answered: each of 2, 3 and 4 is gone to
-# three others, and nobody says of more than two that they are.
+# What the server says to each of five, or six, who is gone, though all have answered: each of the last three
+# is gone to as many others as give a secret, and nobody hears of more than two that they are.
 SPLIT = {0: {2, 3}, 1: {2, 4}, 2: {3, 4}, 3: {2, 4}, 4: {3}}
+OF_SIX = {0: {3, 4}, 1: {3, 5}, 2: {4, 5}, 3: {4, 5}, 4: {3, 5}, 5: {3, 4}}
 
 
-def test_without_keys_a_server_that_splits_gets_a_sum_of_two_where_three_are_the_fewest():
-    """Three shares of five give a secret: it never gets both of anybody, yet it takes three out of a sum."""
-    sites = masked_sites()
-    told = [one.help(sites, SPLIT[one.me]) for one in sites]
+@pytest.mark.parametrize(("split", "threshold"), [(SPLIT, 3), (OF_SIX, 4)])
+def test_without_keys_a_server_that_splits_gets_a_sum_of_fewer_than_the_fewest(split, threshold):
+    """More than half of the shares give a secret, so it never gets both of anybody. Yet it takes three sites
+    out of the sum: of n with t shares n (2t - n) / t are left, for each of the others is gone to t, and each
+    site lets at most n - t be gone. Four of six shares are what there are by default."""
+    assert OF_SIX is not split or shares_by_default(len(split)) == threshold
+    n, sites = len(split), masked_sites((None,) * len(split), threshold=threshold)
+    told = [one.help(sites, split[one.me]) for one in sites]
 
     def secret(owner, of_seed, **known):
-        holders = [me for me in range(SITES) if (owner in SPLIT[me]) != of_seed and owner in told[me]]
-        return join({me: told[me][owner] for me in holders}, THRESHOLD, **known)
+        holders = [me for me in range(n) if (owner in split[me]) != of_seed and owner in told[me]]
+        return join({me: told[me][owner] for me in holders}, threshold, **known)
 
-    seeds = [secret(me, True, digest=sites[me].digest) for me in (0, 1)]
+    left, lost = range(n - 3), range(n - 3, n)
+    assert len(left) == -(n * (n - 2 * threshold) // threshold) < threshold
     pairs = []
-    for lost in (2, 3, 4):
-        pair = KeyPair.of(secret(lost, False, public=sites[lost].card[:LENGTH]))
-        for me in (0, 1):
+    for other in lost:
+        pair = KeyPair.of(secret(other, False, public=sites[other].card[:LENGTH]))
+        for me in left:
             common = agree(pair, sites[me].card[:LENGTH], site.context_of_mask("one"))
-            pairs.append((me, lost, common))
-        with pytest.raises(ValueError, match="shares: 3 are needed"):
-            secret(lost, True, digest=sites[lost].digest)
-    assert np.array_equal(remove(sites[0].masked + sites[1].masked, seeds, pairs), VECTORS[0] + VECTORS[1])
+            pairs.append((me, other, common))
+        with pytest.raises(ValueError, match=f"shares: {threshold} are needed"):
+            secret(other, True, digest=sites[other].digest)
+    seeds = [secret(me, True, digest=sites[me].digest) for me in left]
+    found = remove(sum(sites[me].masked for me in left), seeds, pairs)
+    assert np.array_equal(found, VECTORS[: n - 3].sum(axis=0))
 
 
 def test_with_keys_nobody_tells_a_share_where_others_have_signed_another_list(configs):
