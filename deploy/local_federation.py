@@ -272,7 +272,7 @@ def main() -> int:
     parser.add_argument(
         "--secagg",
         action="store_true",
-        help="every site demands secagg='on', and signs with a key of its own",
+        help="every site demands secagg='on', and has a key to sign with",
     )
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args()
