@@ -29,6 +29,7 @@ from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
 from ..extensions.secagg.at_client import IntegerSum, answer_step, is_step
+from ..extensions.secagg.both import in_one_sum
 from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
@@ -275,7 +276,8 @@ def _at(client: FedAvgClient, message: Message, context: Context, config: RunCon
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model, once it is evaluated if the message asks for both."""
-    return answer_both(message, context, evaluate, _train)
+    with in_one_sum(context.state):
+        return answer_both(message, context, evaluate, _train)
 
 
 @usual_surroundings()
