@@ -412,7 +412,7 @@ class SecAgg(Extension):
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
             vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
-        codes, keys = _leaving(at, followed(vector, at.state, at.asked, plan))
+        codes, keys = _leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)
 
@@ -424,7 +424,7 @@ def reported(
     if at.config.secagg == OFF:
         return None
     vector = Plan.heard(at.asked).evaluated(examples, metrics, metrics.get(STATES) or {})
-    if waits(at.state, vector):
+    if waits(at.context.state, vector):
         return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
     codes, keys = _leaving(at, vector)
     further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}

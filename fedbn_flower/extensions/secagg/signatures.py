@@ -85,7 +85,7 @@ class Signer:
 
         Raises
         ------
-        UserError
+        Refused
             When a file of its node config is missing, cannot be read, or has no key that can be used.
         """
         config = context.node_config
@@ -96,7 +96,7 @@ class Signer:
         own = fingerprint(private.public_key())
         others = {who: key for who, key in partners.items() if who != own}
         if not others:
-            raise not_allowed(SECAGG_PARTNERS, config[SECAGG_PARTNERS], f"{PUBLIC}, of other sites too")
+            raise _mistake(SECAGG_PARTNERS, config[SECAGG_PARTNERS], f"{PUBLIC}, of other sites too")
         return cls(private, others, context.run_id, number)
 
     @property
@@ -197,7 +197,11 @@ def _read(key: str, name: str, wanted: str, read: Callable[[Path], Found]) -> Fo
         return read(path_of(name))
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a password
         why = error.strerror if isinstance(error, OSError) else error
-        raise not_allowed(key, name, f"{wanted} (in the node config): {why}") from None
+        raise _mistake(key, name, f"{wanted} (in the node config): {why}") from None
+
+
+def _mistake(key: str, name: object, wanted: str) -> Refused:
+    return Refused(str(not_allowed(key, name, wanted)))
 
 
 def _private_in(path: Path) -> PrivateKey:

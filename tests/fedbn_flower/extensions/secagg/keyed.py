@@ -13,11 +13,10 @@ from fedbn_flower.extensions.secagg.signatures import Signer
 from .grids import Lossy
 
 
-def written_pair(private, folder, name):
-    """Write a pair of keys, Ed25519 in PEM and others as SuperNodes have them; the private key's path."""
+def written_pair(private, folder, name, pem=True):
+    """Write a pair of keys, in PEM or as SuperNodes have them; the private key's path."""
     folder.mkdir(exist_ok=True)
     (folder / "partners").mkdir(exist_ok=True)
-    pem = isinstance(private, Ed25519PrivateKey)
     encoding, form = (
         (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo) if pem else (Encoding.OpenSSH, PublicFormat.OpenSSH)
     )
@@ -29,9 +28,12 @@ def written_pair(private, folder, name):
 
 
 def node_configs(folder, number):
-    """What sites have in their node configs: Ed25519 and P-384 by turns."""
+    """What sites have in their node configs: Ed25519 and P-384, in PEM and OpenSSH by turns."""
     kinds = (Ed25519PrivateKey.generate, lambda: generate_private_key(SECP384R1()))
-    paths = [written_pair(kinds[place % 2](), folder, f"site-{place}") for place in range(number)]
+    paths = [
+        written_pair(kinds[place // 2 % 2](), folder, f"site-{place}", pem=place % 2 == 0)
+        for place in range(number)
+    ]
     return [{"secagg-key": str(path), "secagg-partners": str(folder / "partners")} for path in paths]
 
 
