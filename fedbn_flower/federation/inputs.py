@@ -75,7 +75,7 @@ class RunInputs:
         Raises
         ------
         UserError
-            As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit it.
+            As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit.
         """
         config, dataset = self.config, self._dataset_as_it_is
         problem = self._problem(dataset).with_windows(patch_sizes(config.patch_size, dataset.spec))
