@@ -67,6 +67,10 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     assert [line in reasons[site] for site in "012"] == [True, True, False]
     assert [line in log for log in logs] == [True, True, False]
 
+    with (tmp_path / "mistaken" / "failures.csv").open() as file:
+        reasons = [row["reason"] for row in csv.DictReader(file)]
+    assert any("expected public keys of Ed25519" in reason for reason in reasons)
+    assert not any(str(tmp_path) in reason for reason in reasons)
     for log in logs:
         assert log.count("secagg-partners: '") == 1
         assert "site-1.pub has something else" in log

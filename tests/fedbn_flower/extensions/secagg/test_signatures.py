@@ -14,7 +14,6 @@ from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.shares import join
-from fedbn_flower.extensions.secagg.signatures import fingerprint
 from fedbn_flower.extensions.secagg.words import AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.privacy.floors import Refused, check_secagg
 from fedbn_flower.runtime.grid import partition_of
@@ -371,11 +370,11 @@ def test_mistakes_in_a_node_config_are_one_line(configs, configured, tmp_path):
 
 
 def test_partners_are_files_of_a_folder_or_the_keys_of_one_file(configs, tmp_path):
-    folder = [signer_of(config) for config in configs]
-    for kind in (0, 1):  # PEM, and OpenSSH
-        files = [Path(configs[i]["secagg-partners"]) / f"site-{i}.pub" for i in (kind, kind + 2)]
-        (tmp_path / "all").write_text("\n".join(file.read_text() for file in files))
-        one = signer_of({**configs[kind], "secagg-partners": str(tmp_path / "all")})
-        assert set(one.partners) == {fingerprint(folder[kind + 2].private.public_key())}
-    assert all(len(signer.partners) == SITES - 1 for signer in folder)
-    assert "private" not in repr(folder[0])
+    signers = [signer_of(config) for config in configs]
+    files = sorted(Path(configs[0]["secagg-partners"]).iterdir())  # PEM and OpenSSH
+    (tmp_path / "all").write_text("# partners\n" + "\n".join(file.read_text() for file in files))
+    for signer, config in zip(signers, configs, strict=True):
+        assert signer.partners.keys() == {other.me for other in signers if other is not signer}
+        one = signer_of({**config, "secagg-partners": str(tmp_path / "all")})
+        assert one.partners.keys() == signer.partners.keys()
+    assert "rivate" not in repr(signers[0])
