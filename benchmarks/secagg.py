@@ -7,13 +7,19 @@ client's share of CIFAR-10's 50,000. All is in one process with one thread. Sums
 Rounds are of 1,000 simulated clients with 60 pictures of 28 x 28, as many as MNIST has, in three steps of
 an MLP with BatchNorm. Runs with and without take turns, and a ratio is taken within a repetition.
 
+With ``--only sites`` rounds are those of a SuperLink and SuperNodes on this machine, with the digits: without
+``secagg``, with it, and with it where training and evaluation are two answers. Of a run the median of the
+rounds between the first and the last one counts, in which sites have their workers.
+
 python benchmarks/secagg.py
 python benchmarks/secagg.py --only rounds --backend ray
+python benchmarks/secagg.py --only sites --sites 3 --repetitions 2
 """
 
 import argparse
 import csv
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,16 +31,26 @@ import torch
 from torch import nn
 from torchvision.models import resnet18
 
-from fedbn_flower import simulate
-from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
-from fedbn_flower.extensions.secagg.masks import KeyPair, agree, expand, mask, remove
-from fedbn_flower.extensions.secagg.noise import NoiseShares
-from fedbn_flower.extensions.secagg.numbers import Grid
-from fedbn_flower.extensions.secagg.shares import digest_of, join, seal, split
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from deploy.local_federation import LocalFederation  # noqa: E402
+from fedbn_flower import simulate  # noqa: E402
+from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold  # noqa: E402
+from fedbn_flower.extensions.secagg.masks import KeyPair, agree, expand, mask, remove  # noqa: E402
+from fedbn_flower.extensions.secagg.noise import NoiseShares  # noqa: E402
+from fedbn_flower.extensions.secagg.numbers import Grid  # noqa: E402
+from fedbn_flower.extensions.secagg.shares import digest_of, join, seal, split  # noqa: E402
 
 CLIENTS, NEIGHBOURS, EXAMPLES, BATCH = 100, 20, 500, 32
 PARAMETERS = 11_000_000
 SIMULATED, PICTURES = 1000, 60
+AT_SITES = {
+    "off": {"secagg": "off"},
+    "on": {"secagg": "on"},
+    "on, two answers": {"secagg": "on", "evaluate-with-training": "off"},
+}
+"""What runs of SuperNodes have, by how the table names it."""
 
 
 def seconds(call: Callable[[], object], repetitions: int = 3) -> float:
@@ -146,9 +162,7 @@ def print_rounds(backend: str, repetitions: int, modes: list[str]) -> None:
                     fraction_evaluate=0, evaluate_every=5, rounds=5, batch_size=20, backend=backend,
                     run_dir=str(folder),
                 )  # fmt: skip
-                with (folder / "metrics.csv").open(newline="") as file:
-                    times = [float(row["seconds"]) for row in csv.DictReader(file)]
-                found[mode].append(median(times[1:-1]))
+                found[mode].append(median(round_seconds(folder)))
                 models[mode] = (folder / "model.safetensors").read_bytes()
             assert len({models[mode] for mode in modes if mode != "off"}) == 1
     print(f"{SIMULATED:,} clients, {backend}:\n\n| secagg | a round, s | over off |\n| --- | --- | --- |")
@@ -158,6 +172,45 @@ def print_rounds(backend: str, repetitions: int, modes: list[str]) -> None:
             f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in (found[mode], ratios)
         )
         print(f"| {mode} | {' | '.join(columns)} |", flush=True)
+    print()
+
+
+def round_seconds(folder: Path) -> list[float]:
+    """Return the seconds of a run's rounds but for the first and the last one."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [float(row["seconds"]) for row in csv.DictReader(file)][1:-1]
+
+
+def print_sites(sites: int, rounds: int, repetitions: int) -> None:
+    """Print the seconds of rounds of SuperNodes, with and without."""
+    found: dict[str, list[float]] = {way: [] for way in AT_SITES}
+    keys = {
+        "dataset": "digits",
+        "partition": "iid",
+        "client": "fedavg",
+        "num-clients": sites,
+        "rounds": rounds,
+    }
+    with (
+        tempfile.TemporaryDirectory() as name,
+        LocalFederation(Path(name) / "federation", sites) as federation,
+    ):
+        for repetition in range(repetitions):
+            for way in [*AT_SITES][:: -1 if repetition % 2 else 1]:
+                folder = Path(name) / f"{repetition}-{way.replace(', ', '-').replace(' ', '-')}"
+                given = {**keys, "run-dir": str(folder), **AT_SITES[way]}
+                words = " ".join(f"{key}={value!r}" for key, value in given.items())
+                done = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", words], quiet=True)
+                if not (folder / "summary.json").exists():
+                    raise RuntimeError(f"the run failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+                found[way].append(median(round_seconds(folder)))
+    print(
+        f"{sites} SuperNodes, {rounds} rounds:\n\n| secagg | a round, s | over off, s |\n| --- | --- | --- |"
+    )
+    for way, values in found.items():
+        more = [b - a for a, b in zip(found["off"], values, strict=True)]
+        columns = (f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in (values, more))
+        print(f"| {way} | {' | '.join(columns)} |", flush=True)
     print()
 
 
@@ -253,9 +306,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--numbers", type=int, default=PARAMETERS // 10, help="of a vector at the server")
-    parser.add_argument("--only", choices=("clients", "sizes", "server", "bytes", "rounds"))
+    parser.add_argument("--only", choices=("clients", "sizes", "server", "bytes", "rounds", "sites"))
     parser.add_argument("--backend", default="inline", help="of rounds: inline or ray")
     parser.add_argument("--modes", default="off,plain", help="of rounds: of off, plain and on, off first")
+    parser.add_argument("--sites", type=int, default=3, help="SuperNodes of --only sites")
     options = parser.parse_args()
     torch.set_num_threads(1)
     tables: dict[str, Callable[[], None]] = {
@@ -265,6 +319,8 @@ def main() -> None:
         "bytes": print_bytes,
         "rounds": lambda: print_rounds(options.backend, options.repetitions, options.modes.split(",")),
     }
+    if options.only == "sites":
+        print_sites(options.sites, 6, options.repetitions)
     for name, table in tables.items():
         if options.only in (None, name):
             table()

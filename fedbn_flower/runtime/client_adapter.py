@@ -29,6 +29,7 @@ from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
 from ..extensions.secagg.at_client import IntegerSum, answer_step, is_step
+from ..extensions.secagg.both import in_one_sum
 from ..extensions.secagg.extension import reported as sum_of_reports
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
@@ -275,7 +276,8 @@ def _at(client: FedAvgClient, message: Message, context: Context, config: RunCon
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model, once it is evaluated if the message asks for both."""
-    return answer_both(message, context, evaluate, _train)
+    with in_one_sum(context.state):
+        return answer_both(message, context, evaluate, _train)
 
 
 @usual_surroundings()
@@ -301,13 +303,15 @@ def _train(message: Message, context: Context) -> Message:
 @usual_surroundings()
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model, or take a step of secure aggregation."""
+    """Evaluate the received model; or answer a question before training, or a step of secure aggregation."""
     if is_step(message):
         return answer_step(message, context, run_config(context.run_config))
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
+    if question := asked.get(wire.ASKED):
+        return _first_answer(str(question), client, message, context, config)
     message, choice = with_chosen_model(client, message)
     if config.against_server:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
@@ -326,6 +330,17 @@ def evaluate(message: Message, context: Context) -> Message:
     cases = settled(metrics.get(wire.CASES), message, context, config)
     reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
     return answer_of_choice(reply, choice)
+
+
+def _first_answer(
+    question: str, client: FedAvgClient, message: Message, context: Context, config: RunConfig
+) -> Message:
+    """The answer to what the server asks before a round's training: one record of the objective's."""
+    found = client.first_answer(_received(client, message), _config(message, context, config))
+    if question not in found:
+        raise ValueError(f"{client.task.objective.__name__} has no answer to the question of {question!r}")
+    metrics = MetricRecord({wire.NUM_EXAMPLES: client.task.size})
+    return Message(RecordDict({question: _record(found[question]), wire.METRICS: metrics}), reply_to=message)
 
 
 @usual_surroundings()

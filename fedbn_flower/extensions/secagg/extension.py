@@ -6,13 +6,13 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
@@ -20,29 +20,40 @@ from fedbn_flower.strategies import ExpectedMetrics, PhaseReport, ReplyRefused
 from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
-from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, content_of, printable, record_of, refusing
+from fedbn_flower.strategies.messages.gate import content_of, printable, record_of, refusing
 from fedbn_flower.strategies.messages.nodes import KnowsPartitions
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded
+from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ...core.ground.wire import (
     COMPRESSED,
     CONFIG,
-    MEMORY,
+    EVALUATED,
+    EVALUATION,
     METRICS,
     NUM_EXAMPLES,
-    SENT_BYTES,
     STATES,
     SUM_WEIGHTS,
     SUMS,
 )
-from ...core.private import ErrorCode, set_message_id
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict
 from . import words
+from .answers import (
+    Gathered,
+    Part,
+    beside,
+    check_trained,
+    config_bytes,
+    contents_of,
+    nodes_of,
+    vector_in,
+    written,
+)
+from .both import followed, waits
 from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
 from .numbers import Grid
@@ -61,27 +72,9 @@ ROUNDED = 37
 NEARLY = 1e-5
 """How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
 NOT_HELD_OUT = ("train-", "local-")
+NOT_ASKED = "secagg: it evaluates when it trains, and was not asked to train"
 ALONE = 1
 """The number of examples in an answer, where its own does not travel."""
-
-
-@dataclass
-class Gathered:
-    """What a phase's answers came to so far.
-
-    Parameters
-    ----------
-    total : NDArray
-        The sum of the vectors.
-    answered : dict[int, RecordDict]
-        What else is in the answers, by node.
-    failures : dict[int, str]
-        Why a client has no part in the sum, by node.
-    """
-
-    total: NDArray[np.unsignedinteger]
-    answered: dict[int, RecordDict] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
 
 
 class SecAgg(Extension):
@@ -178,34 +171,37 @@ class SecAgg(Extension):
         if not messages:
             return iter(())
         rule, plan = moment.rule, self._plan(moment)
+        asked = [message for message in messages if message.metadata.message_type == phase]
+        both = any(EVALUATION in message.content for message in asked)
         layout = None
         if phase == MessageType.TRAIN:
             layout = rule.new_round(moment.number, rule._train_phase_).layout
             self.grid = plan.grid_of(layout)
-        gathered = Gathered(np.zeros(plan.size(layout), plan.dtype(layout)))
-        found: Found | None = None
+        size, nodes = plan.size(layout), nodes_of(messages)
+        gathered = Gathered(np.zeros(size + both * plan.size(None), plan.dtype(layout)))
+        gathered.failures |= dict.fromkeys(set(nodes).difference(nodes_of(asked)), NOT_ASKED)
+        parts: dict[str, Part] = {}
         try:
-            total = self._summed(moment, phase, messages, gathered)
-            found = plan.read(total, len(gathered.answered), layout)
-            if not found.weight > 0:
-                raise NoSum("no client has any example")
+            total = self._summed(moment, phase, asked, gathered, {words.BOTH: True} if both else {})
             counts = [*self.sums, len(gathered.answered)]
+            parts[""] = self._part(moment, plan.read(total[:size], len(gathered.answered), layout), layout)
             self.sums = [min(counts), max(counts)]
         except NoSum as why:
             LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
-            gathered.failures |= dict.fromkeys(gathered.answered, f"secagg: there is no sum: {why}")
-            gathered.failures |= {
-                node: f"secagg: there is no sum: {why}"
-                for node in (message.metadata.dst_node_id for message in messages)
-                if node not in gathered.failures
-            }
-            gathered.answered.clear()
-        return self._as_answers(moment, phase, messages, gathered, found, layout)
+            gathered.ends(f"secagg: there is no sum: {why}", nodes)
+        if both and gathered.answered:
+            parts[EVALUATED] = self._evaluated(moment, plan.read(total[size:], len(gathered.answered), None))
+        return written(messages, gathered, parts, f"{words.SECAGG}-{moment.number}-{phase}")
 
     def _summed(
-        self, moment: Moment, phase: str, messages: list[Message], gathered: Gathered
+        self,
+        moment: Moment,
+        phase: str,
+        messages: list[Message],
+        gathered: Gathered,
+        told: Mapping[str, Any],
     ) -> NDArray[np.unsignedinteger]:
-        """Return the sum of the clients' integers.
+        """Return the sum of the clients' integers; they are told further settings.
 
         Raises
         ------
@@ -217,20 +213,22 @@ class SecAgg(Extension):
         if self.privacy:
             least = self.privacy.shares.survivors
             least_is = f"the noise is that of {least}"
+        configs = [record_of(content, CONFIG, ConfigRecord) for content in contents_of(messages)]
+        for config in configs:
+            config.update(told)
         if self.mode != ON:
             self._gather(moment, messages, gathered)
             if len(gathered.answered) < least:
                 raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
             return gathered.total
-        nodes = [message.metadata.dst_node_id for message in messages]
+        nodes = nodes_of(messages)
         session, upcoming = self._prepared_for(nodes) or self._new_session(least, least_is), None
         session.server_round, session.send = number, partial(self._sent, moment)
         invitations: Mapping[int, Mapping[str, object]] = {}
         try:
             if not session.members:
                 session.open(nodes, self._taken(nodes))
-            for content in {id(message.content): message.content for message in messages}.values():
-                config = record_of(content, CONFIG, ConfigRecord)
+            for config in configs:
                 config.update({words.TAG: session.tag, words.PRESENT: session.present})
             numbers = session.nodes
             self._gather(moment, [m for m in messages if m.metadata.dst_node_id in numbers], gathered)
@@ -274,78 +272,65 @@ class SecAgg(Extension):
     def _sent(self, moment: Moment, messages: Iterable[Message]) -> Iterable[Message]:
         """Send a step's messages; count their bytes."""
         exchange, sent = moment.exchange, list(messages)
-        exchange.bytes_sent += sum(_config_bytes(message) for message in sent)
+        exchange.bytes_sent += sum(config_bytes(message) for message in sent)
         for reply in exchange.grid.send_and_receive(sent, timeout=exchange.timeout):
-            exchange.bytes_received += _config_bytes(reply)
+            exchange.bytes_received += config_bytes(reply)
             yield reply
 
     def _gather(self, moment: Moment, messages: list[Message], gathered: Gathered) -> None:
         """Add the vectors of the answers as they come."""
         exchange = moment.exchange
         simulated = isinstance(exchange.grid, KnowsPartitions)
-        waiting: dict[str, int] = {}
+        waiting: dict[str, Message] = {}
         for reply in exchange.grid.send_and_receive(messages, timeout=exchange.timeout):
-            waiting = waiting or {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
-            node = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if node is None or node in gathered.answered or node in gathered.failures:
+            waiting = waiting or {message.metadata.message_id: message for message in messages}
+            asked = waiting.pop(reply.metadata.reply_to_message_id, None)
+            node = asked.metadata.dst_node_id if asked else 0
+            if not asked or node in gathered.answered or node in gathered.failures:
                 continue
             try:
                 with refusing():
                     content = content_of(reply)
-                    vector = _vector_in(content, gathered.total, simulated)
+                    check_trained(content)
+                    vector = vector_in(content, gathered.total, simulated)
             except ReplyRefused as refusal:
                 gathered.failures[node] = printable(str(refusal))
                 continue
             if vector is not None:
                 gathered.total += vector
-            gathered.answered[node] = self._beside(node, content)
+            gathered.answered[node] = beside(content, EVALUATION in asked.content)
+            self._take_keys(node, content.get(words.SECAGG))
 
-    def _beside(self, node: int, content: RecordDict) -> RecordDict:
-        """Return what of a client's answer is not secret; take the keys of its next session."""
-        metrics, keys = content.get(METRICS), content.get(words.SECAGG)
-        sent = metrics.get(SENT_BYTES) if isinstance(metrics, MetricRecord) else None
-        if not isinstance(sent, int):
-            sent = array_bytes(content)
+    def _take_keys(self, node: int, keys: object) -> None:
+        """Take the keys of a client's next session."""
         if isinstance(keys, ArrayRecord) and words.KEYS in keys:
             try:
                 with refusing():
                     self.known[node] = keys_in(keys[words.KEYS].numpy().tobytes())
             except ReplyRefused:
                 self.known.pop(node, None)
-        found = RecordDict({METRICS: MetricRecord({SENT_BYTES: sent})})
-        if isinstance(memory := content.get(MEMORY), ConfigRecord):
-            found[MEMORY] = memory
-        return found
 
-    def _as_answers(
-        self,
-        moment: Moment,
-        phase: str,
-        messages: list[Message],
-        gathered: Gathered,
-        found: Found | None,
-        layout: Layout | None,
-    ) -> Iterator[Message]:
-        first = True
-        for message in messages:
-            node = message.metadata.dst_node_id
-            if not message.metadata.message_id:  # it was not sent, since its client has no part in the sum
-                set_message_id(message, f"{words.SECAGG}-{moment.number}-{phase}-{node}")
-            content = gathered.answered.get(node)
-            if content is None or found is None:
-                reason = gathered.failures.get(node)
-                if reason is not None:
-                    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-                    yield Message(error, reply_to=message)
-                continue
-            numbers = record_of(content, METRICS, MetricRecord)
-            numbers[NUM_EXAMPLES] = max(1.0, found.examples / len(gathered.answered))
-            if first:
-                first = False
-                numbers.update(self._means(found))
-                content.update(self._states(found))
-                content.update(_sums(moment, found, layout) if layout else {})
-            yield Message(content, reply_to=message)
+    def _part(self, moment: Moment, found: Found, layout: Layout | None) -> Part:
+        """Return what a sum says of a training, or without a layout of an evaluation.
+
+        Raises
+        ------
+        NoSum
+            When nobody has any example.
+        """
+        if not found.weight > 0:
+            raise NoSum("no client has any example")
+        sums = _sums(moment, found, layout) if layout else {}
+        return Part(found, {**self._states(found), **sums}, self._means(found))
+
+    def _evaluated(self, moment: Moment, found: Found) -> Part:
+        """Return what a sum says of the evaluation of the round before, which the training went with."""
+        try:
+            return self._part(moment, found, None)
+        except NoSum as why:
+            number, phase = moment.number - 1, MessageType.EVALUATE
+            LOGGER.warning("round %d, %s: secagg: there is no sum: %s", number, phase, why)
+            return Part(None, why=f"secagg: there is no sum: {why}")
 
     def _means(self, found: Found) -> dict[str, float]:
         """Return the metrics of all clients together that are in their ranges: a client may send anything."""
@@ -374,11 +359,12 @@ class SecAgg(Extension):
             f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
         )
         means = {name: value for name, value in result.means.items() if name not in of_one}
+        client_means, self.client_means = self.client_means, {}
         return replace(
             result,
             train=train,
             evaluate=train if result.evaluate is result.train else _without_metrics(result.evaluate),
-            means={**means, **self.client_means},
+            means={**means, **client_means},
             spread={},
             only_sums=True,
         )
@@ -426,7 +412,7 @@ class SecAgg(Extension):
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
             vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
-        codes, keys = _leaving(at, vector)
+        codes, keys = _leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)
 
@@ -437,8 +423,10 @@ def reported(
     """Return the records of what a client has found of a model, as it may leave; None without ``secagg``."""
     if at.config.secagg == OFF:
         return None
-    states = metrics.get(STATES) or {}
-    codes, keys = _leaving(at, Plan.heard(at.asked).evaluated(examples, metrics, states))
+    vector = Plan.heard(at.asked).evaluated(examples, metrics, metrics.get(STATES) or {})
+    if waits(at.context.state, vector):
+        return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
+    codes, keys = _leaving(at, vector)
     further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
     return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE}), COMPRESSED: codes, **further}
 
@@ -455,23 +443,6 @@ def _leaving(
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
 
 
-def _vector_in(
-    content: RecordDict, like: NDArray[np.unsignedinteger], simulated: bool
-) -> NDArray[np.unsignedinteger] | None:
-    """Return the vector of an answer; None of one that a simulation has summed with others'."""
-    if simulated and COMPRESSED not in content:
-        return None
-    entry = record_of(content, COMPRESSED, ArrayRecord).get(words.VECTOR)
-    if entry is None or len(entry.data) > like.nbytes + NPY_HEADER_BYTES:
-        raise ReplyRefused("secagg: the vector is missing or too long")
-    vector: NDArray[np.unsignedinteger] = decoded(entry, like)
-    if vector.shape != like.shape or vector.dtype != like.dtype:
-        raise ReplyRefused(
-            f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape"
-        )
-    return vector
-
-
 def _without_metrics(report: PhaseReport) -> PhaseReport:
     """Return who answered, without what."""
     return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
@@ -486,13 +457,3 @@ def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord
         update[~finite] = sent[~finite]
     sums = {PARAMETERS: encoded(update), STATISTICS: encoded(found.others.astype(layout.dtypes[1]))}
     return {SUMS: ArrayRecord(sums), SUM_WEIGHTS: MetricRecord(dict.fromkeys(sums, found.weight))}
-
-
-def _config_bytes(message: Message) -> int:
-    """Return the bytes of a step of the exchange."""
-    if not message.has_content():
-        return 0
-    records = [message.content.get(name) for name in (words.SECAGG, words.UPCOMING)]
-    values = [v for record in records if isinstance(record, ConfigRecord) for v in record.values()]
-    texts = (v if isinstance(v, list) else [v] for v in values)
-    return sum(len(text) for some in texts for text in some if isinstance(text, bytes))

@@ -4,7 +4,7 @@
 |---|---|
 | `SECAGG`, a ConfigRecord of a message of its own | a `STEP` of the exchange, and what it needs |
 | the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE`, or `SHARES` |
-| `CONFIG` of train and evaluate messages | the `Plan` of the vector; `TAG` and `PRESENT` of the session |
+| `CONFIG` of train and evaluate messages | the vector's `Plan`, `BOTH`; the session's `TAG`, `PRESENT` |
 | `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
 | `SECAGG`, an ArrayRecord of the answers | `KEYS` of the next session |
 """
@@ -27,6 +27,7 @@ THRESHOLD = "threshold"
 LEAST = "least"
 LETTERS = "letters"
 DIGEST = "digest"
+BOTH = "secagg-both"  # the vector has the integers of an evaluation too, behind those of the training
 PRESENT = "secagg-present"  # who has shared out its secrets, a bit each
 SURVIVORS = "survivors"
 GONE = "gone"

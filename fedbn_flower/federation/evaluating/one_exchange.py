@@ -55,8 +55,8 @@ APART = (
     ),
     Apart("with dp {dp!r} a round is accounted before the next", lambda config, *_: config.dp != "none"),
     Apart(
-        "with secagg {secagg!r} training and evaluation are two sums",
-        lambda config, *_: config.secagg != "off",
+        "with secagg {secagg!r} training and evaluation are sums of different clients",
+        lambda config, *_: config.secagg != "off" and not _all_do_both(config),
     ),
     Apart(
         "from round {unfreeze_at} on more of the model travels (unfreeze-at)",
@@ -83,6 +83,12 @@ APART = (
     ),
 )
 """All reasons beside a simulation, whose clients are asked at no cost. The first that holds is told."""
+
+
+def _all_do_both(config: RunConfig) -> bool:
+    """Return whether every client is asked to train and to evaluate in each round."""
+    shares, drop_out = {config.fraction_train, config.fraction_evaluate}, config.dropout > 0
+    return shares == {1} and not drop_out and config.availability == "always"
 
 
 def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:

@@ -280,8 +280,9 @@ STEPS_ASIDE = {
         "dp": "client", "dp_epsilon": 8.0, "dp_delta": 0.01, "dp_clip": "1.0", "weighting": "uniform",
         "client": "silobn",
     },
-    "with secagg 'plain' training and evaluation are two sums": {
-        "secagg": "plain", "secagg_min": 2, "clip_update_norm": 1.0
+    "with secagg 'plain' training and evaluation are sums of different clients": {
+        "secagg": "plain", "secagg_min": 2, "clip_update_norm": 1.0, "fraction_train": 0.5,
+        "num_clients": 4, "partition": "iid",
     },
     "from round 2 on more of the model travels (unfreeze-at)": {"freeze": "1", "unfreeze_at": 2},
     "with strategy 'ifca' clients have different models": {"strategy": "ifca"},

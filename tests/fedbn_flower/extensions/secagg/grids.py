@@ -1,5 +1,7 @@
 """Grids on which clients are lost in a step of secure aggregation, and one that keeps all that it carries."""
 
+import base64
+
 from flwr.app import ConfigRecord
 
 from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, STEP, UNMASK
@@ -20,6 +22,15 @@ def step_of(message, before):
     if isinstance(asked, ConfigRecord):
         return asked[STEP] if (before == "train") == (asked[STEP] in (AGREE, UNMASK)) else None
     return message.metadata.message_type
+
+
+def spellings(secret):
+    """Ways in which a file may have a secret, or a share: without the four bytes that say whose it is."""
+    for whole in (secret, secret[4:] if len(secret) == 36 else secret):
+        yield whole
+        yield whole.hex().encode()
+        yield base64.b64encode(whole)
+        yield repr(whole).encode()
 
 
 class Lossy(InlineGrid):

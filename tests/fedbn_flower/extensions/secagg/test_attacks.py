@@ -1,6 +1,5 @@
 """A server and clients that lie: it costs a client its part or the round its result; no sum is wrong."""
 
-import base64
 import os
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedbn_flower.privacy.floors import Refused
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.strategies.messages.npy import encoded
 
-from .grids import Lossy, run_on
+from .grids import Lossy, run_on, spellings
 from .keyed import node_configs, private_parts
 from .test_runs import settings  # noqa: F401
 
@@ -240,14 +239,6 @@ def test_a_server_that_tells_different_clients_different_things_gets_no_sum(sett
 
 
 SECRET = (LENGTH, 36)
-
-
-def spellings(secret):
-    for whole in (secret, secret[4:] if len(secret) == 36 else secret):
-        yield whole
-        yield whole.hex().encode()
-        yield base64.b64encode(whole)
-        yield repr(whole).encode()
 
 
 def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, caplog):

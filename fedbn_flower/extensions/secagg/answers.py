@@ -1,0 +1,187 @@
+"""The answers to a phase's messages: what the server takes of them, and what its rule reads in their place.
+
+Where clients evaluate and train in one answer, its vector has the integers of the training, then those of the
+evaluation, and one sum has two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, record_of
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded
+
+from ...core.ground.wire import (
+    COMPRESSED,
+    EVALUATED,
+    EVALUATION,
+    FAILED,
+    MEMORY,
+    METRICS,
+    NUM_EXAMPLES,
+    REASON,
+    SENT_BYTES,
+)
+from ...core.private import ErrorCode, set_message_id
+from . import words
+from .plan import Found
+
+Record = ArrayRecord | MetricRecord
+
+
+@dataclass
+class Gathered:
+    """What a phase's answers came to so far.
+
+    Parameters
+    ----------
+    total : NDArray
+        The sum of the vectors.
+    answered : dict[int, RecordDict]
+        What else is in the answers, by node.
+    failures : dict[int, str]
+        Why a client has no part in the sum, by node.
+    """
+
+    total: NDArray[np.unsignedinteger]
+    answered: dict[int, RecordDict] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def ends(self, reason: str, nodes: Iterable[int]) -> None:
+        """Note that there is no sum: nobody has a part in it."""
+        self.failures |= dict.fromkeys(self.answered, reason)
+        self.failures |= {node: reason for node in nodes if node not in self.failures}
+        self.answered.clear()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a sum says of a training, or of an evaluation.
+
+    Parameters
+    ----------
+    found : Found, optional
+        What it says; None if there is nothing.
+    records : Mapping[str, Record]
+        What the first of the answers bears beside its metrics.
+    means : Mapping[str, float]
+        The metrics of all together.
+    why : str
+        Why there is nothing.
+    """
+
+    found: Found | None
+    records: Mapping[str, Record] = field(default_factory=dict)
+    means: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+
+    def write(self, contents: Sequence[RecordDict], prefix: str) -> None:
+        """Write it into answers, in records whose names begin with the prefix; the first one bears it."""
+        if self.found is None:
+            for content in contents:
+                content[f"{prefix}{FAILED}"] = ConfigRecord({REASON: self.why})
+            return
+        count, means = max(1.0, self.found.examples / max(1, len(contents))), self.means
+        for content in contents:
+            own = content.metric_records.get(f"{prefix}{METRICS}", {SENT_BYTES: 0})
+            content[f"{prefix}{METRICS}"] = MetricRecord({**own, NUM_EXAMPLES: count, **means})
+            means = {}
+        for content in contents[:1]:
+            content.update({f"{prefix}{name}": record for name, record in self.records.items()})
+
+
+def nodes_of(messages: Iterable[Message]) -> list[int]:
+    """Return the nodes that messages go to."""
+    return [message.metadata.dst_node_id for message in messages]
+
+
+def contents_of(messages: Iterable[Message]) -> Iterable[RecordDict]:
+    """Return the contents of messages, one that several share once."""
+    return {id(message.content): message.content for message in messages}.values()
+
+
+def beside(content: RecordDict, both: bool) -> RecordDict:
+    """Return what of a client's answer is not secret: its bytes, its memory, and why it has not evaluated."""
+    metrics = content.get(METRICS)
+    sent = metrics.get(SENT_BYTES) if isinstance(metrics, MetricRecord) else None
+    if not isinstance(sent, int):
+        sent = array_bytes(content)
+    names = (MEMORY, *((f"{EVALUATED}{MEMORY}", f"{EVALUATED}{FAILED}") if both else ()))
+    records = {name: content[name] for name in names if isinstance(content.get(name), ConfigRecord)}
+    return RecordDict({METRICS: MetricRecord({SENT_BYTES: sent}), **records})
+
+
+def check_trained(content: RecordDict) -> None:
+    """Refuse an answer to both of which the training has failed: it has no vector.
+
+    Raises
+    ------
+    ReplyRefused
+        With the client's reason.
+    """
+    if isinstance(failed := content.get(FAILED), ConfigRecord):
+        raise ReplyRefused(str(failed.get(REASON, "")))
+
+
+def written(
+    messages: Sequence[Message], gathered: Gathered, parts: Mapping[str, Part], name: str
+) -> Iterator[Message]:
+    """Yield answers that have nothing but what the sum says: the first of each part bears it.
+
+    Parameters
+    ----------
+    messages : Sequence[Message]
+        The phase's.
+    gathered : Gathered
+        Who has answered.
+    parts : Mapping[str, Part]
+        What the sum says, by how the names of its records begin.
+    name : str
+        Begins the ids of messages that were not sent, since their clients have no part in the sum.
+    """
+    for message in messages:
+        if not message.metadata.message_id:
+            set_message_id(message, f"{name}-{message.metadata.dst_node_id}")
+    answers = [(m, gathered.answered.get(m.metadata.dst_node_id)) for m in messages]
+    for prefix, part in parts.items():
+        asked = [c for m, c in answers if c is not None and (not prefix or EVALUATION in m.content)]
+        part.write([content for content in asked if f"{prefix}{FAILED}" not in content], prefix)
+    for message, content in answers:
+        reason = gathered.failures.get(message.metadata.dst_node_id)
+        if content is not None:
+            yield Message(content, reply_to=message)
+        elif reason is not None:
+            yield Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def vector_in(
+    content: RecordDict, like: NDArray[np.unsignedinteger], simulated: bool
+) -> NDArray[np.unsignedinteger] | None:
+    """Return the vector of an answer; None of one that a simulation has summed with others'."""
+    if simulated and COMPRESSED not in content:
+        return None
+    entry = record_of(content, COMPRESSED, ArrayRecord).get(words.VECTOR)
+    if entry is None or len(entry.data) > like.nbytes + NPY_HEADER_BYTES:
+        raise ReplyRefused("secagg: the vector is missing or too long")
+    vector: NDArray[np.unsignedinteger] = decoded(entry, like)
+    if vector.shape != like.shape or vector.dtype != like.dtype:
+        raise ReplyRefused(
+            f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape"
+        )
+    return vector
+
+
+def config_bytes(message: Message) -> int:
+    """Return the bytes of a step of the exchange."""
+    if not message.has_content():
+        return 0
+    records = [message.content.get(name) for name in (words.SECAGG, words.UPCOMING)]
+    values = [v for record in records if isinstance(record, ConfigRecord) for v in record.values()]
+    texts = (v if isinstance(v, list) else [v] for v in values)
+    return sum(len(text) for some in texts for text in some if isinstance(text, bytes))
