@@ -30,6 +30,7 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     federation = LocalFederation(tmp_path / "federation", SITES, signing=True)
     federation.environment |= OFFLINE
     federation.environment.pop("PYTHONPATH", None)
+    once = {"rounds": 1, "fraction-evaluate": 0.0}
     job = {**JOB, "cache-dir": str(cache_dir)}
 
     def run(name, **keys):
@@ -42,14 +43,13 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
         output = run("known")
         partners = federation.folder / "partners"
         third = (partners / "site-2.pub").read_bytes()
-        written_pair(Ed25519PrivateKey.generate(), tmp_path / "foreign", "site-2")
-        (tmp_path / "foreign" / "partners" / "site-2.pub").replace(partners / "site-2.pub")
-        refused = run("foreign", rounds=1)
+        written_pair(Ed25519PrivateKey.generate(), tmp_path / "another", "site-2")
+        (tmp_path / "another" / "partners" / "site-2.pub").replace(partners / "site-2.pub")
+        refused = run("foreign", **once)
         (partners / "site-2.pub").write_bytes(third)
         (partners / "site-1.pub").write_text("no key")
-        mistaken = run("mistaken", rounds=1)
+        run("mistaken", **once)
         logs = [(federation.folder / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
-    (tmp_path / "outputs").write_text("\n\n\n".join([output, refused, mistaken, *logs]))
     config = run_config({**job, "secagg": "plain", "backend": "inline"})
     expected = run_on(config, Lossy(config))[1]
     found = load(bits(tmp_path / "known"))
@@ -67,6 +67,14 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     assert [line in reasons[site] for site in "012"] == [True, True, False]
     assert [line in log for log in logs] == [True, True, False]
 
+    with (tmp_path / "mistaken" / "failures.csv").open() as file:
+        reasons = [row["reason"] for row in csv.DictReader(file)]
+    assert any("expected public keys of Ed25519" in reason for reason in reasons)
+    assert not any(str(tmp_path) in reason for reason in reasons)
+    for i in range(SITES):
+        key = federation.folder / f"site-{i}" / "key"
+        files = [path for path in tmp_path.rglob("*") if path.is_file() and path != key]
+        assert not [path for path in files if key.read_bytes().splitlines()[-2] in path.read_bytes()]
     for log in logs:
         assert log.count("secagg-partners: '") == 1
         assert "site-1.pub has something else" in log

@@ -219,17 +219,14 @@ def _publics_in(path: Path) -> dict[bytes, PublicKey]:
     found: dict[bytes, PublicKey] = {}
     for file in sorted(visible):
         data = file.read_bytes()
-        lines = (line for line in data.splitlines() if line.strip() and not line.startswith(b"#"))
-        blocks = BLOCKS.findall(data) if b"-----BEGIN" in data else list(lines)
-        load = load_pem_public_key if b"-----BEGIN" in data else load_ssh_public_key
-        for block in blocks:
+        blocks = [(load_pem_public_key, block) for block in BLOCKS.findall(data)]
+        lines = (line for line in BLOCKS.sub(b"", data).splitlines() if line.strip() and line[:1] != b"#")
+        for load, text in (*blocks, *((load_ssh_public_key, line) for line in lines)):
             try:
-                key = load(block)
+                key = load(text)
             except (ValueError, UnsupportedAlgorithm):
                 raise ValueError(f"{file.name} has something else") from None
             if not isinstance(key, PublicKey):
                 raise ValueError(f"{file.name} has another kind of key")
             found[fingerprint(key)] = key
-        if not blocks:
-            raise ValueError(f"{file.name} has none")
     return found

@@ -13,9 +13,10 @@ from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
+from fedbn_flower.extensions.secagg.private import least_at_client
+from fedbn_flower.extensions.secagg.session import NoSum, Session
 from fedbn_flower.extensions.secagg.shares import join
-from fedbn_flower.extensions.secagg.signatures import fingerprint
-from fedbn_flower.extensions.secagg.words import AGREE, SECAGG, SHARE, UNMASK, UPCOMING
+from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.privacy.floors import Refused, check_secagg
 from fedbn_flower.runtime.grid import partition_of
 
@@ -147,6 +148,21 @@ def test_with_keys_a_site_signs_one_list_and_helps_with_that_one_alone(configs):
 def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_another_model(configs):
     """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' models are such that they send 0."""
     sites = masked_sites(configs, [b"model", *[b"another"] * 4])
+    signatures = {one.me: one.agree(set()) for one in sites}
+    with pytest.raises(Refused, match="1 clients have signed the same"):
+        sites[0].help(sites, set(), signatures)
+
+
+def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_other_keys(configs):
+    """Those of site 1 are its own, signed in this round, but not those that it masks with."""
+    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites[1].advertise()
+    sites[0].share(sites)
+    sites[1].advertise()
+    for one in sites[1:]:
+        one.share(sites)
+    for one in sites:
+        one.mask()
     signatures = {one.me: one.agree(set()) for one in sites}
     with pytest.raises(Refused, match="1 clients have signed the same"):
         sites[0].help(sites, set(), signatures)
@@ -333,6 +349,38 @@ def test_partners_have_no_sum_with_a_site_that_they_do_not_know(settings, config
     assert "train" not in {step for step, *_ in grid.carried}
 
 
+# ---- the server -----------------------------------------------------------------------------------------
+
+
+def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_neighbours():
+    """Of 100 clients each has 78 neighbours otherwise, and does not see whether a sum has all its noise."""
+    keys = {node: bytes([node]) * LENGTH + bytes([100 + node]) * LENGTH for node in range(100)}
+    seals = {0: 5, 1: 4, 2: 3}
+    known = keys | {node: keys[node] + number.to_bytes(4, "big") + b"who" for node, number in seals.items()}
+    asked = []
+
+    def send(messages):
+        asked.extend((m.content[SECAGG]["step"], m.metadata.dst_node_id) for m in messages)
+        return ()
+
+    session = Session("one", 3, 0, "three are the least")
+    session.server_round, session.send = 5, send
+    with pytest.raises(NoSum):
+        session.open(list(range(5)), known)
+    assert [node for step, node in asked if step == ADVERTISE] == [2]
+    sealed = Session("one", 3, 0, "").invited(list(known), known)
+    unsealed = Session("one", 3, 0, "").invited(list(keys), keys)
+    assert {len(told[words.NEIGHBOURS]) for told in sealed.values()} == {99}
+    assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}
+    assert all(words.SEALS not in told for told in unsealed.values())
+
+
+def test_a_site_with_keys_sees_whether_a_sum_of_many_has_all_its_noise(configured):
+    keys = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5, "dp_clip": 0.5, "secagg": "on"}
+    config = configured(**keys, partition="iid", num_clients=100, model="2nn", client="fedavg")
+    assert [least_at_client(config, whole) for whole in (False, True)] == [3, 67]
+
+
 # ---- node configs ---------------------------------------------------------------------------------------
 
 
@@ -371,11 +419,11 @@ def test_mistakes_in_a_node_config_are_one_line(configs, configured, tmp_path):
 
 
 def test_partners_are_files_of_a_folder_or_the_keys_of_one_file(configs, tmp_path):
-    folder = [signer_of(config) for config in configs]
-    for kind in (0, 1):  # PEM, and OpenSSH
-        files = [Path(configs[i]["secagg-partners"]) / f"site-{i}.pub" for i in (kind, kind + 2)]
-        (tmp_path / "all").write_text("\n".join(file.read_text() for file in files))
-        one = signer_of({**configs[kind], "secagg-partners": str(tmp_path / "all")})
-        assert set(one.partners) == {fingerprint(folder[kind + 2].private.public_key())}
-    assert all(len(signer.partners) == SITES - 1 for signer in folder)
-    assert "private" not in repr(folder[0])
+    signers = [signer_of(config) for config in configs]
+    files = sorted(Path(configs[0]["secagg-partners"]).iterdir())  # PEM and OpenSSH
+    (tmp_path / "all").write_text("# partners\n" + "\n".join(file.read_text() for file in files))
+    for signer, config in zip(signers, configs, strict=True):
+        assert signer.partners.keys() == {other.me for other in signers if other is not signer}
+        one = signer_of({**config, "secagg-partners": str(tmp_path / "all")})
+        assert one.partners.keys() == signer.partners.keys()
+    assert "rivate" not in repr(signers[0])
