@@ -16,33 +16,23 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, Met
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
-from fedbn_flower.strategies import ExpectedMetrics, PhaseReport, ReplyRefused
-from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
+from fedbn_flower.strategies import ExpectedMetrics, ReplyRefused
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
-from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, content_of, printable, record_of, refusing
+from fedbn_flower.strategies.messages.gate import content_of, printable, record_of, refusing
 from fedbn_flower.strategies.messages.nodes import KnowsPartitions
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded
+from fedbn_flower.strategies.messages.npy import array_bytes, encoded
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
-from ...core.ground.wire import (
-    COMPRESSED,
-    CONFIG,
-    MEMORY,
-    METRICS,
-    NUM_EXAMPLES,
-    SENT_BYTES,
-    STATES,
-    SUM_WEIGHTS,
-    SUMS,
-)
+from ...core.ground.wire import COMPRESSED, CONFIG, MEMORY, METRICS, NUM_EXAMPLES, SENT_BYTES, STATES
 from ...core.private import ErrorCode, set_message_id
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
 from ..conflict import Conflict
 from . import words
+from .answers import sums_of, vector_in, without_metrics
 from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
 from .numbers import Grid
@@ -59,6 +49,8 @@ ROUNDED = 37
 """The purpose of the random numbers that round, after seed, partition and round."""
 NEARLY = 1e-5
 """How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
+MUCH = 0.01
+"""Of the clip: what rounding may move a mean by before somebody is told."""
 NOT_HELD_OUT = ("train-", "local-")
 ALONE = 1
 """The number of examples in an answer, where its own does not travel."""
@@ -117,6 +109,8 @@ class SecAgg(Extension):
         """Of the last round's updates."""
         self.sums: list[int] = []
         """Of how many clients the fewest and the most of a round's sum were."""
+        self.error = 0.0
+        """How far rounding has moved the mean of a round's updates at most, over the clip."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
@@ -186,6 +180,8 @@ class SecAgg(Extension):
             found = plan.read(total, len(gathered.answered), layout)
             if not found.weight > 0:
                 raise NoSum("no client has any example")
+            if layout:
+                self._look_at(plan, found, total, len(gathered.answered), layout)
             counts = [*self.sums, len(gathered.answered)]
             self.sums = [min(counts), max(counts)]
         except NoSum as why:
@@ -198,6 +194,27 @@ class SecAgg(Extension):
             }
             gathered.answered.clear()
         return self._as_answers(moment, phase, messages, gathered, found, layout)
+
+    def _look_at(
+        self, plan: Plan, found: Found, total: NDArray[np.unsignedinteger], count: int, layout: Layout
+    ) -> None:
+        """Refuse a sum of updates that cannot be; note how far rounding has moved the mean.
+
+        Raises
+        ------
+        NoSum
+            When it cannot be.
+        """
+        if not plan.is_possible(found, total, count, layout):
+            raise NoSum(f"it is more than {count} clients can have sent within their bounds: one has not")
+        error = plan.grid_of(layout).error_of(count, found.weight)
+        if plan.cap and error > MUCH > self.error:
+            LOGGER.warning(
+                "secagg: rounding moves the mean update by %.2g of clip-update-norm: a client weighs %.2g on "
+                "average; give as max-num-examples, now %d, what the largest client has",
+                error, found.weight / count, plan.cap,
+            )  # fmt: skip
+        self.error = max(error, self.error)
 
     def _summed(
         self, moment: Moment, phase: str, messages: list[Message], gathered: Gathered
@@ -287,7 +304,7 @@ class SecAgg(Extension):
             try:
                 with refusing():
                     content = content_of(reply)
-                    vector = _vector_in(content, gathered.total, simulated)
+                    vector = vector_in(content, gathered.total, simulated)
             except ReplyRefused as refusal:
                 gathered.failures[node] = printable(str(refusal))
                 continue
@@ -339,7 +356,7 @@ class SecAgg(Extension):
                 first = False
                 numbers.update(self._means(found))
                 content.update(self._states(found))
-                content.update(_sums(moment, found, layout) if layout else {})
+                content.update(sums_of(moment, found, layout) if layout else {})
             yield Message(content, reply_to=message)
 
     def _means(self, found: Found) -> dict[str, float]:
@@ -364,7 +381,7 @@ class SecAgg(Extension):
     def recorded(self, result: RoundResult) -> RoundResult:
         if self.mode == OFF:
             return result
-        train = _without_metrics(result.train)
+        train = without_metrics(result.train)
         of_one = tuple(
             f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
         )
@@ -372,7 +389,7 @@ class SecAgg(Extension):
         return replace(
             result,
             train=train,
-            evaluate=train if result.evaluate is result.train else _without_metrics(result.evaluate),
+            evaluate=train if result.evaluate is result.train else without_metrics(result.evaluate),
             means={**means, **self.client_means},
             spread={},
             only_sums=True,
@@ -382,17 +399,18 @@ class SecAgg(Extension):
         """Return what a privacy officer reads of it: of how many clients sums are, and who made the masks."""
         if self.mode == OFF:
             return {}
-        grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
+        grid = {"bits": self.grid.bits, "error": self.error} if self.grid else {}
         made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
         least = int(self.run.config["secagg-min"])
         found = {"mode": self.mode, "least": least, "sums-of": self.sums, **grid, **made_by}
         return {"extensions": {"secagg": found}}
 
     def state(self) -> Mapping[str, Any]:
-        return {"sums": self.sums} if self.sums else {}
+        return {"sums": self.sums, "error": self.error} if self.sums else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sums = list(state.get("sums", []))
+        self.error = float(state.get("error", 0.0))
 
     # ---- the client's side ---------------------------------------------------------------------------
 
@@ -445,39 +463,6 @@ def _leaving(
     vector = masked(at.state, at.asked, vector)
     keys = np.frombuffer(advertised(at.state), np.uint8)
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
-
-
-def _vector_in(
-    content: RecordDict, like: NDArray[np.unsignedinteger], simulated: bool
-) -> NDArray[np.unsignedinteger] | None:
-    """Return the vector of an answer; None of one that a simulation has summed with others'."""
-    if simulated and COMPRESSED not in content:
-        return None
-    entry = record_of(content, COMPRESSED, ArrayRecord).get(words.VECTOR)
-    if entry is None or len(entry.data) > like.nbytes + NPY_HEADER_BYTES:
-        raise ReplyRefused("secagg: the vector is missing or too long")
-    vector: NDArray[np.unsignedinteger] = decoded(entry, like)
-    if vector.shape != like.shape or vector.dtype != like.dtype:
-        raise ReplyRefused(
-            f"secagg: a vector of {vector.shape} {vector.dtype}, expected {like.shape}", "shape"
-        )
-    return vector
-
-
-def _without_metrics(report: PhaseReport) -> PhaseReport:
-    """Return who answered, without what."""
-    return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
-
-
-def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
-    """Return the sums as a worker that sums a group would."""
-    update = found.update.astype(layout.dtypes[0])
-    layout.tie(update)
-    sent = layout.flatten_parameters(moment.rule._train_phase_.sent())
-    if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
-        update[~finite] = sent[~finite]
-    sums = {PARAMETERS: encoded(update), STATISTICS: encoded(found.others.astype(layout.dtypes[1]))}
-    return {SUMS: ArrayRecord(sums), SUM_WEIGHTS: MetricRecord(dict.fromkeys(sums, found.weight))}
 
 
 def _config_bytes(message: Message) -> int:

@@ -36,8 +36,8 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
         "dropped out in mid-round were left out; their masks were taken off with their neighbours' help."
     )
     yield (
-        "A client could send any update within its bound, unseen. False keys, letters or shares cost that "
-        "client its part or the round its result."
+        "A client could send any update, unseen. A sum that clients within their bounds cannot have would "
+        "have cost the round its result, as false shares do; so no round's mean was longer than the bound."
     )
     yield (
         "Not protected: who took part, when, how long it took and how much was sent; what follows from the "

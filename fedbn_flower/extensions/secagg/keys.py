@@ -12,6 +12,7 @@ from fedbn_flower.strategies.post_processing import post_processes_mean
 from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
+from ..attack.names import OMNISCIENT
 from ..conflict import Conflict, Unused
 from ..holdout import num_training
 from ..selection import sampled
@@ -104,6 +105,8 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
+    if not {part.partition(":")[0] for part in config["attack"].split("+")}.isdisjoint(OMNISCIENT):
+        yield "attack", "another one: it follows from the others' answers, which nobody sees,"
     yield from _unfit_numbers(config)
 
 

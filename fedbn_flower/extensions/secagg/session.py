@@ -126,7 +126,7 @@ class Session:
         """
         alone = self._alone_with_its_keys(nodes, keys)
         self._check(len(alone))
-        k = default_k(len(alone))
+        k = max(default_k(len(alone)), self.shares - 1)  # so that there are as many shares as are needed
         self._graph = neighbours(range(len(alone)), k, secrets.randbits(SEED_BITS))
         self._threshold = self.shares or threshold(len(alone), k=k)
         self._numbers = {node: me for me, node in enumerate(alone)}
