@@ -42,10 +42,10 @@ def without_metrics(report: PhaseReport) -> PhaseReport:
 
 def sums_of(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
     """Return the sums as a worker that sums a group would."""
-    update = found.update.astype(layout.dtypes[0])
+    update, others = found.update.astype(layout.dtypes[0]), found.others.astype(layout.dtypes[1])
     layout.tie(update)
-    sent = layout.flatten_parameters(moment.rule._train_phase_.sent())
-    if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
-        update[~finite] = sent[~finite]
-    sums = {PARAMETERS: encoded(update), STATISTICS: encoded(found.others.astype(layout.dtypes[1]))}
-    return {SUMS: ArrayRecord(sums), SUM_WEIGHTS: MetricRecord(dict.fromkeys(sums, found.weight))}
+    for sums, sent in zip((update, others), layout.flatten(moment.rule._train_phase_.sent()), strict=True):
+        if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
+            sums[~finite] = sent[~finite]
+    records = {PARAMETERS: encoded(update), STATISTICS: encoded(others)}
+    return {SUMS: ArrayRecord(records), SUM_WEIGHTS: MetricRecord(dict.fromkeys(records, found.weight))}
