@@ -13,9 +13,11 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies import PhaseReport, ReplyRefused
+from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
+from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, record_of
-from fedbn_flower.strategies.messages.npy import array_bytes, decoded
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded
 
 from ...core.ground.wire import (
     COMPRESSED,
@@ -27,8 +29,11 @@ from ...core.ground.wire import (
     NUM_EXAMPLES,
     REASON,
     SENT_BYTES,
+    SUM_WEIGHTS,
+    SUMS,
 )
 from ...core.private import ErrorCode, set_message_id
+from ..base import Moment
 from . import words
 from .plan import Found
 
@@ -185,3 +190,19 @@ def config_bytes(message: Message) -> int:
     values = [v for record in records if isinstance(record, ConfigRecord) for v in record.values()]
     texts = (v if isinstance(v, list) else [v] for v in values)
     return sum(len(text) for some in texts for text in some if isinstance(text, bytes))
+
+
+def without_metrics(report: PhaseReport) -> PhaseReport:
+    """Return who answered, without what."""
+    return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
+
+
+def sums_of(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
+    """Return the sums as a worker that sums a group would."""
+    update, others = found.update.astype(layout.dtypes[0]), found.others.astype(layout.dtypes[1])
+    layout.tie(update)
+    for sums, sent in zip((update, others), layout.flatten(moment.rule._train_phase_.sent()), strict=True):
+        if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
+            sums[~finite] = sent[~finite]
+    records = {PARAMETERS: encoded(update), STATISTICS: encoded(others)}
+    return {SUMS: ArrayRecord(records), SUM_WEIGHTS: MetricRecord(dict.fromkeys(records, found.weight))}

@@ -16,8 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
-from fedbn_flower.strategies import ExpectedMetrics, PhaseReport, ReplyRefused
-from fedbn_flower.strategies.aggregation.fold import PARAMETERS, STATISTICS
+from fedbn_flower.strategies import ExpectedMetrics, ReplyRefused
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.expected import Range
 from fedbn_flower.strategies.messages.gate import content_of, printable, record_of, refusing
@@ -26,17 +25,7 @@ from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
-from ...core.ground.wire import (
-    COMPRESSED,
-    CONFIG,
-    EVALUATED,
-    EVALUATION,
-    METRICS,
-    NUM_EXAMPLES,
-    STATES,
-    SUM_WEIGHTS,
-    SUMS,
-)
+from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing
@@ -50,7 +39,9 @@ from .answers import (
     config_bytes,
     contents_of,
     nodes_of,
+    sums_of,
     vector_in,
+    without_metrics,
     written,
 )
 from .both import followed, waits
@@ -71,6 +62,8 @@ ROUNDED = 37
 """The purpose of the random numbers that round, after seed, partition and round."""
 NEARLY = 1e-5
 """How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
+MUCH = 0.01
+"""Of the clip: what rounding may move a mean by before somebody is told."""
 NOT_HELD_OUT = ("train-", "local-")
 NOT_ASKED = "secagg: it evaluates when it trains, and was not asked to train"
 ALONE = 1
@@ -113,6 +106,8 @@ class SecAgg(Extension):
         """Of how many clients the fewest and the most of a round's sum were."""
         self.signed = 0
         """By how many sites each sum is signed at least."""
+        self.error = 0.0
+        """How far rounding has moved the mean of a round's updates at most, over the clip."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
@@ -183,15 +178,40 @@ class SecAgg(Extension):
         parts: dict[str, Part] = {}
         try:
             total = self._summed(moment, phase, asked, gathered, {words.BOTH: True} if both else {})
-            counts = [*self.sums, len(gathered.answered)]
-            parts[""] = self._part(moment, plan.read(total[:size], len(gathered.answered), layout), layout)
-            self.sums = [min(counts), max(counts)]
+            count = len(gathered.answered)
+            found = plan.read(total[:size], count, layout)
+            part = self._part(moment, found, layout)
+            if layout:
+                self._look_at(plan, found, total[:size], count, layout)
+            parts[""] = part
+            self.sums = [min([count, *self.sums]), max([count, *self.sums])]
         except NoSum as why:
             LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
             gathered.ends(f"secagg: there is no sum: {why}", nodes)
         if both and gathered.answered:
             parts[EVALUATED] = self._evaluated(moment, plan.read(total[size:], len(gathered.answered), None))
         return written(messages, gathered, parts, f"{words.SECAGG}-{moment.number}-{phase}")
+
+    def _look_at(
+        self, plan: Plan, found: Found, total: NDArray[np.unsignedinteger], count: int, layout: Layout
+    ) -> None:
+        """Refuse a sum of updates that cannot be; note how far rounding has moved the mean.
+
+        Raises
+        ------
+        NoSum
+            When it cannot be.
+        """
+        if not plan.is_possible(found, total, count, layout):
+            raise NoSum(f"it is more than {count} clients can have sent within their bounds: one has not")
+        error = plan.grid_of(layout).error_of(count, found.weight)
+        if plan.cap and error > MUCH > self.error:
+            LOGGER.warning(
+                "secagg: rounding moves the mean update by %.2g of clip-update-norm: a client weighs %.2g on "
+                "average; give as max-num-examples, now %d, what the largest client has",
+                error, found.weight / count, plan.cap,
+            )  # fmt: skip
+        self.error = max(error, self.error)
 
     def _summed(
         self,
@@ -320,7 +340,7 @@ class SecAgg(Extension):
         """
         if not found.weight > 0:
             raise NoSum("no client has any example")
-        sums = _sums(moment, found, layout) if layout else {}
+        sums = sums_of(moment, found, layout) if layout else {}
         return Part(found, {**self._states(found), **sums}, self._means(found))
 
     def _evaluated(self, moment: Moment, found: Found) -> Part:
@@ -354,7 +374,7 @@ class SecAgg(Extension):
     def recorded(self, result: RoundResult) -> RoundResult:
         if self.mode == OFF:
             return result
-        train = _without_metrics(result.train)
+        train = without_metrics(result.train)
         of_one = tuple(
             f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
         )
@@ -363,7 +383,7 @@ class SecAgg(Extension):
         return replace(
             result,
             train=train,
-            evaluate=train if result.evaluate is result.train else _without_metrics(result.evaluate),
+            evaluate=train if result.evaluate is result.train else without_metrics(result.evaluate),
             means={**means, **client_means},
             spread={},
             only_sums=True,
@@ -373,7 +393,7 @@ class SecAgg(Extension):
         """Return what a privacy officer reads of it: of how many clients sums are, and who made the masks."""
         if self.mode == OFF:
             return {}
-        grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
+        grid = {"bits": self.grid.bits, "error": self.error} if self.grid else {}
         made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
         least = int(self.run.config["secagg-min"])
         signed = {"signed": self.signed} if self.signed else {}
@@ -382,10 +402,11 @@ class SecAgg(Extension):
 
     def state(self) -> Mapping[str, Any]:
         signed = {"signed": self.signed} if self.signed else {}
-        return {"sums": self.sums, **signed} if self.sums else {}
+        return {"sums": self.sums, "error": self.error, **signed} if self.sums else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sums, self.signed = list(state.get("sums", [])), int(state.get("signed", 0))
+        self.error = float(state.get("error", 0.0))
 
     # ---- the client's side ---------------------------------------------------------------------------
 
@@ -441,19 +462,3 @@ def _leaving(
     vector = masked(state, at.asked, vector, lambda: digest_of_model(at.views().by_name()))
     keys = np.frombuffer(advertised(state, signer), np.uint8)
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
-
-
-def _without_metrics(report: PhaseReport) -> PhaseReport:
-    """Return who answered, without what."""
-    return PhaseReport({partition: MetricRecord() for partition in report.metrics}, report.failures)
-
-
-def _sums(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayRecord | MetricRecord]:
-    """Return the sums as a worker that sums a group would."""
-    update = found.update.astype(layout.dtypes[0])
-    layout.tie(update)
-    sent = layout.flatten_parameters(moment.rule._train_phase_.sent())
-    if not (finite := np.isfinite(sent)).all():  # attention masks stay as they are
-        update[~finite] = sent[~finite]
-    sums = {PARAMETERS: encoded(update), STATISTICS: encoded(found.others.astype(layout.dtypes[1]))}
-    return {SUMS: ArrayRecord(sums), SUM_WEIGHTS: MetricRecord(dict.fromkeys(sums, found.weight))}

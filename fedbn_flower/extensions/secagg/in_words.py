@@ -37,8 +37,8 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
     )
     yield _of_a_lying_server(found.get("signed", 0))
     yield (
-        "A client could send any update within its bound, unseen. False keys, letters or shares cost that "
-        "client its part or the round its result."
+        "A client could send any update, unseen. A sum that clients within their bounds cannot have would "
+        "have cost the round its result, as false shares do; so no round's mean was longer than the bound."
     )
     yield (
         "Not protected: who took part, when, how long it took and how much was sent; what follows from the "

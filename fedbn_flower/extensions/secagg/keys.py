@@ -12,6 +12,7 @@ from fedbn_flower.strategies.post_processing import post_processes_mean
 from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
+from ..attack.names import OMNISCIENT
 from ..conflict import Conflict, Unused
 from ..holdout import num_training
 from ..selection import sampled
@@ -29,8 +30,8 @@ ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
     "selection": ("uniform", "'uniform': what a client reports of itself would choose"),
     "normalize": (False, "false: each client's own statistics would be told"),
     "inspect": (False, "false: each client's own counts would be told"),
-    "holdout-clients": (0, "0: new clients are measured one by one"),
     "leave-one-site-out": (False, "false: the client left out is measured by itself"),
+    "holdout-clients": (0, "0: new clients are measured one by one"),
     "recalibrate": ("none", "'none': each client's own scores would be told"),
     "subgroups": ("", "none: metrics by subgroup are of single clients"),
     "unfreeze-at": (0, "0"),
@@ -104,6 +105,8 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
+    if not {part.partition(":")[0] for part in config["attack"].split("+")}.isdisjoint(OMNISCIENT):
+        yield "attack", "another one: it follows from the others' answers, which nobody sees,"
     yield from _unfit_numbers(config)
 
 

@@ -30,7 +30,7 @@ from ...privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_del
 from ...privacy.discrete_gaussian import STEPS, Words, discrete_gaussian
 from ...privacy.keys import LENGTH, SecretNumbers
 from .masks import DTYPES, Vector
-from .numbers import Grid, length_of_rounded
+from .numbers import TAILS, Grid, length_of_rounded
 
 EVERY_ORDER = (*(1 + k / 50 for k in range(1, 1000)), *(float(order) for order in WHOLE_ORDERS[19:]))
 """Orders of Renyi divergences without a secret sample: steps of 1/50 up to 21."""
@@ -38,8 +38,6 @@ LEAST_STEPS = 64
 """Of s: tau is then below 10^-17000, and rounding next to nothing beside the noise."""
 MOST_LOSS = 0.01
 """Of the clip, by which rounding may lengthen what a client can change, before a sum has 64 bits."""
-TAILS = 12
-"""Deviations of the sum's noise that have room in it: it is greater with a probability of 1e-31 an entry."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ rest on it. The paper's random rotation is left out: 32 bits have room for numbe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,8 @@ MOST_BITS = 48
 """Of one client's number: a float64 still has its fraction."""
 OVERSHOOT = 1e-6
 """By which a vector that was clipped in float32 may be longer than the clip, over it."""
+TAILS = 12
+"""Deviations of the sum's noise that have room in it: it is greater with a probability of 1e-31 an entry."""
 BLOCK = 2**14  # numbers that are rounded together
 NORM_BLOCK = 2**16
 
@@ -120,6 +123,22 @@ class Grid:
         """The root of the mean squared length of what rounding does to the mean of all, over `most`."""
         return _mean_error(self.most / self.step, self.clients, self.entries)
 
+    def error_of(self, clients: int, weight: float) -> float:
+        """Return `error` of the mean of so many clients whose weights have this sum."""
+        return self.error * math.sqrt(self.clients * clients) / weight
+
+    def is_possible(self, total: Vector, clients: int, weight: float) -> bool:
+        """Return whether so many vectors can have a sum, each of which is as long as its weight times `most`.
+
+        Rounding makes each longer by less than a step an entry. The length of the noise, whose deviations
+        `spare` is `TAILS` of in an entry, is within the bound but for a probability of 1e-31.
+        """
+        numbers = total.view(f"i{total.itemsize}")
+        squares = sum(float(part @ part) for part in _in_floats(numbers))
+        root = math.sqrt(self.entries)
+        bound = weight * self.most / self.step + clients * root + self.spare * (root / TAILS + 1)
+        return math.sqrt(squares) <= bound * (1 + 1e-9)
+
     def quantise(
         self, vector: NDArray[np.floating], rng: np.random.Generator, out: Vector | None = None
     ) -> Vector:
@@ -156,9 +175,7 @@ class Grid:
         """Return by what a vector is multiplied to be within `most`: 1 as a rule."""
         if flat.size != self.entries:
             raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        blocks = (flat[start : start + NORM_BLOCK] for start in range(0, flat.size, NORM_BLOCK))
-        parts = (block.astype(np.float64, copy=False) for block in blocks)
-        length = math.sqrt(sum(float(part @ part) for part in parts))
+        length = math.sqrt(sum(float(part @ part) for part in _in_floats(flat)))
         if not length <= self.most * (1 + OVERSHOOT):
             raise ValueError(f"a vector of length {length:.6g}: must be {self.most:.6g} at most")
         return min(1.0, self.most / length) if length else 1.0
@@ -179,6 +196,12 @@ def _round(flat: NDArray[np.floating], scale: float, rng: np.random.Generator, o
         squares += float(low @ low)
         np.copyto(signed[start : start + size], low, casting="unsafe")
     return squares
+
+
+def _in_floats(flat: NDArray) -> Iterator[NDArray[np.float64]]:
+    """Yield a vector block by block, in float64."""
+    for start in range(0, flat.size, NORM_BLOCK):
+        yield flat[start : start + NORM_BLOCK].astype(np.float64, copy=False)
 
 
 def rounded_norm(length: float, entries: int) -> float:

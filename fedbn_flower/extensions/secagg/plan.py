@@ -27,7 +27,7 @@ from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
 from .masks import DTYPES
 from .noise import NoiseShares
 from .numbers import Grid
-from .wide import COUNT, NUMBER, WORDS, sum_of, words_of
+from .wide import COUNT, NUMBER, WORDS, check_room, sum_of, words_of
 
 PREFIX = "secagg-"
 EXAMPLES = "eval-examples"
@@ -175,8 +175,8 @@ class Plan:
         Raises
         ------
         ValueError
-            When it has more examples than any client is to have, or what was trained is not finite; with
-            noise this counts as an update of 0.
+            When it has more examples than any client is to have, what was trained is not finite, which with
+            noise counts as an update of 0, or no sum has room for a number.
         """
         weight = self.weight(examples)
         update, norm = _stepped(layout, model, received)
@@ -187,6 +187,7 @@ class Plan:
             update, others = update if usable else np.zeros_like(update), np.zeros_like(others)
         elif not (usable and np.isfinite(others).all()):
             raise ValueError("secagg: what was trained is not finite")
+        check_room(others, "the change of a shared statistic")
         grid = self.grid(update.size)
         rest = np.concatenate([words_of(others, NUMBER), self._reported(examples, metrics, states)])
         vector = np.empty(update.size + rest.size, DTYPES[grid.bits])
@@ -197,7 +198,13 @@ class Plan:
     def evaluated(
         self, examples: int, metrics: Mapping[str, Any], states: Mapping[str, NDArray]
     ) -> NDArray[np.unsignedinteger]:
-        """Return the vector of a client that has evaluated; see `trained`."""
+        """Return the vector of a client that has evaluated; see `trained`.
+
+        Raises
+        ------
+        ValueError
+            When no sum has room for a number.
+        """
         return self._reported(examples, metrics, states).astype(np.uint32)
 
     def _reported(
@@ -208,18 +215,18 @@ class Plan:
         for row, entry in zip(means, self.means, strict=True):
             name, by = entry.rsplit(" ", 1)
             value, count = metrics.get(name), counts.get(by, 0)
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float):
                 row[:] = count * value, count, value, 1
-        parts = [
-            words_of(np.array([examples], np.float64), COUNT),
-            words_of(means.reshape(-1), NUMBER),
-            words_of(np.array([float(metrics.get(name, 0)) for name in self.counts]), COUNT),
-        ]
+                check_room(row, name)
+        found = np.array([examples, *(metrics.get(name, 0) for name in self.counts)], np.float64)
+        check_room(found, "a number of examples")
+        parts = [words_of(found[:1], COUNT), words_of(means.reshape(-1), NUMBER), words_of(found[1:], COUNT)]
         for name, size, kind in map(_state, self.states):
-            found = states.get(name)
-            flat = np.zeros(size) if found is None else np.asarray(found, np.float64).reshape(-1)
+            state = states.get(name)
+            flat = np.zeros(size) if state is None else np.asarray(state, np.float64).reshape(-1)
             if flat.size != size:
                 raise ValueError(f"secagg: the state {name!r} has {flat.size} numbers, not {size}")
+            check_room(flat, name)
             parts.append(words_of(flat, kind))
         return np.concatenate(parts)
 
@@ -235,6 +242,17 @@ class Plan:
     def dtype(self, layout: Layout | None) -> np.dtype:
         """Return the dtype of a vector."""
         return np.dtype(DTYPES[self.grid_of(layout).bits] if layout else np.uint32)
+
+    def is_possible(
+        self, found: Found, total: NDArray[np.unsignedinteger], count: int, layout: Layout
+    ) -> bool:
+        """Return whether so many clients within their bounds can have the sum of which this was read.
+
+        Nobody sees what a single client sends, so it may be anything. But the weights of all are at most 1
+        each, and their updates as long as the clip at most. So the mean is never longer than the clip.
+        """
+        update = total[: found.update.size]
+        return found.weight <= count and self.grid_of(layout).is_possible(update, count, found.weight)
 
     def read(self, total: NDArray[np.unsignedinteger], count: int, layout: Layout | None) -> Found:
         """Return what the sum of so many clients' vectors says."""

@@ -142,6 +142,7 @@ class Session:
         self._check(len(alone))
         signed = any(seal_of(keys[node]) for node in alone)
         k = len(alone) - 1 if signed else default_k(len(alone))  # who signs has to know of all
+        k = max(k, self.shares - 1)  # so that there are as many shares as are needed
         self._graph = neighbours(range(len(alone)), k, secrets.randbits(SEED_BITS))
         self._threshold = self.shares or threshold(len(alone), k=k)
         self._numbers = {node: me for me, node in enumerate(alone)}

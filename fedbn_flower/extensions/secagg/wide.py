@@ -18,7 +18,7 @@ MOST_CLIENTS = 2**BITS - 1
 ZERO = 2**62
 """What is added to a whole number, so that it is not negative."""
 LARGEST = 2.0**61
-"""The largest number; larger ones are cut off."""
+"""The largest number that is summed."""
 FRACTION = 60
 """Bits after the point of what is left of a number beside its whole part."""
 COUNT, NUMBER = "count", "number"
@@ -26,13 +26,24 @@ WORDS = {COUNT: PLACES, NUMBER: 2 * PLACES}
 """Of a number of a kind."""
 
 
+def check_room(numbers: NDArray[np.float64], name: str) -> None:
+    """Refuse numbers of this name for which words have no room.
+
+    Raises
+    ------
+    ValueError
+        When one is not finite, or beyond `LARGEST`.
+    """
+    if not (within := np.abs(numbers) <= LARGEST).all():
+        raise ValueError(f"secagg: {name} is {numbers[~within][0]:.6g}, for which no sum has room")
+
+
 def words_of(numbers: NDArray[np.float64], kind: str) -> NDArray[np.uint64]:
-    """Return the words of finite numbers; of counts the nearest whole ones."""
-    whole = np.rint(np.clip(numbers, -LARGEST, LARGEST))
+    """Return the words of numbers that `check_room` lets pass; of counts the nearest whole ones."""
+    whole = np.rint(numbers)
     if kind == COUNT:
         return _words(whole)
-    left = np.clip(numbers - whole, -0.5, 0.5)
-    return np.concatenate([_words(whole), _words(np.rint(np.ldexp(left, FRACTION)))])
+    return np.concatenate([_words(whole), _words(np.rint(np.ldexp(numbers - whole, FRACTION)))])
 
 
 def sum_of(words: NDArray[np.unsignedinteger], kind: str, clients: int) -> NDArray[np.float64]:

@@ -162,6 +162,11 @@ LIES = {
     "letters that are swapped": (SHARE, letters_changed(lambda found: found[::-1]), False),
     "a vector that is short": ("train", vector_changed(lambda vector: vector[1:]), True),
     "a vector of floats": ("train", vector_changed(lambda vector: vector.astype(np.float32)), True),
+    "an update beyond the bound": (
+        "train",
+        vector_changed(lambda vector: vector + (np.arange(vector.size) < 1000) * np.uint32(2**29)),
+        False,
+    ),
     "an answer without a record": (UNMASK, lambda reply: reply.content.pop(SECAGG), True),
     "shares that are false": (UNMASK, shares_changed(lambda found: [x[:4] + bytes(32) for x in found]), True),
     "shares that are short": (UNMASK, shares_changed(lambda found: [x[1:] for x in found]), True),

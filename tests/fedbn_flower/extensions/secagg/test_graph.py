@@ -1,5 +1,6 @@
 """Who masks with whom, and how many shares are to be there: against simulated drop-outs."""
 
+import os
 from collections import Counter
 from itertools import combinations
 
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from fedbn_flower.extensions.secagg import words
 from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
+from fedbn_flower.extensions.secagg.masks import LENGTH
+from fedbn_flower.extensions.secagg.session import Session
 
 
 @settings(max_examples=200, deadline=None)
@@ -28,6 +32,14 @@ def test_graphs_are_symmetric_and_regular(members, k, seed):
     wanted = n - 1 if k >= n - 1 else k + (k % 2) * (n % 2)
     assert {len(others) for others in graph.values()} == {wanted}
     assert graph == neighbours(members[::-1], k, seed)
+
+
+@pytest.mark.parametrize("shares", [52, 90, 100])
+def test_each_of_many_clients_has_as_many_neighbours_as_shares_are_asked_for(shares):
+    """By default 78; a secret is in one share more, the client's own."""
+    session = Session("tag", 3, shares, "")
+    asked = session.invited(range(100), {node: os.urandom(2 * LENGTH) for node in range(100)})
+    assert {len(invitation[words.NEIGHBOURS]) for invitation in asked.values()} == {max(78, shares - 1)}
 
 
 def is_connected(graph, gone=()):

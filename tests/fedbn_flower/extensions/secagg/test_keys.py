@@ -27,6 +27,7 @@ REFUSED = {
     "secagg_min": (6, "at most 5, the clients that train in a round"),
     "secagg_threshold": (2, "0, or more than half of 5"),
     "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
+    "attack": ("label-flip+alie:1", "it follows from the others' answers, which nobody sees"),
     "client": ("fbn", "it sends moments that are pooled"),
     "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
     "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),

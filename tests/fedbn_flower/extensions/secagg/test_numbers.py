@@ -126,6 +126,26 @@ def test_the_sum_of_all_clients_at_the_bound_does_not_wrap():
     assert 8 * grid.bound > 2**31  # of one more it could
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_what_so_many_vectors_cannot_sum_to_is_seen(bits):
+    """Three at the bound, and not four of them, nor three that weigh less."""
+    grid = Grid.plan(2.0, 5, 1000, modulus=bits)
+    vectors = [grid.quantise(of_length(2.0, 1000), rng(seed)) for seed in range(4)]
+    three = vectors[0] + vectors[1] + vectors[2]
+    assert grid.is_possible(three, 3, 3.0)
+    assert not grid.is_possible(three + vectors[3], 3, 3.0)
+    assert not grid.is_possible(three, 3, 2.99)
+    assert grid.error_of(3, 1.5) == pytest.approx(math.sqrt(1000 * 3) / (2 * grid.bound) / 1.5, rel=1e-6)
+
+
+def test_noise_may_make_a_sum_longer():
+    """By the length of 10,000 numbers with a deviation of 100 steps: 10,000 steps, and by hardly more."""
+    grid = Grid.of_length(1000, 1.0, 3, 10_000, 32, spare=math.ceil(numbers.TAILS * 100))
+    noise = np.rint(rng().normal(0, 100, 10_000)).astype(np.int32).view(np.uint32)
+    assert grid.is_possible(noise, 3, 3.0)
+    assert not grid.is_possible(noise * np.uint32(2), 3, 3.0)
+
+
 def test_the_bound_of_a_rounded_vectors_length_is_that_of_the_paper():
     """Equation 4 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
     beta = 2.0**-40

@@ -29,7 +29,36 @@ def a_table(folder):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("problem", [sites_of_masks, a_play, a_table])
+MODEL = """
+import torch
+from torch import nn
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 8, dtype=torch.float64), nn.Linear(8, 10)
+        self.norm, self.shift = nn.BatchNorm1d(8), nn.Parameter(torch.zeros(8, dtype=torch.float16))
+        self.register_buffer("mask", torch.tensor([0.0] * 7 + [float("-inf")]))
+        self.register_buffer("examples", torch.tensor(0, dtype=torch.int32))
+
+    def forward(self, x):
+        if self.training:
+            self.examples += len(x)
+        found = self.norm(self.first(x.flatten(1).double()).float()) + self.shift.float()
+        return self.last(torch.softmax(found + self.mask, 1))
+
+def masked(**_):
+    return Masked()
+"""
+
+
+def arrays_of_all_kinds(folder):
+    """Of 16, 32 and 64 bits, whole numbers, and a mask of infinities, as attention has them in a buffer."""
+    (folder / "own.py").write_text(MODEL)
+    return {"model": f"{folder / 'own.py'}:masked", "partition": "iid", "fast": "off"}
+
+
+@pytest.mark.parametrize("problem", [arrays_of_all_kinds, sites_of_masks, a_play, a_table])
 def test_other_problems_are_summed_too(configured, tmp_path, problem):
     keys = {
         **{

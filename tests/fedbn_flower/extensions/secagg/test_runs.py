@@ -173,6 +173,15 @@ def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
         np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
 
 
+def test_weights_that_drown_in_rounding_are_said(settings, caplog):
+    """Clients weigh 287 / 10^9 each; by default the largest one weighs 1."""
+    results, _ = run_on(settings("plain", max_num_examples=10**9, rounds=2))
+    said = [line for line in caplog.messages if line.startswith("secagg: rounding moves the mean")]
+    assert len(said) == 1
+    assert "give as max-num-examples, now 1000000000, what the largest client has" in said[0]
+    assert len(results) == 2
+
+
 def test_a_round_of_all_costs_two_messages_more(settings):
     """Each client's next keys are in its answer, and with the shares to unmask it begins the next sum."""
     grid = Lossy(settings("on", rounds=3))

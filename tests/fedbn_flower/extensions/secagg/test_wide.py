@@ -1,5 +1,6 @@
 """Numbers as words: their sums are those of floats, to what a float64 holds."""
 
+import re
 from math import fsum
 
 import numpy as np
@@ -7,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg.wide import COUNT, LARGEST, MOST_CLIENTS, NUMBER, WORDS, sum_of, words_of
+from fedbn_flower.extensions.secagg.wide import (
+    COUNT,
+    LARGEST,
+    MOST_CLIENTS,
+    NUMBER,
+    WORDS,
+    check_room,
+    sum_of,
+    words_of,
+)
 
 finite = st.floats(-1e15, 1e15, allow_nan=False)
 
@@ -45,8 +55,8 @@ def test_small_and_great_numbers_keep_their_digits(number):
     )
 
 
-def test_what_is_too_great_is_cut_off():
-    assert sum_of(words_of(np.array([1e30, -np.finfo(float).max]), NUMBER), NUMBER, 1).tolist() == [
-        LARGEST,
-        -LARGEST,
-    ]
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30, -LARGEST * 1.001])
+def test_what_no_sum_has_room_for_is_refused_by_name(number):
+    check_room(np.array([LARGEST, 0.0, -LARGEST]), "loss")
+    with pytest.raises(ValueError, match=f"secagg: loss is {re.escape(f'{number:.6g}')}, for which no sum"):
+        check_room(np.array([1.0, number]), "loss")
