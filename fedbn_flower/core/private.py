@@ -27,12 +27,15 @@ from flwr.common.config import (
     validate_config,
 )
 from flwr.common.constant import (
+    NOOP_ACCOUNT_NAME,  # whose the nodes of a simulation are
+    NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,  # what a reply is addressed to
     ErrorCode,  # Error, which is public, takes one
 )
 from flwr.common.logger import ConsoleHandler  # writes colours into files too
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.node_pb2 import NodeInfo  # what Grid.get_nodes gives
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.server import server as legacy_server
 from flwr.server.history import History  # of the strategies before the Message API
@@ -40,7 +43,7 @@ from flwr.server.server import Server
 from flwr.server.server_config import ServerConfig
 from flwr.server.utils import validate_message
 from flwr.serverapp import Grid
-from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE, NodeStatus
 from flwr.supercore.object_ref import load_app
 from flwr.supercore.run import Run  # Grid, which is public, has one
 from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
@@ -52,6 +55,7 @@ __all__ = [
     "ClientAppException",
     "ErrorCode",
     "History",
+    "NodeInfo",
     "Run",
     "Server",
     "ServerConfig",
@@ -70,6 +74,7 @@ __all__ = [
     "message_bytes",
     "message_errors",
     "message_of",
+    "online_node",
     "parse_config_args",
     "process_identity",
     "ray_errors_in_the_log",
@@ -199,6 +204,16 @@ def app_run(run_id: int, app_id: str, version: str, overrides: UserConfig) -> Ru
 def message_errors(message: Message, is_reply: bool) -> list[str]:
     """Return what Flower's SuperLink would refuse a message for; it gives the id itself."""
     return [error for error in validate_message(message, is_reply) if "message_id`" not in error or is_reply]
+
+
+def online_node(node_id: int) -> NodeInfo:
+    """Return what Flower's engine says of each of its virtual nodes."""
+    return NodeInfo(
+        node_id=node_id,
+        owner_aid=NOOP_FLWR_AID,
+        owner_name=NOOP_ACCOUNT_NAME,
+        status=NodeStatus.ONLINE,
+    )
 
 
 def unavailable(message_id: str, replied: bool = False) -> Message:

@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from threading import RLock
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...core.private import Run, message_errors, unavailable
+from ...core.private import NodeInfo, Run, message_errors, online_node, unavailable
 from ..grid import LocalGrid
 from .rounds import Rounds
 
@@ -63,7 +63,10 @@ class AppGrid(Grid):
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self._grid.get_node_ids())
+        return NodeIds(self._grid.get_node_ids())
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [online_node(node_id) for node_id in self._grid.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         with self._lock:
@@ -155,6 +158,19 @@ class AppGrid(Grid):
             return error
         finally:
             self._exchange = None
+
+
+class NodeIds(set[int]):
+    """Ids of nodes, in order: a set, as on Flower's engine, and with places, as with a SuperLink's list."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return sorted(self)[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(super().__iter__()))
+
+
+Sequence.register(NodeIds)  # for random.sample
 
 
 def _in_time(message: Message, reply: Message) -> Message:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 import sys
 import threading
 
@@ -281,10 +282,22 @@ def test_what_the_app_reads_of_its_run(run):
             grid.set_run(grid.run)
         message = grid.create_message(RecordDict(), "query", 2, "1")
         found.append(message.metadata.group_id)
-        found.append([info.node_id for info in grid.get_nodes()])
+        nodes = grid.get_nodes()
+        found.append([(nodes[place].node_id, nodes[place].status) for place in range(len(nodes))])
 
     run(main, run_config={"a": {"b": 1}, "c": "x"})
-    assert found == [(True, "app", {"a.b": 1, "c": "x"}), "1", [2, 3, 4]]
+    online = [(2, "online"), (3, "online"), (4, "online")]
+    assert found == [(True, "app", {"a.b": 1, "c": "x"}), "1", online]
+
+
+def test_the_nodes_are_a_set_as_in_a_simulation_and_a_list_as_with_a_superlink(run):
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        assert (list(nodes), nodes[0], nodes[-1], nodes[1:]) == ([2, 3, 4], 2, 4, [3, 4])
+        assert (nodes - {3}, nodes & {3, 9}, nodes.difference({2})) == ({2, 4}, {3}, {3, 4})
+        assert set(random.sample(nodes, 3)) == nodes
+
+    run(main)
 
 
 def test_changes_of_the_node_config_end_with_the_message(run):
