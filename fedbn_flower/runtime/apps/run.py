@@ -105,6 +105,7 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
     if settings.backend == AUTO and is_debugged():
         settings = Settings(**{**asdict(settings), "backend": INLINE})
     check_workers(settings)
+    folder = folder.absolute()  # the app may change the current folder
     line = Line(sys.stderr, show_line and not is_debugged())
     write_config(folder, _described(app, settings))
     rounds = Rounds()

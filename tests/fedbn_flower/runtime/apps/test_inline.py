@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import random
 import sys
 import threading
@@ -59,7 +60,8 @@ def test_a_legacy_app_runs_in_this_thread_in_the_order_of_its_clients(tmp_path):
         "    def fit(self, parameters, config):\n",
         "    def fit(self, parameters, config):\n        print('fits in', threading.get_ident())\n",
     )
-    folder = write_app(tmp_path / "app", LEGACY_SERVER, threads)
+    by_site = LEGACY_SERVER.replace('{"round": server_round}', '{"by site": {"a": server_round}}')
+    folder = write_app(tmp_path / "app", by_site, threads)
     result = run_app(folder, num_supernodes=3, run_dir=tmp_path / "run", backend="inline")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert set(line for line in log.splitlines() if line.startswith("fits in")) == {
@@ -67,6 +69,7 @@ def test_a_legacy_app_runs_in_this_thread_in_the_order_of_its_clients(tmp_path):
     }
     assert result.history["round"].tolist() == [0, 1, 2]
     assert result.history["train-seen"].tolist()[1:] == [1.0, 2.0]
+    assert [json.loads(cell)["a"] for cell in result.history["server-by site"]] == [0, 1, 2]
     np.testing.assert_allclose(result.history["server-loss"], [0, 14 / 6, 28 / 6])
     np.testing.assert_allclose(result.history["evaluate-loss"][1:], [14 / 6, 28 / 6])
     np.testing.assert_allclose(result.arrays["0"], [28 / 6, 28 / 6])
@@ -324,6 +327,18 @@ def test_an_app_reads_files_beside_it_and_from_the_current_folder(tmp_path):
     (folder / "data.bin").touch()
     (tmp_path / "mine.txt").touch()
     assert run_app(folder, backend="inline").failures == 0
+
+
+def test_an_app_may_change_the_current_folder(run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+
+    def main(grid, context):
+        os.chdir(tmp_path / "elsewhere")
+        FedAvg().start(grid=grid, initial_arrays=ArrayRecord([np.zeros(1)]), num_rounds=1)
+
+    run(main, run_dir="run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.json", "log.txt", "model.safetensors"} <= names
 
 
 def test_results_of_several_strategies_are_numbered(run):
