@@ -256,6 +256,8 @@ def _overrides(given: Sequence[str] | Mapping[str, Any]) -> UserConfig:
     """Return overrides by key."""
     if isinstance(given, Mapping):
         return _flat(dict(given), "run-config")
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise not_allowed("run-config", given, "values by key, or 'key=value key=value'")
     for text in filter(None, given):
         _check_pairs(text)
     try:
@@ -276,6 +278,8 @@ def _check_pairs(text: str) -> None:
 
 
 def _flat(config: dict[str, Any], what: str) -> UserConfig:
+    if odd := [key for key in config if not isinstance(key, str)]:
+        raise not_allowed(what, odd[0], "keys that are text")
     try:
         return flatten_dict(config)
     except ValueError as error:

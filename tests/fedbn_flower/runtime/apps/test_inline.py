@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
-from fedbn_flower import RunFailed, run_app
+from fedbn_flower import RunFailed, UserError, run_app
 
 from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, write_app
 
@@ -169,6 +169,7 @@ ERRORS = {
     "returns": (0, "returned NoneType"),
     "answers": (0, "reply_to"),
     "changes": (0, "context.run_config"),
+    "keeps": (0, "the ClientApp set context.state to {'n': 1}; expected a RecordDict"),
 }
 
 
@@ -187,7 +188,10 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
                 return None
             if how == "answers":
                 return Message(RecordDict(), 1, "train")
-            context.run_config["lr"] = 1
+            if how == "keeps":
+                context.state = {"n": 1}
+            else:
+                context.run_config["lr"] = 1
         return Message(message.content, reply_to=message)
 
     replies = []
@@ -254,6 +258,25 @@ def test_the_server_and_its_clients_are_on_one_stack(run):
 
     run(main, client, nodes=2)
     assert {"train", "start", "main", "test_the_server_and_its_clients_are_on_one_stack"} <= set(names)
+
+
+def test_an_app_that_waits_for_more_nodes_than_there_are_ends(run, tmp_path):
+    def main(grid, context):
+        FedAvg(min_train_nodes=4).start(grid, ArrayRecord([np.zeros(1)]), num_rounds=1)
+
+    line = "num-supernodes: 3 is not allowed; expected at least 4, for which the app's strategy waits"
+    with pytest.raises(UserError, match=line):
+        run(main)
+    server = LEGACY_SERVER.replace("    strategy = FedAvg(", "    strategy = FedAvg(min_available_clients=4,")
+    folder = write_app(tmp_path / "app", server, LEGACY_CLIENT)
+    with pytest.raises(UserError, match=line):
+        run_app(folder, num_supernodes=3, backend="inline")
+
+
+@pytest.mark.parametrize(("key", "value"), [("run_config", 5), ("run_config", {1: 2}), ("run_dir", 5)])
+def test_a_value_of_another_type_is_refused(tmp_path, key, value):
+    with pytest.raises(UserError, match=key.replace("_", ".")):
+        run_app(write_app(tmp_path / "app"), **{key: value})
 
 
 def test_a_run_in_which_every_client_fails_has_failed(run):
