@@ -46,6 +46,8 @@ class App:
 
 EVERYBODY = "fraction-evaluate=1.0"
 XGBOOST = "params.nthread=1 fraction-train=1.0 fraction-evaluate=1.0 num-server-rounds=2"
+TREES = "params.nthread=1 num-server-rounds=2 centralised-eval=true"
+CYCLIC = "train-method='cyclic' fraction-evaluate=0.0"
 OWN = HERE / "apps/small"
 APPS = {
     "small-1-round": App(str(OWN), 10),
@@ -57,10 +59,17 @@ APPS = {
     "federated-kaplan-meier-fitter": App("examples/federated-kaplan-meier-fitter", 2),
     "federated-vae": App("examples/federated-vae", 4, "num-server-rounds=2"),
     "fl-tabular": App("examples/fl-tabular", 5),
+    "fl-dp-sa": App("examples/fl-dp-sa", 4, "num-shares=3 reconstruction-threshold=2"),
+    "flower-secure-aggregation": App(
+        "examples/flower-secure-aggregation", 5, "is-demo=false num-server-rounds=2 fraction-evaluate=1.0"
+    ),
     "opacus": App("examples/opacus", 2, "num-server-rounds=2"),
+    "quickstart-catboost": App("examples/quickstart-catboost", 3, "num-server-rounds=2"),
+    "quickstart-jax": App("examples/quickstart-jax", 2, "num-server-rounds=2"),
     "quickstart-numpy": App("examples/quickstart-numpy", 10),
     "quickstart-pandas": App("examples/quickstart-pandas", 5),
     "quickstart-pytorch": App("examples/quickstart-pytorch", 10, EVERYBODY),
+    "quickstart-pytorch-lightning": App("examples/quickstart-pytorch-lightning", 2, "num-server-rounds=2"),
     "quickstart-sklearn": App("examples/quickstart-sklearn", 4, "num-server-rounds=5"),
     "quickstart-xgboost": App("examples/quickstart-xgboost", 4, XGBOOST),
     "step-by-step-pytorch": App(
@@ -69,6 +78,8 @@ APPS = {
         "num-server-rounds=2 fraction-fit=1.0",
     ),
     "vertical-fl": App("examples/vertical-fl", 3, "num-server-rounds=20"),
+    "xgboost-comprehensive": App("examples/xgboost-comprehensive", 4, TREES),
+    "xgboost-comprehensive, cyclic": App("examples/xgboost-comprehensive", 4, f"{TREES} {CYCLIC}"),
     "baseline fedprox": App(
         "baselines/fedprox",
         10,

@@ -163,5 +163,7 @@ def _app(app: Any, client_app: Any, run_config: Mapping[str, Any] | Sequence[str
 def _folder(run_dir: str | PathLike[str] | None) -> Path:
     if run_dir is None:
         return default_run_folder()
+    if not isinstance(run_dir, str | PathLike):
+        raise not_allowed("run_dir", run_dir, "a folder")
     prepare_run_folder(folder := Path(run_dir))
     return folder

@@ -27,31 +27,39 @@ from flwr.common.config import (
     validate_config,
 )
 from flwr.common.constant import (
+    NOOP_ACCOUNT_NAME,  # whose the nodes of a simulation are
+    NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,  # what a reply is addressed to
     ErrorCode,  # Error, which is public, takes one
 )
 from flwr.common.logger import ConsoleHandler  # writes colours into files too
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.node_pb2 import NodeInfo  # what Grid.get_nodes gives
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
+from flwr.server import SimpleClientManager
 from flwr.server import server as legacy_server
 from flwr.server.history import History  # of the strategies before the Message API
 from flwr.server.server import Server
 from flwr.server.server_config import ServerConfig
 from flwr.server.utils import validate_message
 from flwr.serverapp import Grid
-from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.serverapp.strategy import fedavg, fedxgb_cyclic, strategy_utils
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE, NodeStatus
 from flwr.supercore.object_ref import load_app
 from flwr.supercore.run import Run  # Grid, which is public, has one
 from flwr.supercore.task_identity import TaskIdentity  # Message asks for it, and no public call sets it
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
+DAY = 86_400  # seconds; SimpleClientManager's default
+
 __all__ = [
     "SUPERLINK_NODE_ID",
     "ClientAppException",
     "ErrorCode",
     "History",
+    "NodeInfo",
     "Run",
     "Server",
     "ServerConfig",
@@ -70,6 +78,7 @@ __all__ = [
     "message_bytes",
     "message_errors",
     "message_of",
+    "online_node",
     "parse_config_args",
     "process_identity",
     "ray_errors_in_the_log",
@@ -81,6 +90,7 @@ __all__ = [
     "set_message_id",
     "unavailable",
     "validate_config",
+    "waits_for_nodes",
     "with_content",
     "without_content",
 ]
@@ -201,6 +211,16 @@ def message_errors(message: Message, is_reply: bool) -> list[str]:
     return [error for error in validate_message(message, is_reply) if "message_id`" not in error or is_reply]
 
 
+def online_node(node_id: int) -> NodeInfo:
+    """Return what Flower's engine says of each of its virtual nodes."""
+    return NodeInfo(
+        node_id=node_id,
+        owner_aid=NOOP_FLWR_AID,
+        owner_name=NOOP_ACCOUNT_NAME,
+        status=NodeStatus.ONLINE,
+    )
+
+
 def unavailable(message_id: str, replied: bool = False) -> Message:
     """Return what Flower answers where it has no reply to a message, or none within the message's ``ttl``;
     or, with ``replied``, where the reply's own ``ttl`` is over."""
@@ -256,4 +276,27 @@ def calls_of_legacy_servers(
     """Have Flower's legacy servers call their clients through this executor, not on a thread each."""
     futures = SimpleNamespace(ThreadPoolExecutor=executor, wait=wait, Future=Future)
     with replaced(legacy_server, "concurrent", SimpleNamespace(futures=futures)):
+        yield
+
+
+@contextmanager
+def waits_for_nodes(check: Callable[[int], None]) -> Iterator[None]:
+    """Call ``check`` with the number of nodes that a strategy of Flower's waits for, a day or more."""
+    wait_for, sample = SimpleClientManager.wait_for, strategy_utils.sample_nodes
+
+    @wraps(wait_for)
+    def checked_wait(self: SimpleClientManager, num_clients: int, timeout: int = DAY) -> bool:
+        if timeout >= DAY:
+            check(num_clients)
+        return wait_for(self, num_clients, timeout)
+
+    @wraps(sample)
+    def checked_sample(grid: Grid, min_available_nodes: int, sample_size: int) -> tuple[list[int], list[int]]:
+        check(max(min_available_nodes, sample_size))
+        return sample(grid, min_available_nodes, sample_size)
+
+    with ExitStack() as stack:
+        stack.enter_context(replaced(SimpleClientManager, "wait_for", checked_wait))
+        for module in (strategy_utils, fedavg, fedxgb_cyclic):  # each has imported it
+            stack.enter_context(replaced(module, "sample_nodes", checked_sample))
         yield

@@ -29,6 +29,7 @@ from ...core.suggestions import hint
 
 PROJECT = "pyproject.toml"
 INSTALLED = ("site-packages", "dist-packages")
+MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 NUMBER = "a number"
 IN_WORDS = {bool: "true or false", int: NUMBER, float: NUMBER, str: "text"}
 
@@ -214,18 +215,33 @@ def _project(folder: Path) -> dict[str, Any]:
     place = repr(str(folder / PROJECT))
     try:
         config = get_project_config(folder)
-        components = config["tool"]["flwr"]["app"]["components"]
-        with importable(folder, *filter(None, map(str, components.values()))):  # it imports their packages
-            valid, errors, _ = validate_config(config, project_dir=folder)
+        valid, errors, _ = validate_config(config, check_module=False)
     except FileNotFoundError:
         raise not_allowed("app", str(folder), f"a folder with a {PROJECT}") from None
     except (ValueError, OSError, TypeError, AttributeError) as error:  # also of TOML; of other types in it
         raise UserError(f"app: {place}: {_in_a_line(error)}") from error
-    except ModuleNotFoundError as error:  # of the package that a component is in
-        raise UserError(f"app: {place}: no module {error.name!r} in {str(folder)!r}") from error
+    references = list(config["tool"]["flwr"]["app"]["components"].values()) if valid else []
+    if odd := [one for one in references if not MODULE.fullmatch(one.partition(":")[0])]:
+        raise UserError(f"app: {place}: {odd[0]!r} is not allowed; expected 'module:attribute'")
+    if valid:
+        valid, errors = _found_in(folder, config, references, place)
     if not valid:
         raise UserError(f"app: {place}: {_first_line(errors[0])}")
     return config
+
+
+def _found_in(
+    folder: Path, config: dict[str, Any], references: Sequence[str], place: str
+) -> tuple[bool, list[str]]:
+    """Return whether the components are there, and what is wrong; what their packages raise is raised."""
+    try:
+        with importable(folder, *references):  # Flower imports the packages that components are in
+            valid, errors, _ = validate_config(config, project_dir=folder)
+    except ModuleNotFoundError as error:
+        if not any(one.partition(":")[0].startswith(error.name or ":") for one in references):
+            raise  # the app imports it
+        raise UserError(f"app: {place}: no module {error.name!r} in {str(folder)!r}") from error
+    return valid, errors
 
 
 def _in_a_line(error: Exception) -> str:
@@ -240,6 +256,8 @@ def _overrides(given: Sequence[str] | Mapping[str, Any]) -> UserConfig:
     """Return overrides by key."""
     if isinstance(given, Mapping):
         return _flat(dict(given), "run-config")
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise not_allowed("run-config", given, "values by key, or 'key=value key=value'")
     for text in filter(None, given):
         _check_pairs(text)
     try:
@@ -260,6 +278,8 @@ def _check_pairs(text: str) -> None:
 
 
 def _flat(config: dict[str, Any], what: str) -> UserConfig:
+    if odd := [key for key in config if not isinstance(key, str)]:
+        raise not_allowed(what, odd[0], "keys that are text")
     try:
         return flatten_dict(config)
     except ValueError as error:

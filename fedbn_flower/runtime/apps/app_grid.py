@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from threading import RLock
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...core.private import Run, message_errors, unavailable
+from ...core.private import NodeInfo, Run, message_errors, online_node, unavailable
 from ..grid import LocalGrid
 from .rounds import Rounds
 
@@ -63,7 +63,10 @@ class AppGrid(Grid):
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self._grid.get_node_ids())
+        return NodeIds(self._grid.get_node_ids())
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [online_node(node_id) for node_id in self._grid.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         with self._lock:
@@ -113,15 +116,26 @@ class AppGrid(Grid):
         return _in_time(message, reply) if message and reply else unavailable(message_id)
 
     def _work_on(self, message_ids: list[str], timeout: float | None) -> None:
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
         sent = {message_id: self._pushed.pop(message_id) for message_id in message_ids}
         with self._rounds.phase(list(sent.values())) as told:
-            for reply in self._grid.work_on(message_ids, timeout):
-                if time.monotonic() > deadline:
-                    break
+            for reply in self._in_its_time(self._grid.work_on(message_ids, timeout), timeout):
                 message_id = reply.metadata.reply_to_message_id
                 self._answered[message_id] = sent[message_id], reply
                 told(reply)
+
+    def _in_its_time(self, replies: Iterator[Message], timeout: float | None) -> Iterator[Message]:
+        """The replies but those of clients in this process that took longer; workers' have been left out.
+
+        Clients that would work at the same time take turns here, so each has the time for itself.
+        """
+        while True:
+            started = time.monotonic()
+            reply = next(replies, None)
+            late = timeout is not None and time.monotonic() - started > timeout
+            if reply is None:
+                return
+            if not (late and self._grid.place["backend"] == "inline"):
+                yield reply
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """Return what each call returns or raises; the messages that they send first are sent together.
@@ -155,6 +169,19 @@ class AppGrid(Grid):
             return error
         finally:
             self._exchange = None
+
+
+class NodeIds(set[int]):
+    """Ids of nodes, in order: a set, as on Flower's engine, and with places, as with a SuperLink's list."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return sorted(self)[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(super().__iter__()))
+
+
+Sequence.register(NodeIds)  # for random.sample
 
 
 def _in_time(message: Message, reply: Message) -> Message:

@@ -84,6 +84,8 @@ class AppClients:
             errors.append("it is no reply to the message: Message(content, reply_to=message)")
         if errors:
             raise _Refused(f"the ClientApp's reply cannot be sent: {errors[0]}")
+        if not isinstance(own.state, RecordDict):
+            raise _Refused(f"the ClientApp set context.state to {own.state!r}; expected a RecordDict")
         if own.run_config != context.run_config:
             raise _Refused("the ClientApp changed context.run_config, which cannot be modified")
 

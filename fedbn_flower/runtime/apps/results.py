@@ -91,7 +91,8 @@ def _by_round(found: Result | History) -> dict[int, dict[str, Any]]:
     """Return the metrics of each round by column."""
     table: dict[int, dict[str, Any]] = {}
     for server_round, name, value in _entries(found):
-        table.setdefault(server_round, {})[name] = json.dumps(value) if isinstance(value, list) else value
+        cell = json.dumps(value, default=str) if isinstance(value, list | dict) else value
+        table.setdefault(server_round, {})[name] = cell
     return table
 
 

@@ -15,7 +15,7 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 
 from ...core.errors import RunFailed, not_allowed
-from ...core.private import SUPERLINK_NODE_ID, app_run
+from ...core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
 from ..auto_grid import AutoGrid
 from ..capacity import check_workers
 from ..grid import RUN_ID, LocalGrid
@@ -105,6 +105,7 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
     if settings.backend == AUTO and is_debugged():
         settings = Settings(**{**asdict(settings), "backend": INLINE})
     check_workers(settings)
+    folder = folder.absolute()  # the app may change the current folder
     line = Line(sys.stderr, show_line and not is_debugged())
     write_config(folder, _described(app, settings))
     rounds = Rounds()
@@ -170,6 +171,7 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         grid = AppGrid(local, app_run(RUN_ID, app.name, app.version, app.overrides), rounds)
         stack.enter_context(outcome.results.collected())
         stack.enter_context(legacy_servers_on(grid))
+        stack.enter_context(waits_for_nodes(partial(_check_nodes, settings)))
         seed_libraries(settings.seed)
         try:
             server(grid, Context(RUN_ID, SUPERLINK_NODE_ID, {}, RecordDict(), dict(app.run_config)))
@@ -178,6 +180,13 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
             outcome.place = dict(local.place)
     if rounds.replies and rounds.failures == rounds.replies:
         raise RunFailed(f"every client failed: all {rounds.replies} replies were errors, which the log shows")
+
+
+def _check_nodes(settings: Settings, awaited: int) -> None:
+    """Refuse to wait for nodes that never come."""
+    if awaited > settings.num_supernodes:
+        expected = f"at least {awaited}, for which the app's strategy waits"
+        raise not_allowed("num-supernodes", settings.num_supernodes, expected)
 
 
 @contextmanager

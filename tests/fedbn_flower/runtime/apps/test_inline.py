@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import random
 import sys
 import threading
 
@@ -12,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
-from fedbn_flower import RunFailed, run_app
+from fedbn_flower import RunFailed, UserError, run_app
 
 from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, write_app
 
@@ -58,7 +60,8 @@ def test_a_legacy_app_runs_in_this_thread_in_the_order_of_its_clients(tmp_path):
         "    def fit(self, parameters, config):\n",
         "    def fit(self, parameters, config):\n        print('fits in', threading.get_ident())\n",
     )
-    folder = write_app(tmp_path / "app", LEGACY_SERVER, threads)
+    by_site = LEGACY_SERVER.replace('{"round": server_round}', '{"by site": {"a": server_round}}')
+    folder = write_app(tmp_path / "app", by_site, threads)
     result = run_app(folder, num_supernodes=3, run_dir=tmp_path / "run", backend="inline")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert set(line for line in log.splitlines() if line.startswith("fits in")) == {
@@ -66,6 +69,7 @@ def test_a_legacy_app_runs_in_this_thread_in_the_order_of_its_clients(tmp_path):
     }
     assert result.history["round"].tolist() == [0, 1, 2]
     assert result.history["train-seen"].tolist()[1:] == [1.0, 2.0]
+    assert [json.loads(cell)["a"] for cell in result.history["server-by site"]] == [0, 1, 2]
     np.testing.assert_allclose(result.history["server-loss"], [0, 14 / 6, 28 / 6])
     np.testing.assert_allclose(result.history["evaluate-loss"][1:], [14 / 6, 28 / 6])
     np.testing.assert_allclose(result.arrays["0"], [28 / 6, 28 / 6])
@@ -165,6 +169,7 @@ ERRORS = {
     "returns": (0, "returned NoneType"),
     "answers": (0, "reply_to"),
     "changes": (0, "context.run_config"),
+    "keeps": (0, "the ClientApp set context.state to {'n': 1}; expected a RecordDict"),
 }
 
 
@@ -183,7 +188,10 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
                 return None
             if how == "answers":
                 return Message(RecordDict(), 1, "train")
-            context.run_config["lr"] = 1
+            if how == "keeps":
+                context.state = {"n": 1}
+            else:
+                context.run_config["lr"] = 1
         return Message(message.content, reply_to=message)
 
     replies = []
@@ -252,6 +260,25 @@ def test_the_server_and_its_clients_are_on_one_stack(run):
     assert {"train", "start", "main", "test_the_server_and_its_clients_are_on_one_stack"} <= set(names)
 
 
+def test_an_app_that_waits_for_more_nodes_than_there_are_ends(run, tmp_path):
+    def main(grid, context):
+        FedAvg(min_train_nodes=4).start(grid, ArrayRecord([np.zeros(1)]), num_rounds=1)
+
+    line = "num-supernodes: 3 is not allowed; expected at least 4, for which the app's strategy waits"
+    with pytest.raises(UserError, match=line):
+        run(main)
+    server = LEGACY_SERVER.replace("    strategy = FedAvg(", "    strategy = FedAvg(min_available_clients=4,")
+    folder = write_app(tmp_path / "app", server, LEGACY_CLIENT)
+    with pytest.raises(UserError, match=line):
+        run_app(folder, num_supernodes=3, backend="inline")
+
+
+@pytest.mark.parametrize(("key", "value"), [("run_config", 5), ("run_config", {1: 2}), ("run_dir", 5)])
+def test_a_value_of_another_type_is_refused(tmp_path, key, value):
+    with pytest.raises(UserError, match=key.replace("_", ".")):
+        run_app(write_app(tmp_path / "app"), **{key: value})
+
+
 def test_a_run_in_which_every_client_fails_has_failed(run):
     with pytest.raises(RunFailed, match="every client failed: all 3 replies"):
         run(lambda grid, context: ask(grid), ClientApp())
@@ -281,10 +308,22 @@ def test_what_the_app_reads_of_its_run(run):
             grid.set_run(grid.run)
         message = grid.create_message(RecordDict(), "query", 2, "1")
         found.append(message.metadata.group_id)
-        found.append([info.node_id for info in grid.get_nodes()])
+        nodes = grid.get_nodes()
+        found.append([(nodes[place].node_id, nodes[place].status) for place in range(len(nodes))])
 
     run(main, run_config={"a": {"b": 1}, "c": "x"})
-    assert found == [(True, "app", {"a.b": 1, "c": "x"}), "1", [2, 3, 4]]
+    online = [(2, "online"), (3, "online"), (4, "online")]
+    assert found == [(True, "app", {"a.b": 1, "c": "x"}), "1", online]
+
+
+def test_the_nodes_are_a_set_as_in_a_simulation_and_a_list_as_with_a_superlink(run):
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        assert (list(nodes), nodes[0], nodes[-1], nodes[1:]) == ([2, 3, 4], 2, 4, [3, 4])
+        assert (nodes - {3}, nodes & {3, 9}, nodes.difference({2})) == ({2, 4}, {3}, {3, 4})
+        assert set(random.sample(nodes, 3)) == nodes
+
+    run(main)
 
 
 def test_changes_of_the_node_config_end_with_the_message(run):
@@ -311,6 +350,18 @@ def test_an_app_reads_files_beside_it_and_from_the_current_folder(tmp_path):
     (folder / "data.bin").touch()
     (tmp_path / "mine.txt").touch()
     assert run_app(folder, backend="inline").failures == 0
+
+
+def test_an_app_may_change_the_current_folder(run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+
+    def main(grid, context):
+        os.chdir(tmp_path / "elsewhere")
+        arrays = ArrayRecord([np.zeros(1)])
+        FedAvg().start(grid, arrays, num_rounds=0, evaluate_fn=lambda *_: MetricRecord({"loss": 1.0}))
+
+    run(main, run_dir="run")
+    assert (tmp_path / "run" / "history.csv").read_text().split() == ["round,server-loss", "0,1.0"]
 
 
 def test_results_of_several_strategies_are_numbered(run):
