@@ -5,10 +5,11 @@ what it does for a number.
 """
 
 import hashlib
+from difflib import get_close_matches
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from .errors import check_plain, not_allowed
+from .errors import UserError, check_plain, not_allowed
 from .files import path_of
 from .ground.wire import PARTITION, PARTITION_ID
 
@@ -17,6 +18,14 @@ WARM = "warm"
 IDLE_SECONDS = "idle-seconds"
 """The key of a node that says after how long without a message its worker ends."""
 USUAL_IDLE_SECONDS, MOST_IDLE_SECONDS = 600, 86400
+NODE_KEYS = (
+    "partition-id", "data-path", "cache-dir", "state-dir", "init", "predictions",
+    WARM, IDLE_SECONDS, "secagg-required", "secagg-min", "dp-required", "dp-max-epsilon", "dp-max-delta",
+    "dp-min-noise", "dp-max-clip", "dp-required-unit",
+)  # fmt: skip
+"""Those that are read. A node has any others besides, for other apps."""
+MISSPELT = 0.87
+"""How similar to one of them a key is that is one misspelt: more than Flower's own dataset-path is."""
 
 
 def partition_id_of(context: Context) -> int | None:
@@ -37,7 +46,8 @@ def partition_id_of(context: Context) -> int | None:
 
 
 def check_node_config(context: Context) -> None:
-    """Refuse paths of a node that no file can have, and settings of its worker that are not allowed.
+    """Refuse paths of a node that no file can have, misspelt keys, and settings of its worker that are not
+    allowed.
 
     Raises
     ------
@@ -47,6 +57,10 @@ def check_node_config(context: Context) -> None:
     config = context.node_config
     for key, value in config.items():
         check_plain(key, value)
+        words = key.strip().lower().replace("_", "-")
+        meant = get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)
+        if meant and meant[0] not in config:
+            raise UserError(f"node-config: unknown name {key!r} (did you mean {meant[0]!r}?)")
     if type(warm := config.get(WARM, True)) is not bool:
         raise not_allowed(WARM, warm, "true or false (in the node config)")
     idle_seconds(context)

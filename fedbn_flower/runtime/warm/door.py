@@ -9,7 +9,7 @@ from collections.abc import Callable
 from flwr.app import Context, Message
 
 from ...core.partition_id import WARM, check_node_config
-from .node import NoWorker, node_process
+from .node import node_process
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -40,7 +40,7 @@ def answered(message: Message, context: Context, here: Answers) -> Message:
         from .workers import ask  # not on every system
 
         answer = ask(message, context, process)
-    except (ImportError, NoWorker) as error:
+    except (ImportError, OSError) as error:  # NoWorker, or a folder in which nothing can be locked
         LOGGER.warning("%s: %s; this message is answered without a worker", WARM, error)
         return here(message, context)
     context.state = answer.state

@@ -111,18 +111,33 @@ class Place:
 
         Raises
         ------
-        OSError
+        BlockingIOError, PermissionError
             When another one is.
+        NoWorker
+            When there can be no file in the folder.
         """
-        descriptor = os.open(self._life, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, ONLY_OWNER)
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            descriptor = os.open(self._life, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, ONLY_OWNER)
+        except OSError as error:
+            raise NoWorker(f"no file for a worker ({error})") from error
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def lives(self) -> bool:
-        """Whether a worker does. Its lock is the process's, not that of processes which it started."""
+        """Whether a worker does. Its lock is the process's, not that of processes which it started.
+
+        Raises
+        ------
+        NoWorker
+            As `live`.
+        """
         try:
             os.close(self.live())
-        except OSError:
+        except (BlockingIOError, PermissionError):  # which of them depends on the system
             return True
         return False
 

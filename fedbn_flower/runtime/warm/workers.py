@@ -59,7 +59,7 @@ def ask(message: Message, context: Context, process: int) -> Answer:
     NoWorker
         When none can be used.
     WorkerLost
-        When it ended before it had answered.
+        When it ended before it had answered, or hangs and cannot be ended.
     """
     place = Place(places() / name_of_node(context.node_id, process))
     with place.reserved() as free:
@@ -75,7 +75,12 @@ def ask(message: Message, context: Context, process: int) -> Answer:
                     return _exchanged(channel, request)
                 except OSError as error:
                     lost = str(error)
-            place.kill()
+            try:
+                place.kill()
+            except NoWorker as error:  # it may still answer and keep a memory: nobody else is to
+                raise WorkerLost(
+                    f"the site's worker hangs ({lost}), and cannot be ended ({error})"
+                ) from error
             LOGGER.warning("warm: the worker ended before it had answered (%s)", lost)
             if _is_charged(context):
                 break

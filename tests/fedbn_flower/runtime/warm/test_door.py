@@ -83,7 +83,9 @@ def test_an_error_of_the_client_is_raised_here(asked):
 
 
 @pytest.mark.usefixtures("under_a_node")
-@pytest.mark.parametrize("why", [NoWorker("no room"), ImportError("No module named 'fcntl'")])
+@pytest.mark.parametrize(
+    "why", [NoWorker("no room"), ImportError("No module named 'fcntl'"), OSError(37, "No locks")]
+)
 def test_without_a_worker_this_process_answers_and_a_line_says_why(asked, why, caplog):
     asked[1].append(why)
     assert door.answered("message", context(), here) == "here"

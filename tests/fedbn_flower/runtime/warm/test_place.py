@@ -1,5 +1,6 @@
 """A worker's folder is its user's alone, and one door's at a time."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -167,6 +168,18 @@ def test_a_worker_that_does_not_end_is_no_reason_to_start_another(place, held, m
     with place.reserved():
         held(place, "live")  # without a record of its process
         with pytest.raises(NoWorker, match="does not end"):
+            place.kill()
+
+
+def test_a_folder_that_takes_no_file_is_told_at_once(place, monkeypatch):
+    """As on a disk that is full or may only be read: it is no worker that does not end."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with place.reserved():
+        monkeypatch.setattr(module.os, "open", full)
+        with pytest.raises(NoWorker, match=r"no file for a worker \(.*No space left on device\)"):
             place.kill()
 
 

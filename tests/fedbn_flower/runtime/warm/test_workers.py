@@ -12,6 +12,7 @@ import pytest
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.partition_id import MOST_IDLE_SECONDS, USUAL_IDLE_SECONDS
 from fedbn_flower.runtime.warm import identity, workers
+from fedbn_flower.runtime.warm import place as module
 from fedbn_flower.runtime.warm.node import NoWorker, WorkerLost
 from fedbn_flower.runtime.warm.place import Place
 
@@ -111,6 +112,17 @@ def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, monkeypatc
     assert served == [*first, served[0], str(answer.process)]
     assert node.workers() == [answer.process]
     assert caplog.text.count("the worker ended before it had answered") == 1
+
+
+def test_one_that_hangs_and_cannot_be_ended_is_an_error(node, monkeypatch):
+    """It might keep a memory later: neither another worker nor the client's process answers then."""
+    node.ask()
+    monkeypatch.setattr(workers, "PATIENCE", 1.0)
+    monkeypatch.setattr(module, "END", 0.1)
+    monkeypatch.setattr(module.os, "killpg", lambda *_: None)
+    with pytest.raises(WorkerLost, match=r"hangs \(timed out\), and cannot be ended \(the last worker does"):
+        node.ask(signal="SIGSTOP", times=2)
+    assert len(node.served()) == 2
 
 
 @pytest.mark.parametrize("asked", [{"signal": "SIGKILL", "times": 2}, {"do": "exit"}], ids=["killed", "exit"])
