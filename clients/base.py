@@ -77,6 +77,8 @@ class FedAvgClient(NumPyClient):
     pooled_by: ClassVar[str] = ""
     """Flag of the setting that says how far BatchNorm statistics move to those that clients gather in a round
     and the server pools; empty if clients send the statistics themselves."""
+    pulled_by: ClassVar[tuple[str, int]] = ("", 1)
+    """As `Objective.pulled_by`, of a personal model."""
     personal_group: ClassVar[str] = ""
     """Memory group of what makes the model that it evaluates a `personal` one; empty if it evaluates the
     shared model with its local entries."""

@@ -112,6 +112,8 @@ class Objective:
     """Whether it needs (b, classes) outputs and class indices (b,)."""
     of_features: ClassVar[bool] = False
     """Whether it uses the input of the model's head."""
+    pulled_by: ClassVar[tuple[str, int]] = ("", 1)
+    """Flag of the weight c of a term ``c/2 ||w - x||^2``, and 1; or -1 where its value is 1 / c."""
     remembers: ClassVar[bool] = False
     """Whether `finish` returns a memory."""
     elementwise: ClassVar[bool] = False

@@ -17,6 +17,7 @@ class FedDyn(Objective):
     helps = ("label-skew",)
     paper = "acar2021feddyn"
 
+    pulled_by = ("alpha", 1)
     alpha: float = setting(0.01, gt=0, description="weight of the regulariser", allow_inf_nan=False)
 
     requires: ClassVar = {"strategy": {"feddyn"}}

@@ -17,6 +17,7 @@ class FedProx(Objective):
     helps = ("unequal-work", "label-skew")
     paper = "li2020fedprox"
 
+    pulled_by = ("mu", 1)
     mu: float = setting(0.01, ge=0, description="weight of the proximal term", allow_inf_nan=False)
 
     elementwise = True

@@ -37,6 +37,7 @@ class DittoClient(FedAvgClient):
     remembers = True
     personal_group = PERSONAL
 
+    pulled_by = ("ditto-lambda", 1)
     ditto_lambda: float = setting(
         0.1, ge=0, description="weight of the distance to the shared model", allow_inf_nan=False
     )

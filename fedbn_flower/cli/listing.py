@@ -13,6 +13,7 @@ from ..core.errors import UserError, unknown_name
 from ..core.ground.purposes import GROUPS, PURPOSES, purposes_of
 from ..core.papers import paper_of
 from ..core.syntax import DATASET, PARTITION, UNION
+from ..extensions.attack.names import ATTACKS
 from ..names import COMPRESS, METRIC, MODEL, NORM, PROBLEM, SELECTION, Registry
 from ..results.report.citations import authors_and_year
 from .argument_parser import Parser
@@ -32,6 +33,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     **{kind.key: kind.names for kind in KINDS},
     "mean": MEANS,
     "protocol": PROTOCOLS,
+    "attack": ATTACKS,
 }
 """The names of each kind, also of those whose names have arguments of their own."""
 WITH_PURPOSE = (*(registry.key for registry in REGISTRIES), NORM.key, SELECTION.key, "mean", "protocol")

@@ -46,6 +46,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     _check_schedules(config, of_strategy)
     _check_bounds(config, dict(config.algorithm_settings))
     _check_trim(dict(config.algorithm_settings), of_strategy)
+    _check_pulls(config, algorithms)
     _check_envelope(config, dict(config.algorithm_settings))
     config.partitioning.check_clients(config.num_clients)
     _check_data(config)
@@ -160,6 +161,27 @@ def _check_bounds(config: RunConfig, settings: Mapping[str, Any]) -> None:
         raise not_allowed("mean", mean, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
         raise not_allowed("max-num-examples", bound, "0 with weighting 'uniform'")
+
+
+def _check_pulls(config: RunConfig, algorithms: Sequence[Named]) -> None:
+    """Refuse weights of proximal terms with which the term's own steps lead ever farther from x.
+
+    Steps of the rate eta with momentum rho multiply ``w - x`` by less than 1 in the long run if
+    ``eta c < 2 (1 + rho)``. In a round of one step w is x, and the term has no gradient.
+    """
+    if name_of(config.client_optimizer) != PLAIN_SGD or (config.local_epochs == 1 and not config.batch_size):
+        return
+    bound, settings = 2 * (1 + config.client_momentum), dict(config.algorithm_settings)
+    words = "2 (1 + client-momentum)" if config.client_momentum else "2"
+    for one in algorithms:
+        flag, power = getattr(one.cls, "pulled_by", ("", 1))
+        value = settings.get(flag)
+        if isinstance(value, float) and value and config.client_lr * value**power >= bound:
+            limit = bound / config.client_lr
+            allowed = f"less than {limit:g}, {words} over client-lr"
+            if power < 0:
+                allowed = f"more than {1 / limit:g}, client-lr over {words}"
+            raise not_allowed(flag, value, f"{allowed}: steps would lead ever farther from the shared model")
 
 
 def _check_envelope(config: RunConfig, settings: Mapping[str, Any]) -> None:

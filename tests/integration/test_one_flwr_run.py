@@ -36,11 +36,16 @@ SUMMED = {
     "secagg": "on", "clip-update-norm": 1.0, "partition": "iid", "num-clients": CLIENTS, "metrics": "auroc",
     "client": "silobn", "rounds": 2, "fast": "off",
 }  # fmt: skip
+ASKS_FIRST = {
+    **{"strategy": "mime", "objective": "mime", "client": "fedbn", "dataset": "scanners", "rounds": 3},
+    **{"num-clients": CLIENTS, "partition": "iid", "fraction-train": 0.6, "fast": "off"},
+}
 RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
     for name, sampled in PRIVATE.items()
 } | {
     "summed": SUMMED,
+    "asks first": ASKS_FIRST,
     "buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
 }
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
@@ -120,6 +125,14 @@ def test_each_of_several_models(folders, name):
     assert len(files) > 2
     for file in (*files, "model.safetensors"):
         assert (there / file).read_bytes() == (here / file).read_bytes()
+
+
+def test_a_rule_that_asks_before_the_training(folders):
+    """The same bits, and the same bytes: a round has the model twice."""
+    here, there = folders["asks first"]
+    assert bits(there) == bits(here)
+    sent = [pd.read_csv(folder / "metrics.csv")["bytes-sent"].tolist() for folder in (here, there)]
+    assert sent[0] == sent[1]
 
 
 def test_masked_sums(folders):

@@ -21,6 +21,7 @@ class FedACG(Objective):
     elementwise = True
     example_wise = True
 
+    pulled_by = ("acg-beta", 1)
     beta: float = setting(
         0.01, ge=0, alias="acg-beta", description="weight of the proximal term", allow_inf_nan=False
     )

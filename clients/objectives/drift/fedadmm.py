@@ -23,6 +23,7 @@ class FedADMM(Objective):
     helps = ("label-skew", "unequal-work")
     paper = "gong2022fedadmm"
 
+    pulled_by = ("admm-rho", 1)
     rho: float = setting(
         0.01, gt=0, alias="admm-rho", description="weight of the penalty", allow_inf_nan=False
     )

@@ -26,6 +26,7 @@ class FedDC(Scaffold):
     elementwise = True
     example_wise = True
 
+    pulled_by = ("dc-alpha", 1)
     alpha: float = setting(
         0.01, gt=0, alias="dc-alpha", description="weight of the distance to x", allow_inf_nan=False
     )

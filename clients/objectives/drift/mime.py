@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 from fedbn_flower.core.ground.wire import GRADIENT
@@ -29,8 +30,11 @@ class Mime(MimeLite):
 
     def begin(self) -> None:
         self.read_state()
-        if GRADIENT in self.received:  # not yet when the server asks for it
-            self.mean = self.received_tensors(GRADIENT)
+
+    @cached_property
+    def mean(self) -> dict[str, torch.Tensor]:
+        """c, which is not there yet when the server asks for it."""
+        return self.received_tensors(GRADIENT)
 
     def first_answer(self) -> Records:
         return {GRADIENT: {name: g.numpy(force=True) for name, g in self.full_gradient().items()}}

@@ -29,6 +29,7 @@ class FedSMOO(FedSAM):
     paper = "sun2023fedsmoo"
 
     rho = 0.1
+    pulled_by = ("smoo-beta", -1)
     beta: float = setting(10.0, gt=0, alias="smoo-beta", description="one over the weight of the prox")
 
     requires: ClassVar = {"strategy": {"fedsmoo"}}

@@ -27,6 +27,7 @@ class FedSpeed(FedSAM):
     alpha: float = setting(
         1.0, ge=0, le=1, alias="speed-alpha", description="a, share of the gradient at the perturbed weights"
     )
+    pulled_by = ("speed-lambda", -1)
     prox: float = setting(
         10.0, gt=0, alias="speed-lambda", description="lambda, one over the weight of the proximal term"
     )

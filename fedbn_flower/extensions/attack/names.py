@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from types import SimpleNamespace
 from typing import NamedTuple
 
 NONE = "none"
@@ -13,14 +14,30 @@ ON_UPDATES = ("sign-flip", "gaussian", "replacement")
 """Those that change an attacker's own update, where it is."""
 OMNISCIENT = ("alie", "ipm", "min-max")
 """Those that follow from the answers of all other clients of the round."""
-PAPERS: Mapping[str, str] = {
-    "backdoor": "gu2017badnets",
-    "gaussian": "blanchard2017krum",
-    "replacement": "bagdasaryan2020backdoor",
-    "alie": "baruch2019alie",
-    "ipm": "xie2019ipm",
-    "min-max": "shejwalkar2021manipulating",
+
+
+def _attack(what: str, paper: str = "") -> SimpleNamespace:
+    return SimpleNamespace(__doc__=what, paper=paper)
+
+
+ATTACKS: Mapping[str, SimpleNamespace] = {
+    "sign-flip": _attack("Sends its update times -S, with ``sign-flip:S``."),
+    "gaussian": _attack("Sends noise from N(0, SIGMA^2), with ``gaussian:SIGMA``.", "blanchard2017krum"),
+    "replacement": _attack("Sends its update times S, with ``replacement:S``.", "bagdasaryan2020backdoor"),
+    "ipm": _attack("Sends the others' mean update times -E, with ``ipm:E``.", "xie2019ipm"),
+    "alie": _attack(
+        "Sends the others' mean update less Z standard deviations, with ``alie:Z``.",
+        "baruch2019alie",
+    ),
+    "min-max": _attack(
+        "Sends the farthest update that is as near to the others' as these are.", "shejwalkar2021manipulating"
+    ),
+    "label-flip": _attack("Trains on labels from C - 1 down instead of from 0 up."),
+    "random-labels": _attack("Trains on labels drawn at random."),
+    "backdoor": _attack("Trains a patch to mean a class, with ``backdoor:CLASS``.", "gu2017badnets"),
 }
+"""What each does, by its name without an argument."""
+PAPERS: Mapping[str, str] = {name: one.paper for name, one in ATTACKS.items() if one.paper}
 FORM = (
     "none, sign-flip:S, gaussian:SIGMA, replacement:S, ipm:E with numbers > 0, alie, alie:Z with Z >= 0, "
     "min-max, label-flip, random-labels, or backdoor:CLASS; one of the last three and one of the others may "

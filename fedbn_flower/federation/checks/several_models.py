@@ -39,8 +39,10 @@ def check_several_models(inputs: RunInputs) -> None:
         return
     further, first = first_model(inputs, 1), inputs.initial().entries
     if all(np.array_equal(first[name], further[name]) for name in inputs.stepped_names):
-        wanted = f"weights that leave some that train new, {with_it}: its models have to differ"
-        raise not_allowed("init", config.init, wanted)
+        why = f"{with_it}: its models have to differ"
+        if config.init:
+            raise not_allowed("init", config.init, f"weights that leave some that train new, {why}")
+        raise not_allowed("model", config.model, f"one whose weights are drawn when it is made, {why}")
 
 
 def _check_statistics(inputs: RunInputs, with_it: str) -> None:

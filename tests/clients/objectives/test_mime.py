@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -75,4 +76,6 @@ def test_what_it_answers_first_is_the_gradient_of_all_examples():
     assert answer.keys() == {"gradient"}
     for name, found in answer["gradient"].items():
         np.testing.assert_array_equal(found, lite.records["gradient"][name])
+    with pytest.raises(ValueError, match="Mime needs the record 'gradient', which was not received"):
+        client.fit(Received(entries, {"momentum": m}), config)
     assert not make_client(FedAvgClient).first_answer(Received(entries), config)

@@ -207,8 +207,10 @@ def test_what_the_loss_does_not_reach_stays(name):
     if client.task.objective.remembers:
         kinds = {"fedgkd": ("0/",), "fedsmoo": ("lambda.", "mu.")}.get(name, ("",))
         client.memory.write(name, {kind + n: a for kind in kinds for n, a in sevens.items()})
-    records = {"control": control, "perturbation": control, "momentum": control, "second-moment": control}
-    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), records), SETTINGS)
+    names = ("control", "perturbation", "momentum", "second-moment", "gradient")
+    sent, *_ = client.fit(
+        Received(client.get_parameters({}).by_name(), dict.fromkeys(names, control)), SETTINGS
+    )
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 

@@ -21,6 +21,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.purposes import GROUPS, PURPOSES, purposes_of
 from fedbn_flower.core.papers import paper_of
 from fedbn_flower.data.partition.spec import PartitionSpec
+from fedbn_flower.extensions.attack.names import ATTACKS
 from fedbn_flower.names import (
     APP,
     CLIENT,
@@ -104,7 +105,11 @@ def test_help_shows_the_keys_of_a_topic_or_one_key(capsys):
 KINDS = (STRATEGY, CLIENT, OBJECTIVE, LOSS, PROBLEM, METRIC, MODEL, NORM, SELECTION, COMPRESS, EXTENSION)
 
 
-NAMES = {registry.key: registry.names for registry in KINDS} | {"mean": MEANS, "protocol": PROTOCOLS}
+NAMES = {registry.key: registry.names for registry in KINDS} | {
+    "mean": MEANS,
+    "protocol": PROTOCOLS,
+    "attack": ATTACKS,
+}
 
 
 def sections(text):

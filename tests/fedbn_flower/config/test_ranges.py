@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from fedbn_flower.config.named_algorithms import REGISTRIES, flags, settings_of
 from fedbn_flower.core.errors import UserError
@@ -92,6 +93,21 @@ REFUSED = {
         {"strategy": "ifca", "clusters": 1},
         "clusters: 1 is not allowed; expected a whole number >= 2",
     ),
+    "fedprox's pull": (
+        {"objective": "fedprox", "mu": 25.0, "client_lr": 0.1},
+        "mu: 25.0 is not allowed; expected less than 20, 2 over client-lr: steps would lead ever farther "
+        "from the shared model",
+    ),
+    "fedprox's pull with momentum": (
+        {"objective": "fedprox", "mu": 38.0, "client_lr": 0.1, "client_momentum": 0.9},
+        "mu: 38.0 is not allowed; expected less than 38, 2 (1 + client-momentum) over client-lr: steps would "
+        "lead ever farther from the shared model",
+    ),
+    "fedspeed's pull": (
+        {"objective": "fedspeed", "speed_lambda": 0.04, "client_lr": 0.1},
+        "speed-lambda: 0.04 is not allowed; expected more than 0.05, client-lr over 2: steps would lead ever "
+        "farther from the shared model",
+    ),
     "pfedme's shared model": (
         {**PFEDME, "pfedme_lambda": 15.0, "client_lr": 0.2},
         "pfedme-lambda: 15.0 is not allowed; expected less than 10, 2 over client-lr: the shared model would "
@@ -111,6 +127,44 @@ def test_what_makes_no_sense_is_one_line(configured, case):
     with pytest.raises(UserError) as caught:
         Federation(configured(**keys))
     assert str(caught.value) == line
+
+
+PULLS = {
+    "fedprox": ({}, "mu"),
+    "feddyn": ({"strategy": "feddyn"}, "alpha"),
+    "fedacg": ({"strategy": "fedacg"}, "acg_beta"),
+    "fedadmm": ({"strategy": "fedadmm"}, "admm_rho"),
+    "feddc": ({"strategy": "feddc"}, "dc_alpha"),
+    "fedspeed": ({}, "speed_lambda"),
+    "fedsmoo": ({"strategy": "fedsmoo"}, "smoo_beta"),
+    "ditto": ({"client": "ditto"}, "ditto_lambda"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum"), [(n, m) for n in PULLS for m in (0.0, 0.5) if n != "feddc" or not m]
+)
+def test_a_pull_that_throws_farther_than_it_came_is_refused(configured, name, momentum):
+    """By the limit at which 300 steps of torch's SGD on the term alone do not come back."""
+    keys, setting = PULLS[name]
+    keys = {"client_lr": 0.25, "client_momentum": momentum, **keys}
+    keys |= {} if name == "ditto" else {"objective": name}
+    for weight in (7.9 * (1 + momentum), 8.1 * (1 + momentum)):
+        w = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.SGD([w], 0.25, momentum)
+        for _ in range(300):
+            w.grad = weight * w.detach()
+            optimizer.step()
+        value = 1 / weight if name in ("fedspeed", "fedsmoo") else weight
+        if abs(w.item()) < 1:
+            configured(**keys, **{setting: value})
+        else:
+            configured(**keys, **{setting: value}, batch_size=0, local_epochs=1)
+            if name != "feddc":
+                configured(**{**keys, "client_momentum": 0.0}, **{setting: value}, client_optimizer="adam")
+            with pytest.raises(UserError, match=f"^{setting.replace('_', '-')}: .* ever farther"):
+                configured(**keys, **{setting: value})
+        assert (abs(w.item()) < 1) == (weight < 8 * (1 + momentum))
 
 
 def test_pfedme_just_below_is_taken(configured):

@@ -144,6 +144,13 @@ def test_models_to_choose_from_have_to_differ(tmp_path):
     first = run("ifca", tmp_path / "run", rounds=1)
     with pytest.raises(UserError, match=r"^init: .* its models have to differ"):
         run("ifca", tmp_path / "again", init=str(first.folder))
+    (tmp_path / "fixed.py").write_text(
+        "from torch import nn\n\n\ndef fixed(spec):\n    model = nn.Linear(spec.size, spec.outputs)\n"
+        "    for weights in model.parameters():\n        nn.init.zeros_(weights)\n"
+        "    return nn.Sequential(nn.Flatten(), model)\n"
+    )
+    with pytest.raises(UserError, match=r"^model: .* drawn when it is made, .* its models have to differ"):
+        run("ifca", tmp_path / "fixed", model=f"{tmp_path / 'fixed.py'}:fixed")
 
 
 def test_models_differ_by_seed_and_the_first_is_the_runs(tmp_path):
