@@ -205,9 +205,9 @@ def test_images_that_memory_cannot_hold_are_refused_before_they_are_made(dataset
 
 
 def test_a_picture_that_memory_cannot_hold_is_refused_before_it_is_decoded(dataset, monkeypatch):
-    """169 million pixels of a byte, and the copy that their conversion makes."""
-    monkeypatch.setattr(free_memory, "available_memory", lambda: 2 * 13000**2 - 1)
-    refused = r"^dataset: too large: \S*b/4.png of 13000x13000 pixels would take"
+    """90 million pixels of a byte, and the copy that their conversion makes."""
+    monkeypatch.setattr(free_memory, "available_memory", lambda: 2 * 9500**2 - 1)
+    refused = r"^dataset: too large: \S*b/4.png of 9500x9500 pixels would take"
     with warnings.catch_warnings(action="error"), pytest.raises(UserError, match=refused):
         dataset(picture_files.a_mosaic, image_size=4)
 

@@ -49,7 +49,8 @@ def test_each_half_is_of_the_round_that_the_other_chose(run, captured, keys):
     inputs = captured[-1].inputs
     evaluated = [r for r in range(1, chosen["rounds"] + 1) if r % chosen.get("evaluate_every", 1) == 0]
     evaluated = sorted({*evaluated, chosen["rounds"]})
-    tables = {r: run(**chosen | {"rounds": r}).predictions for r in evaluated}
+    runs = {r: run(**chosen | {"rounds": r}) for r in evaluated}
+    tables = {r: plain.predictions for r, plain in runs.items()}
     by = "accuracy" if chosen["metrics"] == "none" else "auroc"
 
     def of(table, half):
@@ -83,7 +84,7 @@ def test_each_half_is_of_the_round_that_the_other_chose(run, captured, keys):
     names = [
         n for n in pd.read_csv(output.folder / "metrics.csv").columns if n in ("train-loss", "global-loss")
     ]
-    same = pd.read_csv(run(**chosen).folder / "metrics.csv")
+    same = pd.read_csv(runs[chosen["rounds"]].folder / "metrics.csv")
     pd.testing.assert_frame_equal(pd.read_csv(output.folder / "metrics.csv")[names], same[names])
 
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, recall_score, roc_auc_score
@@ -84,6 +84,7 @@ SCORES = st.lists(
 ).filter(lambda pairs: len({target for _, target in pairs}) == 2)
 
 
+@settings(max_examples=40)  # each tries every threshold by scikit-learn
 @given(SCORES, st.sampled_from([0.1, 0.5, 0.8, 0.95]))
 def test_thresholds_are_the_best_of_all(pairs, wanted):
     """By trial of every threshold, with scikit-learn's own figures."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from fedbn_flower import UserError
+from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
@@ -37,12 +37,23 @@ def rows(folder, name="metrics.csv"):
         return list(csv.DictReader(file))
 
 
+@pytest.fixture(scope="module")
+def honest(cache_dir, tmp_path_factory, pictures_never_drawn):
+    """The folder of a run without attack."""
+    keys = (
+        {"rounds": 2, "local_epochs": 1, "batch_size": 128}
+        | KEYS
+        | {"attackers": "0.2", "cache_dir": cache_dir, "backend": "inline"}
+    )
+    folder = tmp_path_factory.mktemp("runs") / "honest"
+    return simulate(dataset="digits", **keys, progress=False, run_dir=folder).folder
+
+
 @pytest.mark.usefixtures("empty_figures")
 @pytest.mark.parametrize("attack", ALL)
-def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, attack):
-    run(**KEYS | {"attackers": "0.2"}, run_dir="honest")
+def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
     found = run(**KEYS, attack=attack, run_dir="attacked")
-    assert moved("honest", "attacked") > 1e-4
+    assert moved(honest, "attacked") > 1e-4
     said = found.summary["attack"]
     assert (said["name"], said["attackers"], said["answers"]) == (attack, [1, 3], 4)
     assert [float(row["attackers"]) for row in rows("attacked")] == [2, 2]
@@ -180,9 +191,9 @@ def test_resumed_runs_have_the_same_attackers(run, attack):
         "attackers": "0.4",
         "client": "silobn",
     }
-    whole = run(**keys, rounds=4, run_dir="whole")
+    whole = run(**keys, rounds=3, run_dir="whole")
     run(**keys, rounds=2, run_dir="parts")
-    parts = run(resume="parts", rounds=4)
+    parts = run(resume="parts", rounds=3)
     assert whole.summary["attack"] == parts.summary["attack"]
     for name, entry in model("whole").items():
         np.testing.assert_array_equal(entry, model("parts")[name])
@@ -198,7 +209,7 @@ def test_resumed_runs_have_the_same_attackers(run, attack):
     ],
 )
 def test_in_lockstep_it_is_the_same_to_rounding(run, attack):
-    keys = KEYS | {"num_clients": 16, "attack": attack, "model": "linear", "rounds": 2, "attackers": "0.2"}
+    keys = KEYS | {"num_clients": 16, "attack": attack, "model": "linear", "rounds": 1, "attackers": "0.2"}
     run(**keys, fast="off", run_dir="slow")
     run(**keys, fast="auto", run_dir="fast")
     assert moved("slow", "fast") < 1e-4
