@@ -51,9 +51,9 @@ class Warm(Nodes):
 def done(configured, tmp_path, pictures_not_drawn):
     """Runs a configuration; returns its grid and what it found."""
 
-    def run(name, changed=lambda message, reply: message if reply is None else reply, **keys):
+    def run(name, changed=lambda message, reply: message if reply is None else reply, nodes=Warm, **keys):
         config = configured(**{**KEYS, **keys}, run_dir=str(tmp_path / name))
-        grid = Warm(config, tmp_path / f"{name}-state", changed)
+        grid = nodes(config, tmp_path / f"{name}-state", changed)
         run_app(config, grid)
         return grid, outcome(tmp_path / name)
 
@@ -98,7 +98,7 @@ def test_a_round_is_two_exchanges(done):
         assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": ["keys"]}
 
 
-def test_who_fails_in_a_half_and_who_joins_or_is_not_asked(done, tmp_path):
+def test_who_fails_in_a_half_or_is_lost(done, tmp_path):
     """A client that cannot evaluate trains, one that cannot train or is lost lacks in both. The others have
     their sums, in the bits of those without masks."""
     (tmp_path / "clients.py").write_text(FAILING)
@@ -121,6 +121,31 @@ def test_who_fails_in_a_half_and_who_joins_or_is_not_asked(done, tmp_path):
         ("1", "evaluate", "0"), ("1", "evaluate", "2"), ("2", "train", "2"),
         ("2", "evaluate", "3"), ("3", "train", "3"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("look", "replies", "failures"),
+    [(3, ["4"] * 3, []), (4, ["4", "3", "4"], [("1", "evaluate", "3")])],
+    ids=["joins", "leaves"],
+)
+def test_who_joins_or_leaves_between_the_evaluation_s_messages_and_the_training_s(
+    look, replies, failures, done
+):
+    """A client that is not asked to evaluate trains; one that is not asked to train does neither."""
+
+    class Coming(Warm):
+        looks = 0
+
+        def get_node_ids(self):
+            self.looks += 1
+            nodes = list(super().get_node_ids())
+            return nodes[:-1] if self.looks == look else nodes
+
+    plain, masked = (done(mode, nodes=Coming, secagg=mode)[1] for mode in ("plain", "on"))
+    for name in ("metrics", "failures", "model"):
+        assert masked[name] == plain[name]
+    assert [row["replies"] for row in masked["metrics"]] == replies
+    assert [(row["round"], row["phase"], row["partition"]) for row in masked["failures"]] == failures
 
 
 FAILING = """
