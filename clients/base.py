@@ -158,6 +158,18 @@ class FedAvgClient(NumPyClient):
         before = self.before_training(entries, config)
         return self.end_run(run, {**self.train(run, config), **before}, entries, config)
 
+    @usual_surroundings()
+    def first_answer(self, parameters: NDArrays, config: dict[str, Scalar]) -> Records:
+        """Return what the objective answers to a question before a round's training.
+
+        The arguments are those of `fit`. Nothing is remembered.
+        """
+        records = parameters.records if isinstance(parameters, Received) else {}
+        self.load(self.task.model.state_dict(), parameters)
+        run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
+        found = run.objective.first_answer()
+        return {name: self._by_every_name(arrays) for name, arrays in found.items()}
+
     def before_training(
         self, entries: Mapping[str, torch.Tensor], config: Mapping[str, Scalar]
     ) -> dict[str, float]:

@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -99,6 +100,8 @@ class LocalFederation:
         Seconds after which what died is started again.
     node_config : str
         Added to every SuperNode's node config.
+    signing : bool
+        Whether SuperNodes sign in secure aggregation, with the keys that they authenticate with.
 
     Raises
     ------
@@ -110,6 +113,7 @@ class LocalFederation:
     supernodes: int = 2
     restart_after: float = 10.0
     node_config: str = ""
+    signing: bool = False
     services: dict[str, Service] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,6 +191,11 @@ class LocalFederation:
             self._do("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key)
             self._do("flwr", "supernode", "register", f"{key}.pub", "local", "--name", f"site-{index}")
         config = f'partition-id={index} num-partitions={self.supernodes} state-dir="{home / "state"}"'
+        if self.signing:
+            partners = self.folder / "partners"
+            partners.mkdir(exist_ok=True)
+            shutil.copy(f"{key}.pub", partners / f"site-{index}.pub")
+            config += f' secagg-key="{key}" secagg-partners="{partners}"'
         self._start(
             f"site-{index}",
             [
@@ -261,7 +270,9 @@ def main() -> int:
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
     parser.add_argument(
-        "--secagg", action="store_true", help="every site demands secure aggregation (secagg='on')"
+        "--secagg",
+        action="store_true",
+        help="every site demands secagg='on', and has a key to sign with",
     )
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args()
@@ -270,7 +281,7 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="federation-"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     node_config = f"{options.node_config} secagg-required=true" if options.secagg else options.node_config
-    settings = (options.supernodes, options.restart_after, node_config.strip())
+    settings = (options.supernodes, options.restart_after, node_config.strip(), options.secagg)
     with LocalFederation(folder, *settings) as federation:
         print(f"SuperLink and {options.supernodes} SuperNodes are up; logs are in {federation.folder}")
         try:

@@ -10,6 +10,7 @@ from fedbn_flower.core.ground.settings import setting
 from .aggregation.fold import Extras, Round
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
+from .asking import AsksFirst
 from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics, Range
 from .flower_wrappers import check_wrapper
@@ -22,6 +23,7 @@ from .rules.drift.fedacg import FedACG
 from .rules.drift.fedadmm import FedADMM
 from .rules.drift.fedcm import FedCM
 from .rules.drift.feddc import FedDC
+from .rules.drift.mime import Mime
 from .rules.drift.mimelite import MimeLite
 from .rules.fair.afl import AFL
 from .rules.fair.qfedavg import QFedAvg
@@ -69,6 +71,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedcm": FedCM,
     "fedacg": FedACG,
     "mimelite": MimeLite,
+    "mime": Mime,
     "fedproto": FedProto,
     "fedsat": FedSat,
     "ifca": IFCA,
@@ -86,6 +89,7 @@ __all__ = [
     "STRATEGIES",
     "TERM",
     "Answer",
+    "AsksFirst",
     "Bulyan",
     "Candidates",
     "Codec",
@@ -112,6 +116,7 @@ __all__ = [
     "FedTrimmedAvg",
     "FedYogi",
     "Krum",
+    "Mime",
     "MimeLite",
     "MultiKrum",
     "Participation",

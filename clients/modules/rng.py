@@ -11,12 +11,23 @@ from .lazy_torch import torch
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch's global generators, also the GPU's if in use; restore their states afterwards."""
-    generators = [torch.default_generator, *torch.cuda.default_generators]
+    with replayed():
+        for generator in _generators():
+            generator.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def replayed() -> Iterator[None]:
+    """Restore the states of torch's global generators afterwards: what follows draws the same once more."""
+    generators = _generators()
     before = [generator.get_state() for generator in generators]
-    for generator in generators:
-        generator.manual_seed(seed)
     try:
         yield
     finally:
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
+
+
+def _generators() -> list[torch.Generator]:
+    return [torch.default_generator, *torch.cuda.default_generators]

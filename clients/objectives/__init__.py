@@ -5,6 +5,7 @@ from .drift.fedacg import FedACG
 from .drift.fedadmm import FedADMM
 from .drift.fedcm import FedCM
 from .drift.feddc import FedDC
+from .drift.mime import Mime
 from .drift.mimelite import MimeLite
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
@@ -34,6 +35,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedcm": FedCM,
     "fedacg": FedACG,
     "mimelite": MimeLite,
+    "mime": Mime,
     "moon": Moon,
     "fedrs": FedRS,
     "fedlc": FedLC,

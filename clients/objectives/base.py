@@ -146,6 +146,10 @@ class Objective:
     def begin(self) -> None:
         """Read the memory and the received records. It is called once, before training."""
 
+    def first_answer(self) -> Records:
+        """Return what the server asks for at x before a round's training, as `Outcome.records`."""
+        return {}
+
     def loss(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
     ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -114,8 +114,8 @@ class AtClient:
         What the server's message says beside the model.
     number : int
         Of the round.
-    state : RecordDict
-        What its node keeps in RAM from one message of the run to the next.
+    context : Context
+        Of its node: its configuration, and what it keeps in RAM from one message of the run to the next.
     views : callable
         Returns the same as ``received`` without a copy: not to be written to.
     """
@@ -125,7 +125,7 @@ class AtClient:
     config: Any
     asked: ConfigRecord
     number: int
-    state: RecordDict
+    context: Context
     views: Callable[[], Received]
 
 

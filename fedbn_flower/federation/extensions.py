@@ -10,11 +10,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, MessageType
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.asking import AsksFirst
 
 from ..config.extension_names import EXTENSION, extension_names
 from ..config.run_config import RunConfig
@@ -116,6 +117,8 @@ class Extensions:
 
         moment.rule.node_choice = choice if choosing else None
         moment.exchange.read = partial(self._received, moment)
+        if isinstance(moment.rule, AsksFirst):
+            moment.rule.node_asking = partial(moment.exchange.answers, MessageType.EVALUATE, counted=False)
 
     def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
         """Return the model as clients get it."""

@@ -14,6 +14,7 @@ from fedbn_flower.clients import Examples, Predicted, Prepare, Problem, trainabl
 from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
+from fedbn_flower.strategies.messages.npy import viewed
 
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
@@ -74,8 +75,7 @@ class RunInputs:
         Raises
         ------
         UserError
-            As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit
-            the problem.
+            As `_dataset_as_it_is`; for a problem that does not fit the data, or a metric that does not fit.
         """
         config, dataset = self.config, self._dataset_as_it_is
         problem = self._problem(dataset).with_windows(patch_sizes(config.patch_size, dataset.spec))
@@ -390,7 +390,7 @@ class RunInputs:
 
     def completed(self, arrays: ArrayRecord) -> dict[str, NDArray]:
         """Return what the server knows of the model: shared entries, and those that never change."""
-        return {**self.constant, **{name: array.numpy() for name, array in arrays.items()}}
+        return {**self.constant, **{name: viewed(array) for name, array in arrays.items()}}
 
     @cached_property
     def digest_of_start(self) -> str:

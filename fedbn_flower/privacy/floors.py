@@ -15,6 +15,8 @@ from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
 
 SECAGG = "secagg-"
 SECAGG_REQUIRED, SECAGG_MIN = f"{SECAGG}required", f"{SECAGG}min"
+SECAGG_KEY, SECAGG_PARTNERS = f"{SECAGG}key", f"{SECAGG}partners"
+SECAGG_KEYS = (SECAGG_REQUIRED, SECAGG_MIN, SECAGG_KEY, SECAGG_PARTNERS)
 LEAST_SUM = 2
 """Of how many clients a sum is at least."""
 NOTIONS = ("client", "example", "local")
@@ -164,15 +166,25 @@ def check_secagg(node_config: Mapping[str, UserConfigValue], config: PrivateRun)
         For a key or a value of the node config that is not allowed; `Refused` for the run.
     """
     given = {key: value for key, value in node_config.items() if key.startswith(SECAGG)}
-    if unknown := sorted(given.keys() - {SECAGG_REQUIRED, SECAGG_MIN}):
-        raise unknown_name("node-config", unknown[0], (SECAGG_REQUIRED, SECAGG_MIN))
+    if unknown := sorted(given.keys() - {*SECAGG_KEYS}):
+        raise unknown_name("node-config", unknown[0], SECAGG_KEYS)
     required, least = given.get(SECAGG_REQUIRED, False), given.get(SECAGG_MIN, 0)
     if type(required) is not bool:
         raise not_allowed(SECAGG_REQUIRED, required, "true or false (in the node config)")
     if type(least) is not int or (SECAGG_MIN in given and least < LEAST_SUM):
         raise not_allowed(SECAGG_MIN, least, f"a whole number from {LEAST_SUM} on (in the node config)")
-    if (required or least) and config.secagg != "on":
-        raise _refused("secagg", config.secagg, f"'on' ({SECAGG_REQUIRED if required else SECAGG_MIN})")
+    for key, other, what in (
+        (SECAGG_KEY, SECAGG_PARTNERS, "the file of a private key"),
+        (SECAGG_PARTNERS, SECAGG_KEY, "a file or folder of public keys"),
+    ):
+        path = given.get(key, "")
+        if key in given and not (isinstance(path, str) and path):
+            raise not_allowed(key, path, f"{what} (in the node config)")
+        if key in given and other not in given:
+            raise not_allowed(key, path, f"a {other} beside it in the node config")
+    demands = [key for key in SECAGG_KEYS if given.get(key)]
+    if demands and config.secagg != "on":
+        raise _refused("secagg", config.secagg, f"'on' ({demands[0]})")
     if config.secagg_min < least:
         raise _refused("secagg-min", config.secagg_min, f"at least {least} ({SECAGG_MIN} of its node config)")
 

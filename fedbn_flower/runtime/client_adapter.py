@@ -270,7 +270,7 @@ def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
 def _at(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> AtClient:
     asked = message.content.config_records[wire.CONFIG]
     received, views = (partial(_received, client, message, take) for take in (None, _view))
-    return AtClient(client, received, config, asked, round_of(message), context.state, views)
+    return AtClient(client, received, config, asked, round_of(message), context, views)
 
 
 @app.train()
@@ -303,13 +303,15 @@ def _train(message: Message, context: Context) -> Message:
 @usual_surroundings()
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model, or take a step of secure aggregation."""
+    """Evaluate the received model; or answer a question before training, or a step of secure aggregation."""
     if is_step(message):
         return answer_step(message, context, run_config(context.run_config))
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
+    if question := asked.get(wire.ASKED):
+        return _first_answer(str(question), client, message, context, config)
     message, choice = with_chosen_model(client, message)
     if config.against_server:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
@@ -328,6 +330,17 @@ def evaluate(message: Message, context: Context) -> Message:
     cases = settled(metrics.get(wire.CASES), message, context, config)
     reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
     return answer_of_choice(reply, choice)
+
+
+def _first_answer(
+    question: str, client: FedAvgClient, message: Message, context: Context, config: RunConfig
+) -> Message:
+    """The answer to what the server asks before a round's training: one record of the objective's."""
+    found = client.first_answer(_received(client, message), _config(message, context, config))
+    if question not in found:
+        raise ValueError(f"{client.task.objective.__name__} has no answer to the question of {question!r}")
+    metrics = MetricRecord({wire.NUM_EXAMPLES: client.task.size})
+    return Message(RecordDict({question: _record(found[question]), wire.METRICS: metrics}), reply_to=message)
 
 
 @usual_surroundings()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 LONGEST_LINE = 50  # metrics
 LOST = 60.0  # seconds; the SuperLink itself holds a ServerApp for lost that it has not heard of for so long
-AT_ONCE = 4  # replies, at least, that are asked for and so in memory together
+AT_ONCE = 4  # replies of unknown size that are asked for and so in memory together
 AT_ONCE_BYTES = 2**26  # of the messages that they answer: 64 small replies are one request, not 16
+REQUESTS = 16  # in a look, at most: the SuperLink has work with each, also if it finds no reply
 PATIENCE = LOST + 30  # seconds; the server's process outlives a SuperLink that was killed, for so long
 
 
@@ -162,9 +164,8 @@ class StreamingGrid(Grid):
             while some := list(islice(asked, together)):
                 with _superlink_lost(self.grid):
                     replies = list(self.pull_messages(some))
-                for reply in replies:
-                    awaited.pop(reply.metadata.reply_to_message_id, None)
                 while replies:
+                    awaited.pop(replies[0].metadata.reply_to_message_id, None)
                     yield replies.pop(0)
             found = len(awaited) < before
             wait = self.waits.shortest if found else min(2 * wait, self.waits.longest)
@@ -178,7 +179,7 @@ def replies_at_once(messages: Sequence[Message]) -> int:
     Nobody knows how large the replies to a message without arrays are: few, then.
     """
     largest = max((array_bytes(message.content) for message in messages), default=0)
-    return max(AT_ONCE, AT_ONCE_BYTES // largest) if largest else AT_ONCE
+    return max(1, AT_ONCE_BYTES // largest, ceil(len(messages) / REQUESTS)) if largest else AT_ONCE
 
 
 def _run(grid: Grid, config: RunConfig) -> None:

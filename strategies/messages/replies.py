@@ -140,7 +140,7 @@ class Replies:
         # Messages get their ids when sent. If ``replies`` is a generator that sends, that is when it yields
         # the first reply. A subclass may have sent only some of the messages, or others.
         arriving = iter(replies)
-        first = list(islice(arriving, 1))
+        first = iter(list(islice(arriving, 1)))  # which lets go of it when asked for more
         ids = {message.metadata.message_id: position for position, message in enumerate(self._sent)}
         positions = {message_id: position for message_id, position in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._sent]

@@ -24,7 +24,7 @@ def test_a_step_of_every_objective_stays_on_the_device(objective):
     zeros = {name: np.zeros_like(task.initial[name]) for name in client.trained_names}
     prototypes = {"prototypes": np.zeros((3, 5), np.float32), "known": np.ones(3, np.float32)}
     records = {
-        **dict.fromkeys(("control", "h", "perturbation", "momentum", "second-moment"), zeros),
+        **dict.fromkeys(("control", "gradient", "h", "perturbation", "momentum", "second-moment"), zeros),
         "prototypes": prototypes,
     }
     run = client.begin_run(dict(model.named_parameters()), CONFIG, records)

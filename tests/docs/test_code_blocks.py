@@ -104,7 +104,7 @@ def at_desk(desk, monkeypatch):
 
 @pytest.mark.usefixtures("empty_figures")
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_is_understood(words, at_desk):
+def test_a_command_is_understood(words, at_desk, tmp_path):
     arguments = flags_of_simulation(words)
     if "data/tumours" in words or "data/screening" in words:
         for package in ("nibabel", "pydicom"):
@@ -134,6 +134,9 @@ def test_a_command_is_understood(words, at_desk):
         case ["python", script, *rest]:
             text = (at_desk / script).read_text()
             assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []
+        case ["ssh-keygen", *_, "-f", name]:
+            subprocess.run(words, cwd=tmp_path, check=True)
+            assert (tmp_path / f"{name}.pub").exists()
         case ["python3", "-m", "venv", ".venv"] | [".venv/bin/python", "-m", "pytest"]:
             pass
         case [".venv/bin/pip", "install", "-e", what]:

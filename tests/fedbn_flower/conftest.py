@@ -1,13 +1,22 @@
 """Shared by the tests of the app."""
 
+from functools import partial
+
 import pytest
 
 from fedbn_flower import simulate
+from fedbn_flower.results import intervals
 
 
 @pytest.fixture(autouse=True)
 def _pictures_are_not_drawn(pictures_not_drawn):
     """Tests of pictures look at their figures; slow tests draw them."""
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """A run's intervals, which take as long as a small run's training, where no test looks at them."""
+    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
 
 
 SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}

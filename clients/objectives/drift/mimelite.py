@@ -38,11 +38,15 @@ class MimeLite(Objective):
     )
 
     def begin(self) -> None:
+        self.read_state()
+        self.at_start = self.full_gradient()
+
+    def read_state(self) -> None:
+        """Read m and v as they were sent."""
         if self.optimizer != "adagrad":
             self.m = self.received_tensors(MOMENTUM)
         if self.optimizer != "momentum":
             self.v = self.received_tensors(SECOND_MOMENT)
-        self.at_start = self.full_gradient()
 
     def full_gradient(self) -> dict[str, torch.Tensor]:
         """Return the gradient at x of the mean loss over all predictions of the client's examples, by name.

@@ -10,9 +10,10 @@
 | `COMPRESSED` | ArrayRecord | train's answer, with a codec | codes of the entries that its `ARRAYS` lack |
 | `CONTROL` | ArrayRecord | train and its answer, SCAFFOLD | c, and c_i+ - c_i |
 | `PERTURBATION` | ArrayRecord | train and its answer, FedSMOO | s, and mu_i - e |
-| `MOMENTUM` | ArrayRecord | train, FedCM, MimeLite | d, the mean gradient of the last round; m |
-| `SECOND_MOMENT` | ArrayRecord | train, MimeLite | v |
+| `MOMENTUM` | ArrayRecord | train, FedCM, MimeLite, Mime | d, the mean gradient of the last round; m |
+| `SECOND_MOMENT` | ArrayRecord | train, MimeLite, Mime | v |
 | `GRADIENT` | ArrayRecord | train's answer, MimeLite | the gradient of the client's loss at x |
+| `GRADIENT` | ArrayRecord | train, and the answer to a question before it, Mime | c; the same |
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `FEATURES` | ArrayRecord | train's answer, FedPAC | mean features of each class, and their variance |
@@ -76,6 +77,7 @@ CLASSES = "classes"  # number of classes, if clients report counts by class
 EXTENSIONS = "extensions"
 """The run's own extensions that change what clients send, with commas, in a message's configuration."""
 FINE_TUNE = "fine-tune"
+ASKED = "asked"  # the record that is asked for before a round's training: then nothing is evaluated
 RECALIBRATE = "recalibrate"  # the split on which a client does so, and the one that it recalibrates
 ADAPT_BN = "adapt-bn"  # whether clients estimate BatchNorm statistics before they evaluate
 OWN_STATISTICS = "own-statistics"  # of BatchNorm: whether a new client estimates them, or takes what it gets

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
-from ...core.ground.wire import COMPRESSED
+from ...core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
 from ...privacy.floors import Refused, check_secagg
 from ...privacy.private_run import PrivateRun
 from . import words
 from .keys import ON
 from .private import least_at_client
-from .site import advertised, helped, shared_out
+from .signatures import Signer
+from .site import advertised, agreed, helped, shared_out
 
 
 def is_step(message: Message) -> bool:
@@ -38,19 +39,24 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     asked, state = message.content[words.SECAGG], context.state
     if not isinstance(asked, ConfigRecord) or run.secagg != ON:
         raise Refused("secagg: this run has no secure aggregation")
+    number = record_of(message.content, CONFIG, ConfigRecord).get(SERVER_ROUND)
+    signer = Signer.of(context, number if type(number) is int else 0)
+    least = least_at_client(run, whole=signer is not None)
     if (step := asked.get(words.STEP)) == words.ADVERTISE:
-        found = ConfigRecord({words.KEYS: advertised(state)})
+        found = ConfigRecord({words.KEYS: advertised(state, signer)})
     elif step == words.SHARE:
-        found = shared_out(state, asked, least_at_client(run))
+        found = shared_out(state, asked, least, signer)
+    elif step == words.AGREE and signer:
+        found = agreed(state, asked, signer)
     elif step == words.UNMASK:
-        found = helped(state, asked)
+        found = helped(state, asked, signer)
     else:
         raise Refused("secagg: there is no such step")
     content = RecordDict({words.SECAGG: found})
     upcoming = message.content.get(words.UPCOMING)
     if step == words.UNMASK and isinstance(upcoming, ConfigRecord):
         with contextlib.suppress(Refused):  # it is then not in the next sum, and this one is unmasked
-            content[words.UPCOMING] = shared_out(state, upcoming, least_at_client(run))
+            content[words.UPCOMING] = shared_out(state, upcoming, least, signer)
     return Message(content, reply_to=message)
 
 

@@ -60,6 +60,7 @@ from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session, keys_in
+from .signatures import Signer, digest_of_model
 from .site import advertised, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -110,6 +111,8 @@ class SecAgg(Extension):
         """Of the last round's updates."""
         self.sums: list[int] = []
         """Of how many clients the fewest and the most of a round's sum were."""
+        self.signed = 0
+        """By how many sites each sum is signed at least."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
@@ -234,7 +237,9 @@ class SecAgg(Extension):
                 upcoming = self._new_session(least, least_is)
                 with suppress(NoSum):
                     invitations = upcoming.invited(answered, self._taken(answered))
-            return session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+            total = session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+            self.signed = min(session.signatures, self.signed) if self.sums else session.signatures
+            return total
         finally:
             self.prepared = upcoming
             gathered.failures = {**session.failures, **gathered.failures}
@@ -371,14 +376,16 @@ class SecAgg(Extension):
         grid = {"bits": self.grid.bits, "error": self.grid.error} if self.grid else {}
         made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
         least = int(self.run.config["secagg-min"])
-        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **grid, **made_by}
+        signed = {"signed": self.signed} if self.signed else {}
+        found = {"mode": self.mode, "least": least, "sums-of": self.sums, **signed, **grid, **made_by}
         return {"extensions": {"secagg": found}}
 
     def state(self) -> Mapping[str, Any]:
-        return {"sums": self.sums} if self.sums else {}
+        signed = {"signed": self.signed} if self.signed else {}
+        return {"sums": self.sums, **signed} if self.sums else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.sums = list(state.get("sums", []))
+        self.sums, self.signed = list(state.get("sums", [])), int(state.get("signed", 0))
 
     # ---- the client's side ---------------------------------------------------------------------------
 
@@ -405,7 +412,7 @@ class SecAgg(Extension):
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
             vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
-        codes, keys = _leaving(at, followed(vector, at.state, at.asked, plan))
+        codes, keys = _leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)
 
@@ -417,7 +424,7 @@ def reported(
     if at.config.secagg == OFF:
         return None
     vector = Plan.heard(at.asked).evaluated(examples, metrics, metrics.get(STATES) or {})
-    if waits(at.state, vector):
+    if waits(at.context.state, vector):
         return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
     codes, keys = _leaving(at, vector)
     further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
@@ -430,8 +437,9 @@ def _leaving(
     """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
     if at.config.secagg != ON:
         return ArrayRecord({words.VECTOR: encoded(vector)}), {}
-    vector = masked(at.state, at.asked, vector)
-    keys = np.frombuffer(advertised(at.state), np.uint8)
+    state, signer = at.context.state, Signer.of(at.context, at.number)
+    vector = masked(state, at.asked, vector, lambda: digest_of_model(at.views().by_name()))
+    keys = np.frombuffer(advertised(state, signer), np.uint8)
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
 
 

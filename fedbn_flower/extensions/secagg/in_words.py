@@ -35,6 +35,7 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
         "so many of its neighbours that their shares give its masks, or to have invented them. Clients that "
         "dropped out in mid-round were left out; their masks were taken off with their neighbours' help."
     )
+    yield _of_a_lying_server(found.get("signed", 0))
     yield (
         "A client could send any update within its bound, unseen. False keys, letters or shares cost that "
         "client its part or the round its result."
@@ -50,3 +51,18 @@ def seen(found: Mapping[str, Any]) -> Iterator[str]:
             f"{found['error']:.2g} of the clip. Keys and masks were made by {made}, and shares by {shares}, "
             "from random numbers of the operating system."
         )
+
+
+def _of_a_lying_server(signed: int) -> str:
+    if signed:
+        return (
+            "Sites signed their keys, and what they were told of a sum, with keys of their own (secagg-key): "
+            f"each sum at least {signed} of them. A server that had put keys of its own in the place of "
+            "theirs, had named other survivors to one site than to another, or given it another model, would "
+            "have had no sum."
+        )
+    return (
+        "Sites did not sign with keys of their own (secagg-key). So they had to trust the server to pass on "
+        "the keys of others as they were, to name the same survivors to all sites, and to give all the same "
+        "model: one that lied could have seen single answers."
+    )

@@ -35,7 +35,7 @@ OUTSIDE = (
     f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
     "who takes part in which round, and when it answers",
     "a server that works with as many clients as there are shares of a secret, or that lies about who has "
-    "dropped out of a round of many clients",
+    "dropped out, where sites have no keys of their own (secagg-key)",
     "clients that tell others their share of the noise, beyond those of dp-honest",
     "several runs on the same data: their epsilons add up",
     "the code and the configuration of the run, which each client has to trust",
@@ -61,13 +61,13 @@ def survivors_of(clients_a_round: int, least: int) -> int:
     return max(least, clients_a_round - int(TOLERANCE * clients_a_round + 1e-9))
 
 
-def least_at_client(config: PrivateRun) -> int:
+def least_at_client(config: PrivateRun, whole: bool = False) -> int:
     """Return of how many clients a client lets a sum be; it knows of its neighbours only.
 
-    With few clients these are all others.
+    With few clients these are all others, and so they are with ``whole``.
     """
     clients = config.clients_a_round
-    if config.dp == "none" or clients < 2 or default_k(clients) < clients - 1:
+    if config.dp == "none" or clients < 2 or (not whole and default_k(clients) < clients - 1):
         return config.secagg_min
     return survivors_of(clients, config.secagg_min)
 

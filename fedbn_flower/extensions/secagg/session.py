@@ -25,10 +25,13 @@ from . import words
 from .graph import default_k, neighbours, threshold
 from .masks import LENGTH, KeyPair, agree, remove
 from .shares import join
+from .signatures import is_fresh
 from .site import SHARE_LENGTH, context_of_mask
 
 LONGEST_LETTER = 256
 """Bytes; one has 100."""
+LONGEST_SEAL = 256
+"""Bytes; one has 36, and a signature."""
 SEED_BITS = 63
 Send = Callable[[Sequence[Message]], Iterable[Message]]
 Vector = NDArray[np.uint32] | NDArray[np.uint64]
@@ -47,7 +50,7 @@ class Member:
     node : int
         Its node.
     keys : bytes
-        Its public keys: of masks, and of letters.
+        Its public keys: of masks, and of letters; where it signs them with a seal.
     """
 
     node: int
@@ -59,6 +62,11 @@ class Member:
     def mask_key(self) -> bytes:
         """The public key by which it agrees on masks."""
         return self.keys[:LENGTH]
+
+    @property
+    def signs(self) -> bool:
+        """Whether it has a key to sign with."""
+        return bool(seal_of(self.keys))
 
 
 class Session:
@@ -89,6 +97,8 @@ class Session:
         """Why a client has no part in it, or not any more, by node."""
         self.members: dict[int, Member] = {}
         """Those that have shared out their secrets, by number."""
+        self.signatures = 0
+        """How many have signed who has answered."""
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = 0
         self._numbers: Mapping[int, int] = {}
@@ -109,8 +119,12 @@ class Session:
         NoSum
             When fewer than `least` do.
         """
-        keys = {node: known[node] for node in nodes if node in known}
-        keys |= self._advertised([node for node in nodes if node not in known])
+        keys = {
+            node: known[node]
+            for node in nodes
+            if node in known and is_fresh(seal_of(known[node]), self.server_round)
+        }
+        keys |= self._advertised([node for node in nodes if node not in keys])
         asked = self.invited([node for node in nodes if node in keys], keys)
         for node, content in self._asked(words.SHARE, asked):
             self.admit(node, content.get(words.SECAGG))
@@ -126,7 +140,8 @@ class Session:
         """
         alone = self._alone_with_its_keys(nodes, keys)
         self._check(len(alone))
-        k = default_k(len(alone))
+        signed = any(seal_of(keys[node]) for node in alone)
+        k = len(alone) - 1 if signed else default_k(len(alone))  # who signs has to know of all
         self._graph = neighbours(range(len(alone)), k, secrets.randbits(SEED_BITS))
         self._threshold = self.shares or threshold(len(alone), k=k)
         self._numbers = {node: me for me, node in enumerate(alone)}
@@ -184,10 +199,13 @@ class Session:
         """
         self._check(len(answered))
         gone = self.members.keys() - set(answered)
-        asked = {self.members[me].node: self._request(me, gone) for me in sorted(answered)}
+        signatures = self._agreed(answered, gone)
+        helping = [me for me in sorted(answered) if me in signatures or not self.members[me].signs]
+        asked = {self.members[me].node: self._request(me, gone, signatures) for me in helping}
         held: dict[int, dict[int, bytes]] = {me: {} for me in self.members}
         numbers = self.nodes
         further = {node: upcoming.told(invitations[node]) for node in invitations} if upcoming else {}
+        further = {node: record for node, record in further.items() if node in asked}
         for node, content in self._asked(words.UNMASK, asked, further):
             holder = numbers[node]
             if upcoming and node in further:
@@ -244,19 +262,21 @@ class Session:
         """Return the nodes without those that advertise another one's keys."""
         first: dict[bytes, int] = {}
         for node in nodes:
-            for key in (keys[node][:LENGTH], keys[node][LENGTH:]):
+            for key in (keys[node][:LENGTH], keys[node][LENGTH : 2 * LENGTH]):
                 if first.setdefault(key, node) != node:
                     self.failures[node] = "secagg: it advertises the keys of another client"
         return [node for node in nodes if node not in self.failures]
 
     def _invitation(self, me: int, keys: Mapping[int, bytes], invited: Sequence[int]) -> dict[str, object]:
         others = list(self._graph[me])
-        return {
+        found = {
             words.ME: me,
             words.NEIGHBOURS: others,
-            words.KEYS: b"".join(keys[invited[other]] for other in others),
+            words.KEYS: b"".join(keys[invited[other]][: 2 * LENGTH] for other in others),
             words.THRESHOLD: self._threshold,
         }
+        seals = [seal_of(keys[invited[other]]) for other in others]
+        return {**found, words.SEALS: seals} if any(seals) else found
 
     def _member(self, me: int, node: int, keys: bytes, record: ConfigRecord) -> Member:
         letters, digest = record.get(words.LETTERS), record.get(words.DIGEST)
@@ -270,13 +290,46 @@ class Session:
             raise ReplyRefused(f"{words.DIGEST}: not one of {LENGTH} bytes")
         return Member(node, keys, dict(zip(others, whole, strict=True)), digest)
 
-    def _request(self, me: int, gone: Collection[int]) -> dict[str, object]:
+    def _agreed(self, answered: Collection[int], gone: Collection[int]) -> dict[int, bytes]:
+        """Return the signatures on who has answered of those that have a key to sign with, by number.
+
+        Raises
+        ------
+        NoSum
+            When too few of them have signed.
+        """
+        signing = [me for me in sorted(answered) if self.members[me].signs]
+        asked = {self.members[me].node: self._request(me, gone, letters=False) for me in signing}
+        found, numbers = {}, self.nodes
+        for node, content in self._asked(words.AGREE, asked):
+            signature = record_of(content, words.SECAGG, ConfigRecord).get(words.SIGNATURE)
+            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL:
+                found[numbers[node]] = signature
+            else:
+                self.failures[node] = f"{words.SIGNATURE}: not one"
+        if signing and len(found) < max(self.least, self._threshold):
+            why = next((f"; {self.failures[node]}" for node in asked if node in self.failures), "")
+            raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{why}")
+        self.signatures = len(found)
+        return found
+
+    def _request(
+        self,
+        me: int,
+        gone: Collection[int],
+        signatures: Mapping[int, bytes] = MappingProxyType({}),
+        letters: bool = True,
+    ) -> dict[str, object]:
         """Return what a survivor is asked: who has answered, with the letters of its neighbours."""
         others = [other for other in self._graph[me] if other in self.members]
         lost = [other for other in others if other in gone]
         survivors = [other for other in others if other not in gone]
-        letters = [self.members[other].letters[me] for other in (*survivors, *lost)]
-        return {words.SURVIVORS: survivors, words.GONE: lost, words.LETTERS: letters}
+        found: dict[str, object] = {words.SURVIVORS: survivors, words.GONE: lost}
+        if letters:
+            found[words.LETTERS] = [self.members[other].letters[me] for other in (*survivors, *lost)]
+        if signatures:
+            found[words.SIGNATURES] = [signatures.get(other, b"") for other in survivors]
+        return found
 
     def told(self, own: Mapping[str, object]) -> ConfigRecord:
         """Return a record to a client, with what all are told."""
@@ -308,22 +361,29 @@ class Session:
             self.failures[node] = f"secagg: no answer to {step!r}"
 
 
+def seal_of(keys: bytes) -> bytes:
+    """Return what a client has signed its public keys with; empty if it has not."""
+    return keys[2 * LENGTH :]
+
+
 def _content(content: RecordDict) -> RecordDict:
     record_of(content, words.SECAGG, ConfigRecord)
     return content
 
 
 def keys_in(value: object) -> bytes:
-    """Return the public keys that a client advertises.
+    """Return the public keys that a client advertises, with its seal if it has one.
 
     Raises
     ------
     ReplyRefused
         When it is not two different ones of 32 bytes, with which somebody can agree.
     """
-    if not isinstance(value, bytes) or len(value) != 2 * LENGTH or value[:LENGTH] == value[LENGTH:]:
+    if not isinstance(value, bytes) or not 0 <= len(value) - 2 * LENGTH <= LONGEST_SEAL:
         raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
-    for key in (value[:LENGTH], value[LENGTH:]):
+    if len({first := value[:LENGTH], second := value[LENGTH : 2 * LENGTH]}) < 2:
+        raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
+    for key in (first, second):
         try:
             KeyPair.new().exchange(key)
         except ValueError as error:

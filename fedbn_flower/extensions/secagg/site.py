@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from ...privacy.floors import Refused
+from ...privacy.floors import SECAGG_PARTNERS, Refused
 from . import words
 from .masks import LENGTH, KeyPair, agree, mask
 from .shares import Tampered, digest_of, open_sealed, seal, split
+from .signatures import FRESH, NUMBER, WHO, Signer, statement_of
 
-NEXT, SESSION = "secagg-next", "secagg-session"
-"""Entries of a node's state: the keys of the next session, and the secrets of the current one."""
+NEXT, SESSION, TAKEN = "secagg-next", "secagg-session", "secagg-taken"
+"""Entries of a node's state: the keys of the next session, the secrets of the current one, and whose signed
+keys have been taken, with the round."""
 SHARE_LENGTH = 4 + LENGTH
 
 
@@ -52,6 +54,10 @@ class Secrets:
         How many shares give a secret, and of how many clients a sum is at least.
     masked : bool
         Whether the vector is masked.
+    signers : bytes
+        Fingerprints of whose keys those of the neighbours are, 32 bytes each; empty where sites do not sign.
+    told, signed : bytes
+        Digests of what it was told of the sum so far, and of what it has signed.
     """
 
     tag: str
@@ -65,6 +71,9 @@ class Secrets:
     threshold: int
     least: int
     masked: bool = False
+    signers: bytes = b""
+    told: bytes = b""
+    signed: bytes = b""
 
     def __repr__(self) -> str:
         return f"Secrets(tag={self.tag!r}, me={self.me})"
@@ -116,14 +125,17 @@ def associated(tag: str, sender: int, addressee: int) -> bytes:
     return hashlib.sha256(f"{tag} {sender} {addressee}".encode()).digest()
 
 
-def advertised(state: RecordDict) -> bytes:
-    """Return the public keys of the client's next session, new ones: of masks, then of letters."""
+def advertised(state: RecordDict, signer: Signer | None = None) -> bytes:
+    """Return the public keys of the client's next session, new ones: of masks, of letters; and a seal."""
     pairs = KeyPair.new(), KeyPair.new()
     state[NEXT] = ConfigRecord({"private": b"".join(pair.private_bytes() for pair in pairs)})
-    return b"".join(pair.public for pair in pairs)
+    publics = b"".join(pair.public for pair in pairs)
+    return publics + signer.seal(publics) if signer else publics
 
 
-def shared_out(state: RecordDict, asked: ConfigRecord, least: int) -> ConfigRecord:
+def shared_out(
+    state: RecordDict, asked: ConfigRecord, least: int, signer: Signer | None = None
+) -> ConfigRecord:
     """Begin a session: share out its secrets among the neighbours, in a letter to each.
 
     Parameters
@@ -134,11 +146,13 @@ def shared_out(state: RecordDict, asked: ConfigRecord, least: int) -> ConfigReco
         What the server says of the session.
     least : int
         Of how many clients a sum is to be at least, for this client.
+    signer : Signer, optional
+        With a key of its own: then its neighbours are those whose keys it knows.
 
     Raises
     ------
     Refused
-        When it has no keys for a session, or the session is one of too few.
+        When it has no keys for a session, the session is one of too few, or a neighbour is not known.
     """
     private = state.pop(NEXT, None)
     state.pop(SESSION, None)
@@ -149,7 +163,8 @@ def shared_out(state: RecordDict, asked: ConfigRecord, least: int) -> ConfigReco
     found, holders = len(neighbours) + 1, [me, *neighbours]
     if len(set(holders)) < found or len(publics) != 2 * LENGTH * len(neighbours):
         raise Refused("secagg: the session's neighbours are not as many as their keys")
-    if len({publics[i : i + 2 * LENGTH] for i in range(0, len(publics), 2 * LENGTH)}) < len(neighbours):
+    theirs = [publics[start : start + 2 * LENGTH] for start in range(0, len(publics), 2 * LENGTH)]
+    if len(set(theirs)) < len(neighbours):
         raise Refused("secagg: two neighbours have the same keys")
     if found < least or not found < 2 * threshold <= 2 * found:
         raise Refused(f"secagg: {found} clients and {threshold} shares are too few; at least {least} clients")
@@ -159,6 +174,10 @@ def shared_out(state: RecordDict, asked: ConfigRecord, least: int) -> ConfigReco
     session = Secrets(
         tag, me, keys[:LENGTH], keys[LENGTH:], seed, of_seed[me], neighbours, publics, threshold, least
     )
+    if signer:
+        signers = signer.signers(neighbours, theirs, _list_of_bytes(asked, words.SEALS))
+        _take(state, theirs, signer.number)
+        session = replace(session, signers=signers, told=_told(session, signer.run))
     letters = [
         seal(session.letter_key_with(place), of_seed[other] + of_key[other], associated(tag, me, other))
         for place, other in enumerate(neighbours)
@@ -168,9 +187,23 @@ def shared_out(state: RecordDict, asked: ConfigRecord, least: int) -> ConfigReco
 
 
 def masked(
-    state: RecordDict, asked: ConfigRecord, vector: NDArray[np.unsignedinteger]
+    state: RecordDict,
+    asked: ConfigRecord,
+    vector: NDArray[np.unsignedinteger],
+    model: Callable[[], bytes] = bytes,
 ) -> NDArray[np.unsignedinteger]:
     """Return a client's vector under its masks, in a session that it has shared its secrets in.
+
+    Parameters
+    ----------
+    state : RecordDict
+        Of the node.
+    asked : ConfigRecord
+        What the server says of the session.
+    vector : NDArray
+        Whole numbers.
+    model : callable, optional
+        Returns the digest of the model that it got, where sites sign what they are told.
 
     Raises
     ------
@@ -186,17 +219,40 @@ def masked(
         raise Refused(f"secagg: {len(present) + 1} clients are too few; at least {session.least}")
     seeds = {session.neighbours[place]: session.mask_seed_with(place) for place in present}
     found = mask(vector, session.seed, seeds, session.me)
-    publics = (session.publics[2 * LENGTH * place : 2 * LENGTH * (place + 1)] for place in present)
+
+    def of_present(whole: bytes, size: int) -> bytes:
+        return b"".join(whole[size * place : size * (place + 1)] for place in present)
+
     state[SESSION] = replace(
         session,
         neighbours=tuple(seeds),
-        publics=b"".join(publics),
+        publics=of_present(session.publics, 2 * LENGTH),
+        signers=of_present(session.signers, WHO),
+        told=statement_of(session.told, model()) if session.told else b"",
         masked=True,
     ).record()
     return found
 
 
-def helped(state: RecordDict, asked: ConfigRecord) -> ConfigRecord:
+def agreed(state: RecordDict, asked: ConfigRecord, signer: Signer) -> ConfigRecord:
+    """Return the signature on what this client was told of the sum, with who has answered.
+
+    Raises
+    ------
+    Refused
+        When it has signed already, or as `helped`; it then forgets the session.
+    """
+    session = Secrets.of(state, asked.get(words.TAG))
+    del state[SESSION]
+    survivors, gone = _answered(session, asked)
+    if session.signed:
+        raise Refused("secagg: this client has signed who has answered")
+    statement = _statement(session, survivors, gone)
+    state[SESSION] = replace(session, signed=statement).record()
+    return ConfigRecord({words.SIGNATURE: signer.sign(statement)})
+
+
+def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None) -> ConfigRecord:
     """Return what the server needs of this client to unmask the sum; forget the session.
 
     Of a neighbour it is one share: of the seed of its mask if it has answered, and else of its mask key.
@@ -206,20 +262,16 @@ def helped(state: RecordDict, asked: ConfigRecord) -> ConfigRecord:
     ------
     Refused
         When the client has not masked its vector of this session, or has helped before; when too few have
-        answered, or the server is not consistent.
+        answered, the server is not consistent, or where sites sign too few have signed the same.
     """
     session = Secrets.of(state, asked.get(words.TAG))
     del state[SESSION]
-    survivors, gone = _numbers(asked, words.SURVIVORS), _numbers(asked, words.GONE)
-    letters = _letters(asked)
-    if not session.masked:
-        raise Refused("secagg: this client has not masked its vector of this session")
-    if sorted((*survivors, *gone)) != sorted(session.neighbours) or len(letters) != len(session.neighbours):
-        raise Refused("secagg: each neighbour has either answered or not")
-    if len(survivors) + 1 < max(session.least, session.threshold):
-        raise Refused(
-            f"secagg: a sum of {len(survivors) + 1} clients is not unmasked; at least {session.least}"
-        )
+    survivors, gone = _answered(session, asked)
+    letters = _list_of_bytes(asked, words.LETTERS)
+    if len(letters) != len(session.neighbours):
+        raise Refused("secagg: not a letter of each neighbour")
+    if session.signers or signer:
+        _check_signed(session, survivors, gone, _list_of_bytes(asked, words.SIGNATURES), signer)
     shares = {session.me: session.own_share}
     for other, letter in zip((*survivors, *gone), letters, strict=True):
         key = session.letter_key_with(session.neighbours.index(other))
@@ -229,6 +281,78 @@ def helped(state: RecordDict, asked: ConfigRecord) -> ConfigRecord:
             continue
         shares[other] = both[SHARE_LENGTH:] if other in gone else both[:SHARE_LENGTH]
     return ConfigRecord({words.NEIGHBOURS: list(shares), words.SHARES: list(shares.values())})
+
+
+def _answered(session: Secrets, asked: ConfigRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which neighbours have answered, and which have not, as the server says.
+
+    Raises
+    ------
+    Refused
+        When this cannot be, or too few have.
+    """
+    survivors, gone = _numbers(asked, words.SURVIVORS), _numbers(asked, words.GONE)
+    if not session.masked:
+        raise Refused("secagg: this client has not masked its vector of this session")
+    if sorted((*survivors, *gone)) != sorted(session.neighbours):
+        raise Refused("secagg: each neighbour has either answered or not")
+    if len(survivors) + 1 < max(session.least, session.threshold):
+        raise Refused(
+            f"secagg: a sum of {len(survivors) + 1} clients is not unmasked; at least {session.least}"
+        )
+    return survivors, gone
+
+
+def _told(session: Secrets, run: int) -> bytes:
+    """Return the digest of a sum's clients and their keys, which is the same for all of them."""
+    own = b"".join(KeyPair.of(key).public for key in (session.mask_key, session.letter_key))
+    keys = {session.me: own}
+    for place, other in enumerate(session.neighbours):
+        keys[other] = session.publics[2 * LENGTH * place : 2 * LENGTH * (place + 1)]
+    of_all = (f"{number} ".encode() + keys[number] for number in sorted(keys))
+    return statement_of(f"{run} {session.threshold}".encode(), session.tag.encode(), *of_all)
+
+
+def _take(state: RecordDict, keys: Sequence[bytes], number: int) -> None:
+    """Take neighbours' keys for a session, once.
+
+    Raises
+    ------
+    Refused
+        When some have been taken before.
+    """
+    before = state.get(TAKEN)
+    taken = _list_of_bytes(before, words.KEYS) if isinstance(before, ConfigRecord) else []
+    if {entry[NUMBER:] for entry in taken} & set(keys):
+        raise Refused("secagg: the keys of a neighbour are those of another session")
+    kept = [entry for entry in taken if int.from_bytes(entry[:NUMBER], "big") >= number - FRESH]
+    state[TAKEN] = ConfigRecord({words.KEYS: kept + [number.to_bytes(NUMBER, "big") + key for key in keys]})
+
+
+def _statement(session: Secrets, survivors: Sequence[int], gone: Sequence[int]) -> bytes:
+    lists = (sorted((*survivors, session.me)), sorted(gone))
+    return statement_of(session.told, *(str(numbers).encode() for numbers in lists))
+
+
+def _check_signed(
+    session: Secrets,
+    survivors: Sequence[int],
+    gone: Sequence[int],
+    signatures: Sequence[bytes],
+    signer: Signer | None,
+) -> None:
+    """Refuse where fewer than are to be in a sum have signed what this client was told of it."""
+    statement, wanted = _statement(session, survivors, gone), max(session.least, session.threshold)
+    if not signer or session.signed != statement:
+        raise Refused("secagg: who has answered is not what this client has signed")
+    places = {other: place for place, other in enumerate(session.neighbours)}
+    signed = 1 + sum(
+        signer.is_signed(statement, session.signers[WHO * places[other] : WHO * (places[other] + 1)], name)
+        for other, name in zip(survivors, signatures, strict=False)
+    )
+    if signed < wanted:
+        what = f"secagg: {signed} clients have signed the same of this sum"
+        raise Refused(f"{what}, and {wanted} have to ({SECAGG_PARTNERS})")
 
 
 def _bytes(record: Mapping[str, object], name: str) -> bytes:
@@ -252,8 +376,8 @@ def _numbers(record: Mapping[str, object], name: str) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _letters(record: Mapping[str, object]) -> Sequence[bytes]:
-    value = record.get(words.LETTERS, [])
-    if not isinstance(value, list) or not all(isinstance(letter, bytes) for letter in value):
-        raise Refused("secagg: the letters are missing")
+def _list_of_bytes(record: Mapping[str, object], name: str) -> Sequence[bytes]:
+    value = record.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(entry, bytes) for entry in value):
+        raise Refused(f"secagg: {name!r} are missing")
     return value

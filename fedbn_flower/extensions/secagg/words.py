@@ -3,7 +3,7 @@
 | where | holds |
 |---|---|
 | `SECAGG`, a ConfigRecord of a message of its own | a `STEP` of the exchange, and what it needs |
-| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, or `SHARES` |
+| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE`, or `SHARES` |
 | `CONFIG` of train and evaluate messages | the vector's `Plan`, `BOTH`; the session's `TAG`, `PRESENT` |
 | `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
 | `SECAGG`, an ArrayRecord of the answers | `KEYS` of the next session |
@@ -11,13 +11,15 @@
 
 SECAGG = "secagg"
 STEP = "step"
-ADVERTISE, SHARE, UNMASK = "advertise", "share", "unmask"
-"""The steps that have messages of their own; the other one is training or evaluation itself."""
+ADVERTISE, SHARE, AGREE, UNMASK = "advertise", "share", "agree", "unmask"
+"""The steps that have messages of their own; the other one is training or evaluation itself. `AGREE` is for
+sites that have keys to sign with."""
 
 UPCOMING = "secagg-upcoming"
 """A record beside that to `UNMASK`, and beside its answer: it begins the next session, as `SHARE` does."""
 
-KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'
+KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'; advertised with a seal
+SEALS = "seals"  # of neighbours' keys: see `signatures`
 TAG = "secagg-tag"  # which session it is: nobody answers twice in one
 ME = "me"
 NEIGHBOURS = "neighbours"
@@ -30,4 +32,6 @@ PRESENT = "secagg-present"  # who has shared out its secrets, a bit each
 SURVIVORS = "survivors"
 GONE = "gone"
 SHARES = "shares"
+SIGNATURE = "signature"  # on who has answered
+SIGNATURES = "signatures"  # those of the survivors, in their order
 VECTOR = "vector"

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
+from fedbn_flower.strategies.messages.npy import viewed
 
 from ...core.errors import UserError
 from ...core.files import ONLY_OWNER, json_text, sync_folder, write_atomically
@@ -64,14 +65,14 @@ class CheckpointFolder:
                 written.append(client_name(partition))
                 file = folder.pack(written[-1], checkpoint.run, checkpoint.server_round, groups)
                 writer.submit(file.write, len(file.content))
-        entries = {f"model/{name}": array.numpy() for name, array in checkpoint.arrays.items()}
-        entries |= {f"counted/{name}": array.numpy() for name, array in checkpoint.counted.items()}
+        entries = {f"model/{name}": viewed(array) for name, array in checkpoint.arrays.items()}
+        entries |= {f"counted/{name}": viewed(array) for name, array in checkpoint.counted.items()}
         entries |= {f"rule/{name}": vector for name, vector in checkpoint.rule.items()}
         entries |= {f"extension/{name}": array for name, array in checkpoint.extensions.items()}
         for version, arrays in checkpoint.versions.items():
-            entries |= {f"version/{version}/{name}": array.numpy() for name, array in arrays.items()}
+            entries |= {f"version/{version}/{name}": viewed(array) for name, array in arrays.items()}
         for model, arrays in checkpoint.models.items():
-            entries |= {f"models/{model}/{name}": array.numpy() for name, array in arrays.items()}
+            entries |= {f"models/{model}/{name}": viewed(array) for name, array in arrays.items()}
         metadata = {
             "round": checkpoint.server_round,
             "updates": checkpoint.updates,

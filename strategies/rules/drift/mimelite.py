@@ -54,13 +54,16 @@ class MimeLite(PseudoGradientStrategy):
         return Extras.like_parameters(GRADIENT, answer, round)
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
-        g = round.means[GRADIENT]
+        self.follow(round.means[GRADIENT], state)
+        return self.eta * delta
+
+    def follow(self, g: Vector, state: RuleState) -> None:
+        """Have the optimiser's state follow the mean of the clients' gradients at x."""
         if MOMENTUM in USED[self.optimizer]:
-            m = state.vector(MOMENTUM, like=delta)
+            m = state.vector(MOMENTUM, like=g)
             m *= self.beta_1
             m += (1 - self.beta_1) * g
         if SECOND_MOMENT in USED[self.optimizer]:
-            v, decays = state.vector(SECOND_MOMENT, like=delta), self.optimizer == "adam"
+            v, decays = state.vector(SECOND_MOMENT, like=g), self.optimizer == "adam"
             v *= self.beta_2 if decays else 1.0
             v += (1 - self.beta_2 if decays else 1.0) * np.square(g)
-        return self.eta * delta

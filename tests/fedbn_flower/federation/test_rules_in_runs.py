@@ -21,9 +21,10 @@ RULES = {
     "feddc": {"objective": "feddc", "dc_alpha": 0.1},
     "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
     "mimelite": {"objective": "mimelite", "mime_optimizer": "adam", "client_lr": 0.001},
+    "mime": {"objective": "mime", "client_lr": 0.02},
 }
 """The keys with which each rule is run."""
-PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite")
+PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
 EACH = pytest.mark.parametrize("rule", RULES)
 
@@ -88,6 +89,7 @@ def test_in_lockstep_or_one_by_one(run, rule):
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
         ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),
         ({"strategy": "feddc", "objective": "feddc", "client_momentum": 0.9}, "client-momentum: 0.9"),
+        ({"strategy": "mime", "objective": "mime", "devices": "phones"}, "devices: 'phones' is not allowed"),
         ({"strategy": "qfedavg", "protocol": "fedbuff:2", "concurrency": 2}, "qfedavg"),
     ],
 )
@@ -97,7 +99,7 @@ def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
 
 
 @pytest.mark.parametrize("notion", ["client", "local", "example"])
-@pytest.mark.parametrize("rule", ["qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite"])
+@pytest.mark.parametrize("rule", ["qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite", "mime"])
 def test_what_reads_more_of_a_client_than_its_model_does_not_go_with_privacy(run, rule, notion):
     private = {"dp": notion, "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-5, "model": "2nn"}
     with pytest.raises(UserError, match="^(dp|strategy|objective|weighting): "):

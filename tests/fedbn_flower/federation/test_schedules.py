@@ -20,7 +20,7 @@ from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
 
 OF_A_PAIR = (
-    "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite",
+    "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite", "mime",
 )  # fmt: skip
 PARTNERS = {name: {"objective": name} for name in OF_A_PAIR} | {
     "fedamp": {"objective": "fedprox"},

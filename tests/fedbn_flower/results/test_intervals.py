@@ -23,6 +23,11 @@ OF_CLASS_ONE = ["auroc", "sensitivity", "specificity"]
 FURTHER = [*OF_CLASS_ONE, "f1", "balanced-accuracy", "average-precision", "ece", "sensitivity-at:0.8"]
 
 
+@pytest.fixture
+def few_draws():
+    """All draws of a run."""
+
+
 def each(summary):
     """Group, metric, value and interval of everything that has an interval."""
     found = summary["intervals"]

@@ -40,6 +40,13 @@ def test_the_last_round_is_kept_unless_it_is_not_to_be(rounds):
     assert kept(rounds) == (2.0, 2.0)
 
 
+def test_the_model_that_is_kept_is_no_copy(rounds):
+    last = a_round(rounds, 1)
+    rounds.take(last)
+    data = {name: np.frombuffer(array.data, np.uint8) for name, array in last.arrays.items()}
+    assert all(np.shares_memory(entry, data[name]) for name, entry in rounds.kept.entries.items())
+
+
 def test_of_a_run_that_diverged_the_last_round_that_was_evaluated_is_kept(rounds):
     rounds.take(a_round(rounds, 1))
     rounds.take(a_round(rounds, 2, splits="", evaluate=PhaseReport()))

@@ -1,16 +1,19 @@
 """Going on with a run that was stopped: the same bits, and one process at a time."""
 
+import contextlib
 import csv
 import hashlib
 import json
 import os
 import shutil
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from flwr.app import Array, ArrayRecord
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -18,8 +21,10 @@ from fedbn_flower import cli
 from fedbn_flower.cli import jobs
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.checkpoint import Checkpoint
 from fedbn_flower.results import run_directory as place
 from fedbn_flower.results.checkpoints import memory_folder
+from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.resume import as_before
 from fedbn_flower.results.run_directory import run_folder_locked
@@ -225,6 +230,18 @@ def test_a_folder_belongs_to_one_process(configured, tmp_path):
     ):
         simulate(Federation(resumed), run, None)
     simulate(Federation(resumed), run, None)
+
+
+def test_a_checkpoint_is_made_without_a_further_copy_of_the_model(tmp_path):
+    """Beside the file's content: a server has many models in memory as it is."""
+    model = ArrayRecord({"weight": Array(np.zeros(2**21, np.float32))})
+    checkpoint = Checkpoint(1, 1, model, {}, {}, "run", None, {})
+    tracemalloc.start()
+    with contextlib.closing(BackgroundWriter()) as writer:
+        CheckpointFolder(tmp_path).save(checkpoint, [], writer)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 2**23 < most < 1.5 * 2**23
 
 
 def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path):

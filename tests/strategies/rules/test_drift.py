@@ -1,4 +1,4 @@
-"""FedCM, FedACG, FedDC, FedADMM, both halves, against each paper's algorithm in NumPy, on quadratics.
+"""FedCM, FedACG, FedDC, FedADMM, MimeLite, Mime, both halves, on quadratics: each paper's algorithm in NumPy.
 
 Client i has f_i(w) = |A_i w - b_i|^2 / 2 and takes K_i gradient steps. In some rounds clients are missing, or
 train and their answer is lost.
@@ -97,7 +97,11 @@ def fedadmm(rounds, rho=0.4, eta=1.0):
         yield x, x
 
 
-def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5):
+LOST_QUESTIONS = {2: {2}, 4: {0}}
+"""By round, whose answer to the question before the training is lost; both train, and one answer counts."""
+
+
+def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5, corrected=False):
     x, m, v = START.copy(), np.zeros(SIZE), np.zeros(SIZE)
 
     def moments(g, m, v):
@@ -108,9 +112,12 @@ def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5):
         above = g if optimizer == "adagrad" else m_new
         return above if optimizer == "momentum" else above / (np.sqrt(v_new) + tau)
 
-    for trained, arrived in rounds:
-        ends = {i: descend(i, x, step) for i in trained}
-        m, v = moments(np.mean([gradient(i, x) for i in arrived], axis=0), m, v)
+    for t, (trained, arrived) in enumerate(rounds, start=1):
+        told = [i for i in trained if i not in LOST_QUESTIONS.get(t, ())] if corrected else arrived
+        c = np.mean([gradient(i, x) for i in told], axis=0)
+        shift = {i: c - gradient(i, x) if corrected else 0.0 for i in trained}
+        ends = {i: descend(i, x, lambda g, w, i=i: step(g + shift[i], w)) for i in trained}
+        m, v = moments(c, m, v)
         x = x + eta * np.mean([ends[i] - x for i in arrived], axis=0)
         yield x, x
 
@@ -134,7 +141,7 @@ def ours(name, rounds, at_server, at_client, objective=None):
     memories, sent = {}, {"w": START.astype(np.float32)}
     for t, (trained, arrived) in enumerate(rounds, start=1):
 
-        def client(message, i, trained=trained, arrived=arrived):
+        def client(message, i, t=t, trained=trained, arrived=arrived):
             if i not in trained:
                 return None
             x = ndarrays(message.content["arrays"])
@@ -144,9 +151,16 @@ def ours(name, rounds, at_server, at_client, objective=None):
             local = Local(torch.nn.Identity(), None, lambda *_: None, initial=initial)
             kind, start = OBJECTIVES[objective or name], x["w"].astype(float)
             full = {"w": torch.tensor(gradient(i, start), dtype=torch.float32)}
-            if name == "mimelite":
+            if name in ("mimelite", "mime"):
                 kind = type("Quadratic", (kind,), {"full_gradient": lambda _, full=full: full})
             made = kind({"w": w}, at_client, memories.get(i), received, None, local)
+            if message.metadata.message_type == "evaluate":
+                assert message.content["config"]["asked"] == "gradient"
+                answer = {n: record(arrays) for n, arrays in made.first_answer().items()}
+                content = RecordDict({**answer, "metrics": MetricRecord({"num-examples": 1 + 9 * i})})
+                lost = i in LOST_QUESTIONS.get(t, ())
+                return None if lost else type(message)(content, reply_to=message)
+            made.of_batch = full
             for _ in range(STEPS[i]):
                 w.grad = torch.tensor(gradient(i, w.detach().double().numpy()), dtype=torch.float32)
                 made.correct_gradients()
@@ -159,6 +173,7 @@ def ours(name, rounds, at_server, at_client, objective=None):
             return type(message)(RecordDict(content), reply_to=message) if i in arrived else None
 
         grid = CannedGrid(CLIENTS, client)
+        rule.node_choice = lambda partitions, _, trained=trained: [p for p in partitions if p in trained]
         messages = rule.configure_train(t, record(sent), ConfigRecord(), grid)
         updated, _ = rule.aggregate_train(t, grid.send_and_receive(messages))
         sent = ndarrays(updated)
@@ -173,11 +188,12 @@ CASES = {
     "feddc": (feddc, {}, {"alpha": 0.2}),
     "fedadmm": (fedadmm, {}, {"rho": 0.4}),
     **{
-        f"mimelite with {one}": (
-            lambda rounds, one=one: mimelite(rounds, one),
+        f"{name} with {one}": (
+            lambda rounds, name=name, one=one: mimelite(rounds, one, corrected=name == "mime"),
             {"optimizer": one, "beta_1": 0.8, "beta_2": 0.7, "eta": 0.5},
             {"optimizer": one, "beta_1": 0.8, "beta_2": 0.7, "tau": 0.1},
         )
+        for name in ("mimelite", "mime")
         for one in ("momentum", "adam", "adagrad")
     },
     "fedadmm with eta": (lambda rounds: fedadmm(rounds, eta=0.5), {"eta": 0.5}, {"rho": 0.4}),
@@ -238,3 +254,22 @@ def test_an_answer_without_what_the_rule_needs_does_not_count(name):
     messages = rule.configure_train(1, record({"w": START}), ConfigRecord(), grid)
     with pytest.raises(Exception, match="local-length|control|augmented|gradient"):
         rule.aggregate_train(1, grid.send_and_receive(messages))
+
+
+def test_without_an_answer_to_its_question_mime_asks_nobody_to_train():
+    """Then the model stays; the next round is like any other."""
+    rule = STRATEGIES["mime"]()
+    deaf = CannedGrid(2, lambda message, i: None)
+    assert list(rule.configure_train(1, record({"w": START}), ConfigRecord(), deaf)) == []
+    assert rule.aggregate_train(1, []) == (None, None)
+    answers = {"v": START}, {"w": START[:2]}, {"w": START * np.nan}, {"w": START}  # the last one is right
+
+    def client(message, i):
+        content = {"gradient": record(answers[i]), "metrics": MetricRecord({"num-examples": 1})}
+        return type(message)(RecordDict(content), reply_to=message)
+
+    messages = list(rule.configure_train(2, record({"w": START}), ConfigRecord(), CannedGrid(4, client)))
+    assert len(messages) == 4
+    for message in messages:
+        np.testing.assert_array_equal(ndarrays(message.content["gradient"])["w"], START)
+        assert "asked" not in message.content["config"]

@@ -4,7 +4,7 @@ import base64
 
 from flwr.app import ConfigRecord
 
-from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, STEP, UNMASK
+from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, STEP, UNMASK
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.grid import partition_of
@@ -20,7 +20,7 @@ def step_of(message, before):
     """
     asked = message.content.get(SECAGG)
     if isinstance(asked, ConfigRecord):
-        return asked[STEP] if (before == "train") == (asked[STEP] == UNMASK) else None
+        return asked[STEP] if (before == "train") == (asked[STEP] in (AGREE, UNMASK)) else None
     return message.metadata.message_type
 
 

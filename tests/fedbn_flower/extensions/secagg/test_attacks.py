@@ -15,6 +15,7 @@ from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.strategies.messages.npy import encoded
 
 from .grids import Lossy, run_on, spellings
+from .keyed import node_configs, private_parts
 from .test_runs import settings  # noqa: F401
 
 LIAR = 2
@@ -258,6 +259,14 @@ def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, c
     monkeypatch.setattr(site.os, "urandom", noted(urandom))
     from fedbn_flower.runtime import inline
 
+    configs, contexts, node_context = node_configs(tmp_path / "keys", 4), [], inline.node_context
+
+    def with_keys(partition, *arguments):
+        contexts.append(node_context(partition, *arguments))
+        contexts[-1].node_config = {**contexts[-1].node_config, **configs[partition]}
+        return contexts[-1]
+
+    monkeypatch.setattr(inline, "node_context", with_keys)
     answer = inline.InlineGrid.answer
 
     def answered(self, group, summed):
@@ -293,12 +302,21 @@ def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, c
         assert secret not in others
         if secret not in shares:
             assert not any(secret in found for found in unmasking)
+    kept = b"".join(_bytes_of(context.state) for context in contexts)
+    assert b"secagg-taken" in kept  # the sites have signed
+    everything = b"\0".join([files, caplog.text.encode(), kept, others, *unmasking])
+    for part in private_parts(configs):
+        assert part not in everything
 
 
 def _bytes_in(message):
     """All bytes of a message's records."""
+    return _bytes_of(message.content) if message.has_content() else b""
+
+
+def _bytes_of(records):
     parts = []
-    for name, record in message.content.items() if message.has_content() else ():
+    for name, record in records.items():
         parts.append(name.encode())
         for key, value in record.items():
             parts.append(b"\0" + key.encode() + b"\0")

@@ -1,0 +1,232 @@
+"""Signatures of sites: whose keys those of a sum are, and that all sites are told the same of it.
+
+The server carries all messages, so without these it may put keys of its own in the place of a neighbour's, or
+name other survivors to one site than to another. A site with a key of its own signs two things:
+
+- the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281,
+  figure 4, round 0). Its partners know its key from a file, not from the server, so it stands for the node.
+- once the vectors are in, what it was told of the sum: the keys of all clients, the model, who has answered
+  and who has not (the same, section 6.2 and figure 4, round 3). No site tells a share before it has seen as
+  many such signatures, its own among them, as a sum has clients at least and a secret needs shares.
+
+Those are more than half of the sum's clients and each signs once, so no two lists get as many signatures
+unless sites lie too. And whoever has signed was there with the keys that the others mask with: so a sum that
+is unmasked has at least so many sites of the list in it, whatever the server has invented or repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+from flwr.app import Context
+from numpy.typing import NDArray
+
+from ...core.errors import not_allowed
+from ...core.files import path_of
+from ...privacy.floors import SECAGG_KEY, SECAGG_PARTNERS, Refused
+
+PRIVATE = "a private key of Ed25519 or an elliptic curve, PEM or OpenSSH, without a password"
+PUBLIC = "public keys of Ed25519 or an elliptic curve, PEM or OpenSSH"
+NUMBER, WHO = 4, 32
+"""Bytes of a seal that say the round, and whose it is; the rest is the signature."""
+FRESH = 1
+"""How many rounds before a sum's own its keys may be advertised."""
+BLOCKS = re.compile(rb"-----BEGIN [^-]*-----.*?-----END [^-]*-----", re.DOTALL)
+
+PrivateKey = Ed25519PrivateKey | EllipticCurvePrivateKey
+PublicKey = Ed25519PublicKey | EllipticCurvePublicKey
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A site that signs in a round of a run, and knows its partners' keys.
+
+    Parameters
+    ----------
+    private : PrivateKey
+        Its own. It is not shown.
+    partners : Mapping[bytes, PublicKey]
+        Those of others, by fingerprint.
+    run, number : int
+        The run, and the round.
+    """
+
+    private: PrivateKey = field(repr=False)
+    partners: Mapping[bytes, PublicKey] = field(repr=False)
+    run: int
+    number: int
+
+    @classmethod
+    def of(cls, context: Context, number: int) -> Signer | None:
+        """Return that of a node in a round; None where it has no key.
+
+        Raises
+        ------
+        Refused
+            When a file of its node config is missing, cannot be read, or has no key that can be used.
+        """
+        config = context.node_config
+        if SECAGG_KEY not in config:
+            return None
+        private = _read(SECAGG_KEY, str(config[SECAGG_KEY]), PRIVATE, _private_in)
+        partners = _read(SECAGG_PARTNERS, str(config[SECAGG_PARTNERS]), PUBLIC, _publics_in)
+        own = fingerprint(private.public_key())
+        others = {who: key for who, key in partners.items() if who != own}
+        if not others:
+            raise _mistake(SECAGG_PARTNERS, config[SECAGG_PARTNERS], f"{PUBLIC}, of other sites too")
+        return cls(private, others, context.run_id, number)
+
+    @property
+    def me(self) -> bytes:
+        """The fingerprint of its own key."""
+        return fingerprint(self.private.public_key())
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return its signature on a statement."""
+        if isinstance(self.private, Ed25519PrivateKey):
+            return self.private.sign(statement)
+        return self.private.sign(statement, ECDSA(SHA384()))
+
+    def is_signed(self, statement: bytes, who: bytes, signature: bytes) -> bool:
+        """Return whether a signature on a statement is that of this partner."""
+        key = self.partners.get(who)
+        try:
+            if isinstance(key, Ed25519PublicKey):
+                key.verify(signature, statement)
+            elif key:
+                key.verify(signature, statement, ECDSA(SHA384()))
+        except InvalidSignature:
+            return False
+        return key is not None
+
+    def seal(self, keys: bytes) -> bytes:
+        """Return what goes with public keys that are advertised: the round, who does it, and a signature."""
+        of_keys = _of_keys(self.run, self.number, keys)
+        return self.number.to_bytes(NUMBER, "big") + self.me + self.sign(of_keys)
+
+    def signers(self, neighbours: Sequence[int], publics: Sequence[bytes], seals: Sequence[bytes]) -> bytes:
+        """Return the fingerprints of those whose keys the public ones of a sum are, 32 bytes each.
+
+        Raises
+        ------
+        Refused
+            When a neighbour's keys are not signed by a partner, for this run, and this round or the last one;
+            or two neighbours' by the same.
+        """
+        if len(seals) != len(neighbours):
+            raise Refused(f"secagg: keys of neighbours are not signed ({SECAGG_PARTNERS})")
+        found = [self._signer(*of_one) for of_one in zip(neighbours, publics, seals, strict=True)]
+        if len(set(found)) < len(found):
+            raise Refused("secagg: the keys of two neighbours are signed by one site")
+        return b"".join(found)
+
+    def _signer(self, neighbour: int, keys: bytes, seal: bytes) -> bytes:
+        number, who, signature = sealed_in(seal), seal[NUMBER : NUMBER + WHO], seal[NUMBER + WHO :]
+        what = f"secagg: the keys of client {neighbour} of the sum are"
+        if not signature:
+            raise Refused(f"{what} not signed ({SECAGG_PARTNERS})")
+        if who not in self.partners:
+            raise Refused(f"{what} signed by {who.hex()[:16]}, which is none of {SECAGG_PARTNERS}")
+        if not self.number - FRESH <= number <= self.number:
+            raise Refused(f"{what} signed for round {number}, and this is round {self.number}")
+        if not self.is_signed(_of_keys(self.run, number, keys), who, signature):
+            raise Refused(f"{what} not those that {who.hex()[:16]} has signed in round {number} of this run")
+        return who
+
+
+def sealed_in(seal: bytes) -> int:
+    """Return the round of a seal."""
+    return int.from_bytes(seal[:NUMBER], "big")
+
+
+def is_fresh(seal: bytes, number: int) -> bool:
+    """Return whether keys with this seal are still taken in a round; those without one always are."""
+    return not seal or sealed_in(seal) >= number - FRESH
+
+
+def fingerprint(key: PublicKey) -> bytes:
+    """Return the SHA-256 of a public key, 32 bytes."""
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
+
+
+def statement_of(*parts: bytes) -> bytes:
+    """Return the digest of what is signed of a sum: of its parts, and of where each ends."""
+    whole = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hashlib.sha256(b"fedbn-flower secagg sum" + whole).digest()
+
+
+def digest_of_model(arrays: Mapping[str, NDArray]) -> bytes:
+    """Return the digest of a model, by which sites see that all got the same."""
+    whole = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        whole.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        whole.update(array.data)
+    return whole.digest()
+
+
+def _of_keys(run: int, number: int, keys: bytes) -> bytes:
+    return f"fedbn-flower secagg keys, run {run}, round {number}: ".encode() + keys
+
+
+def _read(key: str, name: str, wanted: str, read: Callable[[Path], Found]) -> Found:
+    try:
+        return read(path_of(name))
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a password
+        why = error.strerror if isinstance(error, OSError) else error
+        raise _mistake(key, name, f"{wanted} (in the node config): {why}") from None
+
+
+def _mistake(key: str, name: object, wanted: str) -> Refused:
+    return Refused(str(not_allowed(key, name, wanted)))
+
+
+def _private_in(path: Path) -> PrivateKey:
+    data = path.read_bytes()
+    load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data else load_pem_private_key
+    key = load(data, None)
+    if not isinstance(key, PrivateKey):
+        raise ValueError(f"{type(key).__name__} is another kind of key")
+    return key
+
+
+def _publics_in(path: Path) -> dict[bytes, PublicKey]:
+    """Return the keys of a file, or of all files of a folder, by fingerprint."""
+    visible = (one for one in path.iterdir() if one.name[0] != ".") if path.is_dir() else [path]
+    found: dict[bytes, PublicKey] = {}
+    for file in sorted(visible):
+        data = file.read_bytes()
+        blocks = [(load_pem_public_key, block) for block in BLOCKS.findall(data)]
+        lines = (line for line in BLOCKS.sub(b"", data).splitlines() if line.strip() and line[:1] != b"#")
+        for load, text in (*blocks, *((load_ssh_public_key, line) for line in lines)):
+            try:
+                key = load(text)
+            except (ValueError, UnsupportedAlgorithm):
+                raise ValueError(f"{file.name} has something else") from None
+            if not isinstance(key, PublicKey):
+                raise ValueError(f"{file.name} has another kind of key")
+            found[fingerprint(key)] = key
+    return found

@@ -1,0 +1,429 @@
+"""Sites with keys of their own: what a server that lies gets without them, and what it gets with them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from flwr.app import ConfigRecord, RecordDict
+
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
+from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
+from fedbn_flower.extensions.secagg.private import least_at_client
+from fedbn_flower.extensions.secagg.session import NoSum, Session
+from fedbn_flower.extensions.secagg.shares import join
+from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
+from fedbn_flower.privacy.floors import Refused, check_secagg
+from fedbn_flower.runtime.grid import partition_of
+
+from .grids import Lossy, run_on
+from .keyed import Keyed, node_configs, signer_of, written_pair
+from .test_runs import settings  # noqa: F401
+
+SITES, THRESHOLD, MOST = 5, 3, 6
+VECTORS = np.arange(2 * MOST, dtype=np.uint32).reshape(MOST, 2)
+PAIR = 2 * LENGTH
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    return node_configs(tmp_path_factory.mktemp("keys"), SITES)
+
+
+class Site:
+    def __init__(self, me, config=None, number=1, of=SITES, threshold=THRESHOLD):
+        self.me, self.state, self.of, self.threshold = me, RecordDict(), of, threshold
+        self.signer = signer_of(config, number) if config else None
+        self.advertise()
+
+    def advertise(self):
+        self.card = site.advertised(self.state, self.signer)
+
+    def invitation(self, sites, **changes):
+        others = [other for other in sites if other is not self]
+        asked = {
+            words.TAG: "one", words.ME: self.me, words.NEIGHBOURS: [other.me for other in others],
+            words.KEYS: b"".join(other.card[:PAIR] for other in others), words.THRESHOLD: self.threshold,
+            words.SEALS: [other.card[PAIR:] for other in others],
+        }  # fmt: skip
+        return ConfigRecord({**asked, **changes})
+
+    def share(self, sites, **changes):
+        found = site.shared_out(self.state, self.invitation(sites, **changes), self.threshold, self.signer)
+        others = [other.me for other in sites if other is not self]
+        self.letters = dict(zip(others, found[words.LETTERS], strict=True))
+        self.digest = found[words.DIGEST]
+
+    def mask(self, model=b"model"):
+        asked = ConfigRecord({words.TAG: "one", words.PRESENT: bytes([0xFF])})
+        self.masked = site.masked(self.state, asked, VECTORS[self.me], lambda: model)
+
+    def agree(self, gone):
+        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
+        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
+        return site.agreed(self.state, ConfigRecord(asked), self.signer)[words.SIGNATURE]
+
+    def help(self, sites, gone, signatures=None):
+        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
+        letters = [sites[other].letters[self.me] for other in (*survivors, *sorted(gone))]
+        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
+        asked[words.LETTERS] = letters
+        if signatures:
+            asked[words.SIGNATURES] = [signatures[other] for other in survivors]
+        found = site.helped(self.state, ConfigRecord(asked), self.signer)
+        return dict(zip(found[words.NEIGHBOURS], found[words.SHARES], strict=True))
+
+
+def masked_sites(configs=(None,) * SITES, models=(b"model",) * MOST, threshold=THRESHOLD):
+    of = len(configs)
+    sites = [Site(me, config, of=of, threshold=threshold) for me, config in enumerate(configs)]
+    for one in sites:
+        one.share(sites)
+    for one, model in zip(sites, models, strict=False):
+        one.mask(model)
+    return sites
+
+
+# What the server says to each of five, or six, who is gone, though all have answered: each of the last three
+# is gone to as many others as give a secret, and nobody hears of more than two that they are.
+SPLIT = {0: {2, 3}, 1: {2, 4}, 2: {3, 4}, 3: {2, 4}, 4: {3}}
+OF_SIX = {0: {3, 4}, 1: {3, 5}, 2: {4, 5}, 3: {4, 5}, 4: {3, 5}, 5: {3, 4}}
+
+
+@pytest.mark.parametrize(("split", "threshold"), [(SPLIT, 3), (OF_SIX, 4)])
+def test_without_keys_a_server_that_splits_gets_a_sum_of_fewer_than_the_fewest(split, threshold):
+    """More than half of the shares give a secret, so it never gets both of anybody. Yet it takes three sites
+    out of the sum: of n with t shares n (2t - n) / t are left, for each of the others is gone to t, and each
+    site lets at most n - t be gone. Four of six shares are what there are by default."""
+    assert OF_SIX is not split or shares_by_default(len(split)) == threshold
+    n, sites = len(split), masked_sites((None,) * len(split), threshold=threshold)
+    told = [one.help(sites, split[one.me]) for one in sites]
+
+    def secret(owner, of_seed, **known):
+        holders = [me for me in range(n) if (owner in split[me]) != of_seed and owner in told[me]]
+        return join({me: told[me][owner] for me in holders}, threshold, **known)
+
+    left, lost = range(n - 3), range(n - 3, n)
+    assert len(left) == -(n * (n - 2 * threshold) // threshold) < threshold
+    pairs = []
+    for other in lost:
+        pair = KeyPair.of(secret(other, False, public=sites[other].card[:LENGTH]))
+        for me in left:
+            common = agree(pair, sites[me].card[:LENGTH], site.context_of_mask("one"))
+            pairs.append((me, other, common))
+        with pytest.raises(ValueError, match=f"shares: {threshold} are needed"):
+            secret(other, True, digest=sites[other].digest)
+    seeds = [secret(me, True, digest=sites[me].digest) for me in left]
+    found = remove(sum(sites[me].masked for me in left), seeds, pairs)
+    assert np.array_equal(found, VECTORS[: n - 3].sum(axis=0))
+
+
+def test_with_keys_nobody_tells_a_share_where_others_have_signed_another_list(configs):
+    sites = masked_sites(configs)
+    signatures = {one.me: one.agree(SPLIT[one.me]) for one in sites}
+    for one in sites:
+        with pytest.raises(Refused, match="[12] clients have signed the same of this sum, and 3 have to"):
+            one.help(sites, SPLIT[one.me], signatures)
+
+
+def test_with_keys_a_site_signs_one_list_and_helps_with_that_one_alone(configs):
+    sites = masked_sites(configs)
+    signatures = {one.me: one.agree({4}) for one in sites[:4]}
+    with pytest.raises(Refused, match="has signed who has answered"):
+        sites[0].agree({3})
+    with pytest.raises(Refused, match="no part in this session, or not any more"):
+        sites[0].help(sites, {4}, signatures)
+    with pytest.raises(Refused, match="is not what this client has signed"):
+        sites[1].help(sites, {3}, {**signatures, 4: b""})
+    few = {**signatures, 1: b"", 3: signatures[2]}  # one is missing, another is of somebody else
+    with pytest.raises(Refused, match="2 clients have signed the same"):
+        sites[2].help(sites, {4}, few)
+    assert set(sites[3].help(sites, {4}, {**signatures, 0: b""})) == set(range(SITES))
+
+
+def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_another_model(configs):
+    """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' models are such that they send 0."""
+    sites = masked_sites(configs, [b"model", *[b"another"] * 4])
+    signatures = {one.me: one.agree(set()) for one in sites}
+    with pytest.raises(Refused, match="1 clients have signed the same"):
+        sites[0].help(sites, set(), signatures)
+
+
+def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_other_keys(configs):
+    """Those of site 1 are its own, signed in this round, but not those that it masks with."""
+    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites[1].advertise()
+    sites[0].share(sites)
+    sites[1].advertise()
+    for one in sites[1:]:
+        one.share(sites)
+    for one in sites:
+        one.mask()
+    signatures = {one.me: one.agree(set()) for one in sites}
+    with pytest.raises(Refused, match="1 clients have signed the same"):
+        sites[0].help(sites, set(), signatures)
+
+
+def test_with_keys_nobody_helps_without_signatures_or_without_its_key(configs):
+    sites = masked_sites(configs)
+    with pytest.raises(Refused, match="is not what this client has signed"):
+        sites[0].help(sites, set())
+    sites[1].signer = None
+    with pytest.raises(Refused, match="is not what this client has signed"):
+        sites[1].help(sites, set())
+
+
+def made_up(signer, number=3, run=1):
+    """Keys of the server's, sealed by somebody."""
+    keys = KeyPair.new().public + KeyPair.new().public
+    return keys, replace(signer, number=number, run=run).seal(keys)
+
+
+def other_than(configs, place, folder):
+    """The node config of a site, with a key of the server's."""
+    return {**configs[place], "secagg-key": str(written_pair(Ed25519PrivateKey.generate(), folder, "own"))}
+
+
+# What becomes of the neighbours' keys and seals on their way to site 0 in round 3; the first is of site 1.
+LIES = {
+    "its own keys with their seals": (
+        lambda keys, seals, server, first: ([made_up(server)[0] for _ in keys], seals),
+        "the keys of client 1 of the sum are not those that .* has signed in round 3 of this run",
+    ),
+    "its own keys with its own seals": (
+        lambda keys, seals, server, first: zip(*[made_up(server) for _ in keys], strict=True),
+        "client 1 of the sum are signed by [0-9a-f]{16}, which is none of secagg-partners",
+    ),
+    "seals that are none": (lambda keys, seals, *_: (keys, [1, 2, 3, 4]), "'seals' are missing"),
+    "an empty seal": (lambda keys, seals, *_: (keys, [b"", *seals[1:]]), "client 1 of the sum are not sig"),
+    "fewer seals": (lambda keys, seals, *_: (keys, seals[1:]), "keys of neighbours are not signed"),
+    "a signature of A on B's keys": (
+        lambda keys, seals, *_: (keys, [seals[1], seals[0], *seals[2:]]),
+        "client 1 of the sum are not those that",
+    ),
+    "keys that one has signed": (
+        lambda keys, seals, server, first: zip(*[made_up(first) for _ in keys], strict=True),
+        "the keys of two neighbours are signed by one site",
+    ),
+    "keys signed two rounds ago": (
+        lambda keys, seals, server, first: changed(keys, seals, *made_up(first, number=1)),
+        "client 1 of the sum are signed for round 1, and this is round 3",
+    ),
+    "keys signed for a later round": (
+        lambda keys, seals, server, first: changed(keys, seals, *made_up(first, number=4)),
+        "client 1 of the sum are signed for round 4, and this is round 3",
+    ),
+    "keys signed in another run": (
+        lambda keys, seals, server, first: changed(keys, seals, *made_up(first, run=2)),
+        "client 1 of the sum are not those that",
+    ),
+    "another round on a seal": (
+        lambda keys, seals, *_: (keys, [(2).to_bytes(4, "big") + seals[0][4:], *seals[1:]]),
+        "client 1 of the sum are not those that .* has signed in round 2",
+    ),
+}
+
+
+def changed(keys, seals, key, seal):
+    """The same, but for the first."""
+    return [key, *keys[1:]], [seal, *seals[1:]]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_site_has_no_part_in_a_sum_with_keys_that_no_partner_has_signed_for_it(configs, lie, tmp_path):
+    change, why = LIES[lie]
+    sites = [Site(me, config, number=3) for me, config in enumerate(configs)]
+    server = signer_of(other_than(configs, 0, tmp_path), 3)
+    keys, seals = [one.card[:PAIR] for one in sites[1:]], [one.card[PAIR:] for one in sites[1:]]
+    keys, seals = change(keys, seals, server, sites[1].signer)
+    with pytest.raises(Refused, match=f"secagg: .*{why}"):
+        sites[0].share(sites, **{words.KEYS: b"".join(keys), words.SEALS: list(seals)})
+    assert site.SESSION not in sites[0].state
+
+
+def test_keys_are_taken_once(configs):
+    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites[0].share(sites)
+    for one in (sites[0], *sites[2:]):
+        one.advertise()
+    with pytest.raises(Refused, match="the keys of a neighbour are those of another session"):
+        sites[0].share(sites)
+
+
+# ---- in runs -------------------------------------------------------------------------------------------
+
+
+def steps_of(grid):
+    return [message.content[SECAGG]["step"] for *_, message, _ in grid.carried if SECAGG in message.content]
+
+
+def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):  # noqa: F811
+    """Two rounds with BatchNorm at home; sites that drop out of the agreement had answered before."""
+    keys = {"rounds": 2, "client": "fedbn", "model": "mlp-bn"}
+    expected = run_on(settings("plain", **keys))
+    with_keys = Keyed(settings("on", **keys), configs, {AGREE: (1, 3)})
+    results, model = run_on(settings("on", **keys), with_keys)
+    assert model == expected[1]
+    assert [set(result.train.metrics) for result in results] == [set(range(SITES))] * 2
+    steps = steps_of(with_keys)
+    assert steps.count(AGREE) == 4 * SITES  # of two trainings and two evaluations
+    without = Lossy(settings("on", **{**keys, "rounds": 1}))
+    run_on(settings("on", **{**keys, "rounds": 1}), without)
+    assert AGREE not in steps_of(without)
+    for _, _, message, reply in without.carried:
+        for content in (message.content, reply.content):
+            for record in (content.get(SECAGG), content.get(UPCOMING)):
+                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES} & set(record or ())
+                if record and words.KEYS in record and words.STEP not in record:
+                    value = record[words.KEYS]
+                    whole = value if isinstance(value, bytes) else value.numpy().tobytes()
+                    assert len(whole) % PAIR == 0
+
+
+def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: F811
+    config = settings("on", fraction_evaluate=0)
+    grid = Keyed(config, configs, {AGREE: (0, 1, 2)})
+    with pytest.raises(RunFailed, match=r"2 of 5 clients have signed who has answered; secagg: no answer to"):
+        run_on(config, grid)
+    assert UNMASK not in steps_of(grid)
+
+
+def lying_to(place, at, change):
+    """A server that changes what it says to one site in a step of the first round."""
+
+    def changed(_, message, reply):
+        record = message.content.get(SECAGG)
+        first = message.content["config"].get("server-round", 0) == 1
+        if reply is None and first and record and record.get("step") == at and partition_of(message) == place:
+            message.content[SECAGG] = ConfigRecord({**record, **change(record)})
+        return message if reply is None else reply
+
+    return changed
+
+
+def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):  # noqa: F811
+    def own_keys(record):
+        return {words.KEYS: b"".join(KeyPair.new().public for _ in range(2 * (SITES - 1)))}
+
+    config = settings("on", rounds=2)
+    results, _ = run_on(config, Keyed(config, configs, changed=lying_to(2, SHARE, own_keys)))
+    assert list(results[0].train.failures) == [2]
+    assert "the keys of client 0 of the sum are not those" in results[0].train.failures[2]
+    assert not results[1].train.failures
+    assert run_on(config, Lossy(config, changed=lying_to(2, SHARE, own_keys)))  # without keys nobody sees it
+
+
+def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs):  # noqa: F811
+    def gone(record):
+        survivors = list(record[words.SURVIVORS])
+        return {words.SURVIVORS: survivors[1:], words.GONE: survivors[:1]}
+
+    changed = lying_to(2, AGREE, gone)
+    grid = Keyed(settings("on"), configs, changed=changed)
+    run_on(settings("on"), grid)
+    told = [p for _, p, m, r in grid.carried if steps_in(m) == UNMASK and r.has_content()]
+    assert sorted(set(told)) == [0, 1, 3, 4]
+
+
+def steps_in(message):
+    return message.content[SECAGG]["step"] if SECAGG in message.content else None
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (other_than, "which is none of secagg-partners"),
+        (lambda *_: {}, r"client 4 of the sum are not signed \(secagg-partners\)"),
+    ],
+    ids=["another key", "no key"],
+)
+def test_partners_have_no_sum_with_a_site_that_they_do_not_know(settings, configs, config, why, tmp_path):  # noqa: F811
+    grid = Keyed(settings("on"), [*configs[:4], config(configs, 4, tmp_path)])
+    with pytest.raises(RunFailed, match=why):
+        run_on(settings("on"), grid)
+    assert {p for _, p, m, r in grid.carried if r.has_error() and steps_in(m) == SHARE} == {0, 1, 2, 3}
+    assert "train" not in {step for step, *_ in grid.carried}
+
+
+# ---- the server -----------------------------------------------------------------------------------------
+
+
+def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_neighbours():
+    """Of 100 clients each has 78 neighbours otherwise, and does not see whether a sum has all its noise."""
+    keys = {node: bytes([node]) * LENGTH + bytes([100 + node]) * LENGTH for node in range(100)}
+    seals = {0: 5, 1: 4, 2: 3}
+    known = keys | {node: keys[node] + number.to_bytes(4, "big") + b"who" for node, number in seals.items()}
+    asked = []
+
+    def send(messages):
+        asked.extend((m.content[SECAGG]["step"], m.metadata.dst_node_id) for m in messages)
+        return ()
+
+    session = Session("one", 3, 0, "three are the least")
+    session.server_round, session.send = 5, send
+    with pytest.raises(NoSum):
+        session.open(list(range(5)), known)
+    assert [node for step, node in asked if step == ADVERTISE] == [2]
+    sealed = Session("one", 3, 0, "").invited(list(known), known)
+    unsealed = Session("one", 3, 0, "").invited(list(keys), keys)
+    assert {len(told[words.NEIGHBOURS]) for told in sealed.values()} == {99}
+    assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}
+    assert all(words.SEALS not in told for told in unsealed.values())
+
+
+def test_a_site_with_keys_sees_whether_a_sum_of_many_has_all_its_noise(configured):
+    keys = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5, "dp_clip": 0.5, "secagg": "on"}
+    config = configured(**keys, partition="iid", num_clients=100, model="2nn", client="fedavg")
+    assert [least_at_client(config, whole) for whole in (False, True)] == [3, 67]
+
+
+# ---- node configs ---------------------------------------------------------------------------------------
+
+
+def test_mistakes_in_a_node_config_are_one_line(configs, configured, tmp_path):
+    on = configured(secagg="on", clip_update_norm=1.0, partition="iid", num_clients=5)
+    with pytest.raises(UserError, match=r"secagg: 'off' is not allowed at this site; .* \(secagg-key\)"):
+        check_secagg(configs[0], configured())
+    check_secagg(configs[0], on)
+    for alone, other in (("secagg-key", "secagg-partners"), ("secagg-partners", "secagg-key")):
+        with pytest.raises(UserError, match=rf"{alone}: .* expected a {other} beside it in the node config"):
+            check_secagg({alone: configs[0][alone]}, on)
+        with pytest.raises(UserError, match=rf"{alone}: 5 is not allowed; expected .* .in the node"):
+            check_secagg({**configs[0], alone: 5}, on)
+    (tmp_path / "text").write_text("no key\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "rsa").mkdir()
+    rsa, partners = (
+        written_pair(generate_private_key(65537, 2048), tmp_path / "rsa", "rsa"),
+        "secagg-partners",
+    )
+    mistakes = {
+        ("secagg-key", tmp_path / "gone"): "No such file or directory",
+        ("secagg-key", tmp_path): "Is a directory",
+        ("secagg-key", tmp_path / "text"): "PEM",
+        ("secagg-key", rsa): "another kind of key",
+        (partners, tmp_path / "gone"): "No such file or directory",
+        (partners, tmp_path / "text"): "text has something else",
+        (partners, tmp_path / "rsa" / "partners"): "rsa.pub has another kind of key",
+        (partners, tmp_path / "empty"): "of other sites too",
+        (partners, configs[0]["secagg-key"]): "site-0 has something else",
+    }
+    for (key, path), why in mistakes.items():
+        with pytest.raises(UserError, match=rf"^{key}: '{path}' is not allowed; expected .*{why}") as raised:
+            signer_of({**configs[0], key: str(path)})
+        assert "\n" not in str(raised.value)
+
+
+def test_partners_are_files_of_a_folder_or_the_keys_of_one_file(configs, tmp_path):
+    signers = [signer_of(config) for config in configs]
+    files = sorted(Path(configs[0]["secagg-partners"]).iterdir())  # PEM and OpenSSH
+    (tmp_path / "all").write_text("# partners\n" + "\n".join(file.read_text() for file in files))
+    for signer, config in zip(signers, configs, strict=True):
+        assert signer.partners.keys() == {other.me for other in signers if other is not signer}
+        one = signer_of({**config, "secagg-partners": str(tmp_path / "all")})
+        assert one.partners.keys() == signer.partners.keys()
+    assert "rivate" not in repr(signers[0])
