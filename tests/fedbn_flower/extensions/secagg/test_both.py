@@ -1,5 +1,7 @@
 """One sum of what nodes evaluate and train: the bits of two sums, and half of the exchanges."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
@@ -13,6 +15,7 @@ from fedbn_flower.runtime.grid import node_context, partition_of
 
 from ...federation.test_one_exchange import Nodes, outcome
 from ...supernodes import run_app
+from .keyed import node_configs
 
 KEYS = {
     "client": "silobn",
@@ -29,6 +32,9 @@ class Warm(Nodes):
     ``changed`` gets each message and each reply with its message, and returns what goes on; None loses it.
     """
 
+    own: ClassVar[dict[int, dict[str, str]]] = {}
+    """What sites have in their node configs."""
+
     def __init__(self, config, state_dir, changed=lambda message, reply: message if reply is None else reply):
         super().__init__(config, state_dir)
         self.contexts, self.changed, self.carried = {}, changed, []
@@ -39,7 +45,7 @@ class Warm(Nodes):
             partition = partition_of(message)
             new = node_context(partition, self.num_clients, self.run_config)
             context = self.contexts.setdefault(partition, new)
-            context.node_config["state-dir"] = str(self.state_dir)
+            context.node_config |= {"state-dir": str(self.state_dir), **self.own.get(partition, {})}
             asked = self.changed(message, None)
             for reply in answer_all([asked], [context]) if asked else ():
                 if found := self.changed(asked, reply):
@@ -81,14 +87,20 @@ def test_one_sum_of_both_has_the_bits_of_two(keys, done):
     )
 
 
-def test_a_round_is_two_exchanges(done):
-    """To train and evaluate, and to unmask, with which the next sum is begun. Nothing but one masked vector
-    leaves a client for both."""
-    grid, found = done("run", secagg="on")
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_round_is_two_exchanges(signed, done, tmp_path):
+    """To train and evaluate, and to unmask, with which the next sum is begun; sites with keys sign between
+    them. Nothing but one masked vector leaves a client for both."""
+
+    class Owned(Warm):
+        own = dict(enumerate(node_configs(tmp_path / "keys", 4))) if signed else {}
+
+    grid, found = done("run", secagg="on", nodes=Owned)
     assert [row["replies"] for row in found["metrics"]] == ["4"] * 3
     train, step = {"train"}, {"evaluate"}
     asked = [one for one in grid.exchanges if one <= train | step]
-    assert asked == [step, step] + [train, step] * 3 + [step, step]
+    unmasked = [step] * (1 + signed)
+    assert asked == [step, step] + [train, *unmasked] * 3 + [step, *unmasked]
     both = [reply for asked, reply in grid.carried if "evaluation" in asked.content]
     assert len(both) == 2 * 4
     for reply in both:
