@@ -16,8 +16,8 @@ from .evaluating.one_exchange import Together
 
 class Waits(NamedTuple):
     """Seconds between two looks for replies: the first after one that was found, and a quarter longer after
-    each that found none, up to the longest. So a reply waits for little more than a third
-    of what it took."""
+    each that found none, up to the longest. So a reply waits for about a quarter of what it
+    took at most."""
 
     shortest: float
     longest: float

@@ -114,14 +114,15 @@ def test_looks_follow_each_other_quickly_where_none_is_a_request(monkeypatch, co
     assert slept == pytest.approx(expected)
 
 
-def test_a_reply_waits_for_a_third_of_what_it_took_and_a_tenth_of_a_second_at_most():
-    """And for no more than three seconds: wherever it falls between two looks at a SuperLink."""
+def test_a_reply_waits_for_a_quarter_of_what_it_took_and_an_eighth_of_a_second_at_most():
+    """And for no more than three seconds: wherever it falls between two looks at a SuperLink. The sum of
+    waits of 0.1 x 1.25^n, n from 1 on, is 0.5 x (1.25^n - 1)."""
     looks, wait = [0.0], OVER_THE_NETWORK.shortest
     while looks[-1] < 60:
         wait = OVER_THE_NETWORK.after(wait)
         looks.append(looks[-1] + wait)
     for before, after in pairwise(looks):
-        assert after - before <= min(0.1 + before / 3, 3)
+        assert after - before == pytest.approx(min(0.125 + before / 4, 3))
 
 
 def test_a_superlink_that_is_lost_while_replies_are_awaited():
