@@ -15,11 +15,16 @@ from .evaluating.one_exchange import Together
 
 
 class Waits(NamedTuple):
-    """Seconds between two looks for replies: the first after one that was found, and twice as long after
-    each that found none, up to the longest."""
+    """Seconds between two looks for replies: the first after one that was found, and a quarter longer after
+    each that found none, up to the longest. So a reply waits for about a quarter of what it
+    took at most."""
 
     shortest: float
     longest: float
+
+    def after(self, wait: float) -> float:
+        """Return how long to wait once nothing was found after a wait."""
+        return min(1.25 * wait, self.longest)
 
 
 OVER_THE_NETWORK = Waits(0.1, 3.0)

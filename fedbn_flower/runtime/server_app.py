@@ -168,7 +168,7 @@ class StreamingGrid(Grid):
                     awaited.pop(replies[0].metadata.reply_to_message_id, None)
                     yield replies.pop(0)
             found = len(awaited) < before
-            wait = self.waits.shortest if found else min(2 * wait, self.waits.longest)
+            wait = self.waits.shortest if found else self.waits.after(wait)
             if awaited:
                 time.sleep(wait)
 

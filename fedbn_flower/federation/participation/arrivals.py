@@ -112,7 +112,7 @@ class ArrivingBuffers(Buffers):
                 break
             if not (found := self._next(exchange)):
                 time.sleep(wait)
-                wait = min(2 * wait, waits.longest)
+                wait = waits.after(wait)
                 continue
             wait = waits.shortest
             landed.append(found)

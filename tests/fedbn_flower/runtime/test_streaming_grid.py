@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.core.private import set_message_id
+from fedbn_flower.federation.exchange import OVER_THE_NETWORK
 from fedbn_flower.runtime import server_app
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, identify_process
 from fedbn_flower.runtime.server_app import AT_ONCE, StreamingGrid
@@ -97,7 +99,10 @@ def test_what_has_not_come_in_time_is_left_out():
 
 @pytest.mark.parametrize(
     ("connected", "expected"),
-    [(False, [0.04, 0.08, 0.1, 0.1, 0.1, 0.02, 0.04]), (True, [0.2, 0.4, 0.8, 1.6, 3.0, 0.1, 0.2])],
+    [
+        (False, [0.025, 0.03125, 0.0390625, 0.048828125, 0.06103515625, 0.02, 0.025]),
+        (True, [0.125, 0.15625, 0.1953125, 0.244140625, 0.30517578125, 0.1, 0.125]),
+    ],
 )
 def test_looks_follow_each_other_quickly_where_none_is_a_request(monkeypatch, connected, expected):
     """The sixth look and the eighth find a reply each; Flower simulates nodes without a connection."""
@@ -107,6 +112,17 @@ def test_looks_follow_each_other_quickly_where_none_is_a_request(monkeypatch, co
     monkeypatch.setattr(server_app.time, "sleep", slept.append)
     assert answered(StreamingGrid(grid).send_and_receive(messages(2))) == [1, 0]
     assert slept == pytest.approx(expected)
+
+
+def test_a_reply_waits_for_a_quarter_of_what_it_took_and_an_eighth_of_a_second_at_most():
+    """And for no more than three seconds: wherever it falls between two looks at a SuperLink. The sum of
+    waits of 0.1 x 1.25^n, n from 1 on, is 0.5 x (1.25^n - 1)."""
+    looks, wait = [0.0], OVER_THE_NETWORK.shortest
+    while looks[-1] < 60:
+        wait = OVER_THE_NETWORK.after(wait)
+        looks.append(looks[-1] + wait)
+    for before, after in pairwise(looks):
+        assert after - before == pytest.approx(min(0.125 + before / 4, 3))
 
 
 def test_a_superlink_that_is_lost_while_replies_are_awaited():

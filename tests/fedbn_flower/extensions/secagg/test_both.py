@@ -1,5 +1,7 @@
 """One sum of what nodes evaluate and train: the bits of two sums, and half of the exchanges."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
@@ -13,6 +15,7 @@ from fedbn_flower.runtime.grid import node_context, partition_of
 
 from ...federation.test_one_exchange import Nodes, outcome
 from ...supernodes import run_app
+from .keyed import node_configs
 
 KEYS = {
     "client": "silobn",
@@ -29,6 +32,9 @@ class Warm(Nodes):
     ``changed`` gets each message and each reply with its message, and returns what goes on; None loses it.
     """
 
+    own: ClassVar[dict[int, dict[str, str]]] = {}
+    """What sites have in their node configs."""
+
     def __init__(self, config, state_dir, changed=lambda message, reply: message if reply is None else reply):
         super().__init__(config, state_dir)
         self.contexts, self.changed, self.carried = {}, changed, []
@@ -39,7 +45,7 @@ class Warm(Nodes):
             partition = partition_of(message)
             new = node_context(partition, self.num_clients, self.run_config)
             context = self.contexts.setdefault(partition, new)
-            context.node_config["state-dir"] = str(self.state_dir)
+            context.node_config |= {"state-dir": str(self.state_dir), **self.own.get(partition, {})}
             asked = self.changed(message, None)
             for reply in answer_all([asked], [context]) if asked else ():
                 if found := self.changed(asked, reply):
@@ -51,9 +57,9 @@ class Warm(Nodes):
 def done(configured, tmp_path, pictures_not_drawn):
     """Runs a configuration; returns its grid and what it found."""
 
-    def run(name, changed=lambda message, reply: message if reply is None else reply, **keys):
+    def run(name, changed=lambda message, reply: message if reply is None else reply, nodes=Warm, **keys):
         config = configured(**{**KEYS, **keys}, run_dir=str(tmp_path / name))
-        grid = Warm(config, tmp_path / f"{name}-state", changed)
+        grid = nodes(config, tmp_path / f"{name}-state", changed)
         run_app(config, grid)
         return grid, outcome(tmp_path / name)
 
@@ -81,14 +87,20 @@ def test_one_sum_of_both_has_the_bits_of_two(keys, done):
     )
 
 
-def test_a_round_is_two_exchanges(done):
-    """To train and evaluate, and to unmask, with which the next sum is begun. Nothing but one masked vector
-    leaves a client for both."""
-    grid, found = done("run", secagg="on")
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_round_is_two_exchanges(signed, done, tmp_path):
+    """To train and evaluate, and to unmask, with which the next sum is begun; sites with keys sign between
+    them. Nothing but one masked vector leaves a client for both."""
+
+    class Owned(Warm):
+        own = dict(enumerate(node_configs(tmp_path / "keys", 4))) if signed else {}
+
+    grid, found = done("run", secagg="on", nodes=Owned)
     assert [row["replies"] for row in found["metrics"]] == ["4"] * 3
     train, step = {"train"}, {"evaluate"}
     asked = [one for one in grid.exchanges if one <= train | step]
-    assert asked == [step, step] + [train, step] * 3 + [step, step]
+    unmasked = [step] * (1 + signed)
+    assert asked == [step, step] + [train, *unmasked] * 3 + [step, *unmasked]
     both = [reply for asked, reply in grid.carried if "evaluation" in asked.content]
     assert len(both) == 2 * 4
     for reply in both:
@@ -98,7 +110,7 @@ def test_a_round_is_two_exchanges(done):
         assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": ["keys"]}
 
 
-def test_who_fails_in_a_half_and_who_joins_or_is_not_asked(done, tmp_path):
+def test_who_fails_in_a_half_or_is_lost(done, tmp_path):
     """A client that cannot evaluate trains, one that cannot train or is lost lacks in both. The others have
     their sums, in the bits of those without masks."""
     (tmp_path / "clients.py").write_text(FAILING)
@@ -121,6 +133,31 @@ def test_who_fails_in_a_half_and_who_joins_or_is_not_asked(done, tmp_path):
         ("1", "evaluate", "0"), ("1", "evaluate", "2"), ("2", "train", "2"),
         ("2", "evaluate", "3"), ("3", "train", "3"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("look", "replies", "failures"),
+    [(3, ["4"] * 3, []), (4, ["4", "3", "4"], [("1", "evaluate", "3")])],
+    ids=["joins", "leaves"],
+)
+def test_who_joins_or_leaves_between_the_evaluation_s_messages_and_the_training_s(
+    look, replies, failures, done
+):
+    """A client that is not asked to evaluate trains; one that is not asked to train does neither."""
+
+    class Coming(Warm):
+        looks = 0
+
+        def get_node_ids(self):
+            self.looks += 1
+            nodes = list(super().get_node_ids())
+            return nodes[:-1] if self.looks == look else nodes
+
+    plain, masked = (done(mode, nodes=Coming, secagg=mode)[1] for mode in ("plain", "on"))
+    for name in ("metrics", "failures", "model"):
+        assert masked[name] == plain[name]
+    assert [row["replies"] for row in masked["metrics"]] == replies
+    assert [(row["round"], row["phase"], row["partition"]) for row in masked["failures"]] == failures
 
 
 FAILING = """
