@@ -229,8 +229,8 @@ class Bulyan(Krum):
             if len(after) > MAYBE:
                 return [], list(everyone)
             states = after
-        always = set(everyone).difference(*map(set, states))
-        ever = set(everyone) - set.intersection(*map(set, states))
+        always = set(everyone).difference(*states)
+        ever = set(everyone) - set(everyone).intersection(*states)
         return sorted(always), sorted(ever - always)
 
     def mean_over(self, chosen: Sequence[int]) -> Vector:
@@ -358,7 +358,7 @@ def krum_scores(distances: NDArray[np.float64], f: int) -> NDArray[np.float64]:
 def with_itself(rows: NDArray) -> NDArray:
     """Return ``rows @ rows.T``. If that is not finite, entries that are not become 0 first."""
     with np.errstate(invalid="ignore"):
-        product = rows @ rows.T
+        product: NDArray = rows @ rows.T
         if not np.isfinite(product).all():
             rows[~np.isfinite(rows)] = 0
             product = rows @ rows.T
