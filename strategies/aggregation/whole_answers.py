@@ -5,22 +5,32 @@ the differences with itself, summed in float64: ``|D_i - D_j|^2 = K_ii + K_jj - 
 A point ``sum_i c_i D_i`` is kept as its coefficients c, so iterations read no answer again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from flwr.serverapp.exception import AggregationError
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from .means import TrimmedMean
+from .means import PART, TrimmedMean
 from .rule_state import RuleState
-from .vectors import BLOCK, Vector, blocks
+from .vectors import Vector, blocks
 
 CENTRE = "clip-centre"
 """The vector of a rule's state from which `CenteredClip` starts."""
 
 ROUNDING = 2e-7
-"""How far float32 products may be rounded, of the squares of the norms."""
+"""How far distances by float32 products may be off, of the squares of the norms."""
+
+FINE = 1e-12
+"""The same of float64 products: far more than their sums can be, so ties are never told apart by it."""
+
+QUICK, CHECKED = 8, 16
+"""The part of a block that float32 products are of, and how many of them there are to one that is checked."""
+
+MAYBE = 16
+"""How many choices that rounding leaves open are followed, at most."""
 
 
 class WholeAnswers(TrimmedMean):
@@ -53,39 +63,31 @@ class WholeAnswers(TrimmedMean):
 
         A constant that is not finite, such as an attention mask, counts as 0.
         """
-        n = len(self.answers) + len(others)
-        total = np.zeros((n, n))
-        rows = np.empty((n, 0))
-        for part, differences in self._blocks(range(len(self.answers))):
-            if rows.shape[1] != part.stop - part.start:
-                rows = np.empty((n, part.stop - part.start))
-            for i, difference in enumerate((*differences, *(other[part] for other in others))):
-                rows[i] = difference
-            with np.errstate(invalid="ignore"):
-                product = rows @ rows.T
-            if not np.isfinite(product).all():
-                rows[~np.isfinite(rows)] = 0
-                product = rows @ rows.T
-            total += product
+        n = len(self.answers)
+        total = np.zeros((n + len(others),) * 2)
+        for part in blocks(self.size, PART):
+            rows = np.empty((len(total), part.stop - part.start))
+            self.write_differences(part, range(n), rows)
+            for row, other in zip(rows[n:], others, strict=True):
+                row[:] = other[part]
+            total += with_itself(rows)
         return total
 
     def combined(self, coefficients: NDArray[np.float64], *others: Vector) -> Vector:
         """Return ``sum_i c_i D_i`` over the answers and then these vectors; c_i = 0 leaves an answer out."""
         n = len(self.answers)
         used = [i for i in range(n) if coefficients[i]]
-        total = np.zeros(sum(entry.size for entry in self.reference), self.dtype)
+        total = np.zeros(self.size, self.dtype)
         scales = coefficients.astype(self.dtype)
-        for part, differences in self._blocks(used):
-            for i, difference in zip(used, differences, strict=True):
-                total[part] += scales[i] * difference
+        for part in blocks(total.size, PART):
+            difference = np.empty((1, part.stop - part.start), self.dtype)
+            for i in used:
+                self.write_differences(part, [i], difference)
+                difference *= scales[i]
+                total[part] += difference[0]
             for scale, other in zip(scales[n:], others, strict=True):
                 total[part] += scale * other[part]
         return total
-
-    def _blocks(self, chosen: Sequence[int]) -> Iterator[tuple[slice, Iterator[Vector]]]:
-        """Yield the chosen answers' differences, block by block."""
-        for part in blocks(sum(entry.size for entry in self.reference), 16):
-            yield part, self.differences(part, chosen)
 
 
 class Krum(WholeAnswers):
@@ -119,31 +121,62 @@ class Krum(WholeAnswers):
     def choose(self) -> list[int]:
         """Return the positions of the answers to take.
 
-        Products in float32, summed in float64 by block, decide. Where two answers are so near that rounding
-        could, products in float64 do.
+        Products in float32, summed in float64 by block, decide. Where rounding could, those of the answers
+        in question are taken in float64, and those of all where they are many or still in question.
         """
-        products = self.quick_products()
-        found = surely_best(squared_distances(products), self.f, self.m, np.diag(products))
-        return found or best(squared_distances(self.products()), self.f, self.m)
+        products, off = self.quick_products()
+        chosen, unsure = self.select(squared_distances(products), off)
+        if 0 < len(unsure) <= len(products) // 8:
+            self.refine(products, off, unsure)
+            chosen, unsure = self.select(squared_distances(products), off)
+        return self.select_exactly(squared_distances(self.products())) if unsure else chosen
 
-    def quick_products(self) -> NDArray[np.float64]:
-        """Return `products` of the answers, each block's in float32."""
-        n, length = len(self.answers), BLOCK // 32
-        total, rows = np.zeros((n, n)), np.empty((n, length), np.float32)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for number, reference in enumerate(self.reference):
-                for part in blocks(reference.size, 32):
-                    block = rows[:, : part.stop - part.start]
-                    for i, (entries, factor, own) in enumerate(self.answers):
-                        np.subtract(entries[number][part], own[number][part], block[i], casting="same_kind")
-                        if factor != 1:
-                            block[i] *= np.float32(factor)
-                    product = block @ block.T
-                    if not np.isfinite(product).all():
-                        block[~np.isfinite(block)] = 0
-                        product = block @ block.T
-                    total += product
-        return total
+    def select_exactly(self, distances: NDArray[np.float64]) -> list[int]:
+        """Return the positions of the answers to take."""
+        return best(distances, self.f, self.m)
+
+    def select(self, distances: NDArray[np.float64], off: NDArray[np.float64]) -> tuple[list[int], list[int]]:
+        """Return the positions of the answers to take, and of those of which rounding decides; see `sure`."""
+        return sure(distances, self.f, self.m, off)
+
+    def refine(self, products: NDArray[np.float64], off: NDArray[np.float64], chosen: list[int]) -> None:
+        """Put the products of all with the chosen, and the squares of the norms, in float64."""
+        n = len(self.answers)
+        exact, norms = np.zeros((len(chosen), n)), np.zeros(n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in blocks(self.size, PART):
+                rows = np.empty((n, part.stop - part.start))
+                self.write_differences(part, range(n), rows)
+                rows[~np.isfinite(rows)] = 0
+                exact += rows[chosen] @ rows.T
+                norms += np.vecdot(rows, rows)
+        products[chosen], products[:, chosen] = exact, exact.T
+        np.fill_diagonal(products, norms)
+        off[chosen] = FINE * (norms[chosen, None] + norms)
+        off[:, chosen] = off[chosen].T
+
+    def quick_products(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return `products` of the answers, each block's in float32, and how far off the distances may be.
+
+        That is a share of the squares of the norms: `ROUNDING`, or twice what the checked ones show.
+        Where all entries are of one size, as of answers that send signs, roundings add up.
+        """
+        n = len(self.answers)
+        total, shown, true = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for number, part in enumerate(blocks(self.size, QUICK)):
+                rows = np.empty((n, part.stop - part.start), np.float32)
+                self.write_differences(part, range(n), rows)
+                if self.dtype != np.float32 and not np.isfinite(rows).all():
+                    return np.full((n, n), np.nan), np.zeros((n, n))  # too large for float32
+                product = with_itself(rows)
+                total += product
+                if number % CHECKED == 0:
+                    shown += np.diag(product)
+                    true += [np.dot(row, row) for row in map(np.float64, rows)]
+            shares = np.abs(shown / np.where(true, true, 1) - 1)[true > 0]
+        share = max(shares[np.isfinite(shares)], default=0)
+        return total, max(ROUNDING, 2 * share) * np.add.outer(np.diag(total), np.diag(total))
 
     def mean(self) -> Vector:
         return self.mean_over(self.chosen())
@@ -178,20 +211,34 @@ class Bulyan(Krum):
         """Return how many answers it needs: 4 f + 3."""
         return 4 * f + 3
 
-    def choose(self) -> list[int]:
-        distances = squared_distances(self.products())
-        left, chosen = list(range(len(distances))), []
+    def select_exactly(self, distances: NDArray[np.float64]) -> list[int]:
+        left = list(range(len(distances)))
         for _ in range(len(distances) - 2 * self.f):
-            chosen.append(left.pop(best(distances[np.ix_(left, left)], self.f, 1)[0]))
-        return chosen
+            del left[best(distances[np.ix_(left, left)], self.f, 1)[0]]
+        return sorted(set(range(len(distances))) - set(left))
+
+    def select(self, distances: NDArray[np.float64], off: NDArray[np.float64]) -> tuple[list[int], list[int]]:
+        everyone = tuple(range(len(distances)))
+        states = {everyone}  # of two that may be first the other mostly is next, and the order does not count
+        for _ in range(len(distances) - 2 * self.f):
+            after = set()
+            for left in states:
+                among = np.ix_(left, left)
+                chosen, unsure = sure(distances[among], self.f, 1, off[among])
+                after |= {left[:i] + left[i + 1 :] for i in chosen + unsure}
+            if len(after) > MAYBE:
+                return [], list(everyone)
+            states = after
+        always = set(everyone).difference(*states)
+        ever = set(everyone) - set(everyone).intersection(*states)
+        return sorted(always), sorted(ever - always)
 
     def mean_over(self, chosen: Sequence[int]) -> Vector:
         kept = len(chosen) - 2 * self.f
-        mean = np.empty(sum(entry.size for entry in self.reference), self.dtype)
-        for part, differences in self._blocks(chosen):
+        mean = np.empty(self.size, self.dtype)
+        for part in blocks(mean.size, PART):
             with np.errstate(invalid="ignore"):  # constants that are not finite, such as attention masks
-                values = np.sort(np.stack(list(differences), axis=1), axis=1)
-                mean[part] = middle_mean(values, kept)
+                mean[part] = middle_mean(self.sorted_columns(part, chosen), kept)
         return mean
 
 
@@ -243,7 +290,7 @@ class CenteredClip(WholeAnswers):
         if state is None:
             raise AggregationError("mean 'centered-clip' needs configure_train with a model")
         n = len(self.answers)
-        centre = state.vector(CENTRE, like=np.zeros(sum(entry.size for entry in self.reference), self.dtype))
+        centre = state.vector(CENTRE, like=np.zeros(self.size, self.dtype))
         products = self.products(centre)
         c = np.zeros(n + 1)
         c[n] = 1
@@ -284,26 +331,38 @@ def best(distances: NDArray[np.float64], f: int, m: int) -> list[int]:
     return [int(i) for i in krum_order(distances, f)[:m]]
 
 
-def surely_best(
-    distances: NDArray[np.float64], f: int, m: int, norms: NDArray[np.float64]
-) -> list[int] | None:
-    """Return `best` of rounded distances; None where `ROUNDING` could change it.
+def sure(
+    distances: NDArray[np.float64], f: int, m: int, off: NDArray[np.float64]
+) -> tuple[list[int], list[int]]:
+    """Return the positions that are among the m `best` for sure, and those that may be.
 
-    ``norms`` are the squares of the answers' norms.
+    The distances may be ``off`` by so much.
     """
-    order = best(distances, f, m + 1)
-    if len(order) <= m:
-        return order
-    (least, error), (other, more) = (_score(distances, i, f, norms) for i in order[-2:])
-    return order[:m] if other - least > error + more else None
+    if m >= len(distances):
+        return list(range(len(distances))), []
+    least, most = krum_scores(distances - off, f), krum_scores(distances + off, f)
+    within = most < np.sort(least)[m]
+    perhaps = ~within & ~(least > np.sort(most)[m - 1])
+    if within.sum() == m:
+        perhaps[:] = False
+    return [int(i) for i in np.flatnonzero(within)], [int(i) for i in np.flatnonzero(perhaps)]
 
 
-def _score(distances: NDArray[np.float64], i: int, f: int, norms: NDArray[np.float64]) -> tuple[float, float]:
-    """Return Krum's score of an answer by rounded distances, and how far that may be from the true one."""
-    others = np.delete(distances[i], i)
-    nearest = np.argsort(others)[: max(1, len(others) - f - 1)]
-    rounded = len(nearest) * norms[i] + np.delete(norms, i)[nearest].sum()
-    return float(others[nearest].sum()), ROUNDING * float(rounded)
+def krum_scores(distances: NDArray[np.float64], f: int) -> NDArray[np.float64]:
+    """Return each answer's sum of squared distances to the n - f - 2 nearest others, at least one."""
+    others = np.sort(distances + np.diag(np.full(len(distances), np.inf)), axis=1)
+    scores: NDArray[np.float64] = others[:, : max(1, len(distances) - f - 2)].sum(axis=1)
+    return scores
+
+
+def with_itself(rows: NDArray) -> NDArray:
+    """Return ``rows @ rows.T``. If that is not finite, entries that are not become 0 first."""
+    with np.errstate(invalid="ignore"):
+        product: NDArray = rows @ rows.T
+        if not np.isfinite(product).all():
+            rows[~np.isfinite(rows)] = 0
+            product = rows @ rows.T
+    return product
 
 
 def middle_mean(values: NDArray, kept: int) -> NDArray:
@@ -312,10 +371,28 @@ def middle_mean(values: NDArray, kept: int) -> NDArray:
     Of the runs only those are tried that have a middle value, which is as near as any.
     """
     n = values.shape[1]
-    columns = np.ascontiguousarray(values.T)
-    median = (columns[(n - 1) // 2] + columns[n // 2]) / 2
     first, last = max(0, (n - 1) // 2 - kept + 1), min(n // 2, n - kept)
-    ends = [np.maximum(median - columns[i], columns[i + kept - 1] - median) for i in range(first, last + 1)]
-    runs = first + np.argmin(ends, axis=0)[:, None] + np.arange(kept)
-    mean: NDArray = np.take_along_axis(values, runs, axis=1).mean(axis=1)
+    columns = np.ascontiguousarray(values[:, first : last + kept].T)
+    median = (columns[(n - 1) // 2 - first] + columns[n // 2 - first]) / 2
+    runs = sliding_window_view(values[:, first : last + kept], kept, axis=1)
+    mean: NDArray = runs[np.arange(len(values)), nearest_run(columns, median, kept)].mean(axis=1)
     return mean
+
+
+def nearest_run(columns: NDArray, median: NDArray, kept: int) -> NDArray[np.intp]:
+    """Return, by column of sorted values, where the first of the runs starts whose farther end is nearest."""
+    starts = range(len(columns) - kept + 1)
+    if not np.isfinite(columns[[0, -1]]).all():
+        ends = [np.maximum(median - columns[i], columns[i + kept - 1] - median) for i in starts]
+        return np.asarray(np.argmin(ends, axis=0))
+    end, other, least = np.empty((3, len(median)), median.dtype)
+    nearer, found = np.empty(len(median), bool), np.zeros(len(median), np.min_scalar_type(starts.stop))
+    least[:] = np.inf
+    for start in starts:  # as above, and a third of its time: everything is in the cache
+        np.subtract(median, columns[start], out=end)
+        np.subtract(columns[start + kept - 1], median, out=other)
+        np.maximum(end, other, out=end)
+        np.less(end, least, out=nearer)
+        np.minimum(end, least, out=least)
+        np.maximum(found, nearer.view(np.uint8) * found.dtype.type(start), out=found)
+    return np.asarray(found, np.intp)

@@ -13,7 +13,7 @@ from strategies import FedAvg, FedYogi
 from strategies.aggregation.means import Summand
 from strategies.aggregation.named_means import named_mean, new_mean
 from strategies.aggregation.rule_state import RuleState
-from strategies.aggregation.whole_answers import CENTRE, middle_mean, surely_best
+from strategies.aggregation.whole_answers import CENTRE, middle_mean, squared_distances, sure
 
 from ..helpers import CannedGrid, one_round, record, train_reply
 
@@ -141,6 +141,21 @@ def test_the_middle_values_by_their_definition(n, data):
     assert min(abs(middle_mean(values[None], kept)[0] - one) for one in near) < 1e-9
 
 
+@pytest.mark.parametrize("kept", [1, 2, 7, 20, 33])
+@pytest.mark.parametrize("unlike", [1, np.inf, np.nan])
+def test_the_middle_values_are_the_first_of_the_nearest_runs(kept, unlike):
+    """Ties, of whole numbers, and what is not finite go to the first run, as np.argmin has it."""
+    values = np.random.default_rng(kept).integers(-4, 4, (500, 33)).astype(np.float32)
+    values[7, :20] = unlike
+    values.sort(axis=1)
+    first, last = max(0, 17 - kept), min(16, 33 - kept)
+    for row, mean in zip(values, middle_mean(values, kept), strict=True):
+        runs = [row[i : i + kept] for i in range(first, last + 1)]
+        with np.errstate(invalid="ignore"):
+            far = [np.maximum(row[16] - run[0], run[-1] - row[16]) for run in runs]
+        np.testing.assert_array_equal(mean, runs[np.argmin(far)].mean())
+
+
 @pytest.mark.parametrize("apart", [1.0, 1e-1, 1e-2, 1e-3, 1e-4])
 def test_krum_chooses_as_in_float64_where_answers_are_near_each_other(apart):
     """Differences of 1 that differ by little: float32 products say nothing of their distances."""
@@ -157,13 +172,40 @@ def test_krum_chooses_as_in_float64_where_answers_are_near_each_other(apart):
 
 def test_float32_decides_where_it_can_and_never_where_it_cannot():
     far = np.array([[0, 1, 9, 16], [1, 0, 4, 9], [9, 4, 0, 1], [16, 9, 1, 0.0]])
-    assert surely_best(far, 1, 1, np.full(4, 1e3)) is None  # two have a neighbour at 1, whoever is next
+    assert sure(far, 1, 1, np.full((4, 4), 1e-4)) == ([], [0, 1, 2, 3])  # all have a neighbour at 1
     far[0, 1] = far[1, 0] = 0.9
     far[1, 2] = far[2, 1] = 3.0
-    assert surely_best(far, 0, 1, np.full(4, 1e2)) == [1]  # 0.9 + 3 against 1 + 3
-    assert surely_best(far, 0, 1, np.full(4, 1e6)) is None
-    assert surely_best(far, 0, 4, np.full(4, 1e6)) == [1, 2, 0, 3]  # all are taken
-    assert surely_best(np.full((4, 4), np.nan), 0, 1, np.full(4, np.nan)) is None
+    assert sure(far, 0, 1, np.full((4, 4), 4e-5)) == ([1], [])  # 0.9 + 3 against 1 + 3
+    assert sure(far, 0, 1, np.full((4, 4), 0.1)) == ([], [1, 2])
+    assert sure(far, 0, 3, np.full((4, 4), 0.01)) == ([0, 1, 2], [])  # 9.9 against 10
+    doubtful = np.full((4, 4), 4e-5)
+    doubtful[3] = doubtful[:, 3] = 9
+    assert sure(far, 0, 1, doubtful) == ([], [1, 2, 3])  # the last may be nearer than all
+    assert sure(far, 0, 4, np.full((4, 4), 9)) == ([0, 1, 2, 3], [])
+    assert sure(np.full((4, 4), np.nan), 0, 1, np.full((4, 4), np.nan)) == ([], [0, 1, 2, 3])
+
+
+def test_a_lie_beyond_float32_is_seen():
+    values = np.vstack([np.random.default_rng(0).normal(size=(8, 30)), np.full((1, 30), 1e60)])
+    assert np.abs(mean_of("krum:1", values)).max() < 10
+
+
+def test_roundings_that_add_up_decide_nothing():
+    """Of entries of one size, float32 sums of squares are off by more than what tells these lengths apart."""
+    signs = np.sign(np.random.default_rng(0).normal(size=(7, 40_000)))
+    values = (signs * 0.0123 * (1 + 1e-6 * np.arange(7))[:, None]).astype(np.float32)
+    mean = new_mean("bulyan:1", 0.1, [np.zeros(40_000, np.float32)], np.dtype(np.float32))
+    for row in values:
+        mean.add(Summand([row], 1.0))
+    (quick, errors), true = mean.quick_products(), mean.products()
+    off = np.abs(np.diag(quick) - np.diag(true))
+    assert (off > 1e-6 * np.diag(true)).any()
+    assert (off < np.diag(errors)).all()
+    mean.refine(quick, errors, [2, 5])
+    wrong = np.abs(squared_distances(quick) - squared_distances(true))
+    assert (wrong <= errors).all()
+    assert errors[2].max() < 1e-10 < errors[0, 1]
+    assert mean.choose() == mean.select_exactly(squared_distances(true))
 
 
 # ---- by the papers' formulas ------------------------------------------------------------------------
