@@ -37,7 +37,7 @@ def configs(tmp_path_factory):
 class Site:
     def __init__(self, me, config=None, number=1, of=SITES, threshold=THRESHOLD):
         self.me, self.state, self.of, self.threshold = me, RecordDict(), of, threshold
-        self.signer = signer_of(config, number) if config else None
+        self.least, self.signer = threshold, signer_of(config, number) if config else None
         self.advertise()
 
     def advertise(self):
@@ -53,7 +53,7 @@ class Site:
         return ConfigRecord({**asked, **changes})
 
     def share(self, sites, **changes):
-        found = site.shared_out(self.state, self.invitation(sites, **changes), self.threshold, self.signer)
+        found = site.shared_out(self.state, self.invitation(sites, **changes), self.least, self.signer)
         others = [other.me for other in sites if other is not self]
         self.letters = dict(zip(others, found[words.LETTERS], strict=True))
         self.digest = found[words.DIGEST]
@@ -143,6 +143,19 @@ def test_with_keys_a_site_signs_one_list_and_helps_with_that_one_alone(configs):
     with pytest.raises(Refused, match="2 clients have signed the same"):
         sites[2].help(sites, {4}, few)
     assert set(sites[3].help(sites, {4}, {**signatures, 0: b""})) == set(range(SITES))
+
+
+def test_a_site_wants_as_many_signatures_as_a_sum_has_sites_at_least(configs):
+    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites[0].least = 4
+    for one in sites:
+        one.share(sites)
+    for one in sites:
+        one.mask()
+    signatures = {one.me: one.agree(set()) for one in sites} | {3: b"", 4: b""}
+    assert sites[1].help(sites, set(), signatures)
+    with pytest.raises(Refused, match="3 clients have signed the same of this sum, and 4 have to"):
+        sites[0].help(sites, set(), signatures)
 
 
 def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_another_model(configs):
@@ -271,6 +284,7 @@ def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(sett
     assert [set(result.train.metrics) for result in results] == [set(range(SITES))] * 2
     steps = steps_of(with_keys)
     assert steps.count(AGREE) == 4 * SITES  # of two trainings and two evaluations
+    assert steps.count(UNMASK) == 4 * SITES - 2 * 2  # who has not signed is not asked again
     without = Lossy(settings("on", **{**keys, "rounds": 1}))
     run_on(settings("on", **{**keys, "rounds": 1}), without)
     assert AGREE not in steps_of(without)
