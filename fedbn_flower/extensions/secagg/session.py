@@ -259,12 +259,19 @@ class Session:
         return found
 
     def _alone_with_its_keys(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> list[int]:
-        """Return the nodes without those that advertise another one's keys."""
+        """Return the nodes without those that advertise another's keys, or do not sign theirs as others do."""
         first: dict[bytes, int] = {}
         for node in nodes:
             for key in (keys[node][:LENGTH], keys[node][LENGTH : 2 * LENGTH]):
                 if first.setdefault(key, node) != node:
                     self.failures[node] = "secagg: it advertises the keys of another client"
+        signing = [node for node in nodes if seal_of(keys[node])]
+        others = [node for node in nodes if node not in signing]
+        if signing and others:  # they refuse a sum with each other
+            if len(signing) >= self.least:
+                self.failures |= dict.fromkeys(others, "secagg: it does not sign its keys (secagg-key)")
+            else:
+                self.failures |= dict.fromkeys(signing, "secagg: too few others sign their keys (secagg-key)")
         return [node for node in nodes if node not in self.failures]
 
     def _invitation(self, me: int, keys: Mapping[int, bytes], invited: Sequence[int]) -> dict[str, object]:

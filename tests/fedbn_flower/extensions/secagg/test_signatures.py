@@ -11,7 +11,9 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.extension import SecAgg
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
+from fedbn_flower.extensions.secagg.in_words import seen
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.private import least_at_client
 from fedbn_flower.extensions.secagg.session import NoSum, Session
@@ -347,20 +349,34 @@ def steps_in(message):
     return message.content[SECAGG]["step"] if SECAGG in message.content else None
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        (other_than, "which is none of secagg-partners"),
-        (lambda *_: {}, r"client 4 of the sum are not signed \(secagg-partners\)"),
-    ],
-    ids=["another key", "no key"],
-)
-def test_partners_have_no_sum_with_a_site_that_they_do_not_know(settings, configs, config, why, tmp_path):  # noqa: F811
-    grid = Keyed(settings("on"), [*configs[:4], config(configs, 4, tmp_path)])
-    with pytest.raises(RunFailed, match=why):
+def test_partners_have_no_sum_with_a_site_whose_key_they_do_not_know(settings, configs, tmp_path):  # noqa: F811
+    grid = Keyed(settings("on"), [*configs[:4], other_than(configs, 4, tmp_path)])
+    with pytest.raises(RunFailed, match="which is none of secagg-partners"):
         run_on(settings("on"), grid)
     assert {p for _, p, m, r in grid.carried if r.has_error() and steps_in(m) == SHARE} == {0, 1, 2, 3}
     assert "train" not in {step for step, *_ in grid.carried}
+
+
+@pytest.mark.parametrize(
+    ("with_keys", "why"), [(4, "it does not sign its keys"), (1, "too few others sign their keys")]
+)
+def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, why):  # noqa: F811
+    grid = Keyed(settings("on"), [*configs[:with_keys], *[{}] * (SITES - with_keys)])
+    results, _ = run_on(settings("on"), grid)
+    left_out = {4} if with_keys == 4 else {0}
+    assert results[0].train.failures == dict.fromkeys(left_out, f"secagg: {why} (secagg-key)")
+    assert set(results[0].train.metrics) == set(range(SITES)) - left_out
+
+
+def test_a_report_says_whether_sites_have_signed():
+    found = {"mode": "on", "least": 3, "sums-of": [3, 4]}
+    without, signed = (" ".join(seen({**found, **more})) for more in ({}, {"signed": 3}))
+    assert "one that lied could have seen single answers" in without
+    assert "(secagg-key): each sum at least 3 of them" in signed
+    extension = SecAgg.__new__(SecAgg)
+    for state in ({"sums": [3, 4], "signed": 3}, {"sums": [3, 4]}, {}):
+        extension.restore(state)
+        assert extension.state() == state
 
 
 # ---- the server -----------------------------------------------------------------------------------------
@@ -382,7 +398,8 @@ def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_n
     with pytest.raises(NoSum):
         session.open(list(range(5)), known)
     assert [node for step, node in asked if step == ADVERTISE] == [2]
-    sealed = Session("one", 3, 0, "").invited(list(known), known)
+    signed = {node: key + (5).to_bytes(4, "big") + b"who" for node, key in keys.items()}
+    sealed = Session("one", 3, 0, "").invited(list(signed), signed)
     unsealed = Session("one", 3, 0, "").invited(list(keys), keys)
     assert {len(told[words.NEIGHBOURS]) for told in sealed.values()} == {99}
     assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}
