@@ -259,7 +259,7 @@ class Session:
         return found
 
     def _alone_with_its_keys(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> list[int]:
-        """Return the nodes without those that advertise another's keys, or do not sign theirs as others do."""
+        """Return the nodes but those that advertise another's keys, or do not sign theirs as others do."""
         first: dict[bytes, int] = {}
         for node in nodes:
             for key in (keys[node][:LENGTH], keys[node][LENGTH : 2 * LENGTH]):
