@@ -99,6 +99,7 @@ class Session:
         """Those that have shared out their secrets, by number."""
         self.signatures = 0
         """How many have signed who has answered."""
+        self._heard = b""
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = 0
         self._numbers: Mapping[int, int] = {}
@@ -226,7 +227,7 @@ class Session:
             if not others:
                 continue
             pair = KeyPair.of(self._secret(lost, held[lost], public=self.members[lost].mask_key))
-            context = context_of_mask(self.tag)
+            context = context_of_mask(self.tag, self._heard)
             found += [(me, lost, agree(pair, self.members[me].mask_key, context)) for me in others]
         return found
 
@@ -307,17 +308,21 @@ class Session:
         """
         signing = [me for me in sorted(answered) if self.members[me].signs]
         asked = {self.members[me].node: self._request(me, gone, letters=False) for me in signing}
-        found, numbers = {}, self.nodes
+        found, heard, numbers = {}, set(), self.nodes
         for node, content in self._asked(words.AGREE, asked):
-            signature = record_of(content, words.SECAGG, ConfigRecord).get(words.SIGNATURE)
-            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL:
+            record = record_of(content, words.SECAGG, ConfigRecord)
+            signature, digest = record.get(words.SIGNATURE), record.get(words.HEARD)
+            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL and isinstance(digest, bytes):
                 found[numbers[node]] = signature
+                heard.add(digest)
             else:
                 self.failures[node] = f"{words.SIGNATURE}: not one"
         if signing and len(found) < max(self.least, self._threshold):
             why = next((f"; {self.failures[node]}" for node in asked if node in self.failures), "")
             raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{why}")
-        self.signatures = len(found)
+        if len(heard) > 1:
+            raise NoSum("clients were told different things: their masks do not cancel")
+        self.signatures, self._heard = len(found), b"".join(heard)
         return found
 
     def _request(

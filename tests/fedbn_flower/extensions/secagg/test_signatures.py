@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.extension import SecAgg
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
@@ -160,12 +161,22 @@ def test_a_site_wants_as_many_signatures_as_a_sum_has_sites_at_least(configs):
         sites[0].help(sites, set(), signatures)
 
 
-def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_another_model(configs):
-    """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' models are such that they send 0."""
-    sites = masked_sites(configs, [b"model", *[b"another"] * 4])
-    signatures = {one.me: one.agree(set()) for one in sites}
-    with pytest.raises(Refused, match="1 clients have signed the same"):
-        sites[0].help(sites, set(), signatures)
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_with_keys_masks_do_not_cancel_where_one_site_got_another_model(configs, with_keys):
+    """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' model is such that they send 0. They
+    are told the same, and help; they would also if site 0 were not asked."""
+    for models in ([b"model"] * SITES, [b"model", *[b"another"] * 4]):
+        sites = masked_sites(configs if with_keys else (None,) * SITES, models)
+        signatures = {one.me: one.agree(set()) for one in sites} if with_keys else None
+        told = [one.help(sites, set(), signatures) for one in sites[1:]]
+        shares = [{i: of[one.me] for i, of in enumerate(told)} for one in sites]
+        seeds = [join(of, 3, digest=one.digest) for of, one in zip(shares, sites, strict=True)]
+        found = remove(sum(one.masked for one in sites), seeds, [])
+        same = not with_keys or len(set(models)) == 1
+        assert np.array_equal(found, VECTORS[:SITES].sum(axis=0)) == same
+    if with_keys:
+        with pytest.raises(Refused, match="1 clients have signed the same"):
+            sites[0].help(sites, set(), signatures)
 
 
 def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_other_keys(configs):
@@ -293,11 +304,30 @@ def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(sett
     for _, _, message, reply in without.carried:
         for content in (message.content, reply.content):
             for record in (content.get(SECAGG), content.get(UPCOMING)):
-                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES} & set(record or ())
+                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES, words.HEARD} & set(record or ())
                 if record and words.KEYS in record and words.STEP not in record:
                     value = record[words.KEYS]
                     whole = value if isinstance(value, bytes) else value.numpy().tobytes()
                     assert len(whole) % PAIR == 0
+
+
+def test_a_server_that_finds_that_sites_were_told_different_things_has_no_sum(settings, configs):  # noqa: F811
+    """Another model, or another key of the configuration: it is in the masks."""
+
+    def changed(step, message, reply):
+        if reply is None and step == "train" and partition_of(message) == 2:
+            content = RecordDict(dict(message.content))
+            content["config"] = ConfigRecord({**content["config"], "learning-rate": 0.0})
+            number, message = (
+                message.metadata.message_id,
+                Message(content, message.metadata.dst_node_id, "train"),
+            )
+            set_message_id(message, number)
+        return message if reply is None else reply
+
+    config = settings("on", fraction_evaluate=0)
+    with pytest.raises(RunFailed, match="clients were told different things"):
+        run_on(config, Keyed(config, configs, changed=changed))
 
 
 def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: F811
