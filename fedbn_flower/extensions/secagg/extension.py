@@ -51,7 +51,7 @@ from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session, keys_in
-from .signatures import Signer, digest_of_model
+from .signatures import Signer, digest_of_heard
 from .site import advertised, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -459,6 +459,7 @@ def _leaving(
     if at.config.secagg != ON:
         return ArrayRecord({words.VECTOR: encoded(vector)}), {}
     state, signer = at.context.state, Signer.of(at.context, at.number)
-    vector = masked(state, at.asked, vector, lambda: digest_of_model(at.views().by_name()))
+    told = at.asked, at.context.run_config
+    vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
     keys = np.frombuffer(advertised(state, signer), np.uint8)
     return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}

@@ -99,6 +99,7 @@ class Session:
         """Those that have shared out their secrets, by number."""
         self.signatures = 0
         """How many have signed who has answered."""
+        self._heard = b""
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = 0
         self._numbers: Mapping[int, int] = {}
@@ -227,7 +228,7 @@ class Session:
             if not others:
                 continue
             pair = KeyPair.of(self._secret(lost, held[lost], public=self.members[lost].mask_key))
-            context = context_of_mask(self.tag)
+            context = context_of_mask(self.tag, self._heard)
             found += [(me, lost, agree(pair, self.members[me].mask_key, context)) for me in others]
         return found
 
@@ -260,12 +261,19 @@ class Session:
         return found
 
     def _alone_with_its_keys(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> list[int]:
-        """Return the nodes without those that advertise another one's keys."""
+        """Return the nodes but those that advertise another's keys, or do not sign theirs as others do."""
         first: dict[bytes, int] = {}
         for node in nodes:
             for key in (keys[node][:LENGTH], keys[node][LENGTH : 2 * LENGTH]):
                 if first.setdefault(key, node) != node:
                     self.failures[node] = "secagg: it advertises the keys of another client"
+        signing = [node for node in nodes if seal_of(keys[node])]
+        others = [node for node in nodes if node not in signing]
+        if signing and others:  # they refuse a sum with each other
+            if len(signing) >= self.least:
+                self.failures |= dict.fromkeys(others, "secagg: it does not sign its keys (secagg-key)")
+            else:
+                self.failures |= dict.fromkeys(signing, "secagg: too few others sign their keys (secagg-key)")
         return [node for node in nodes if node not in self.failures]
 
     def _invitation(self, me: int, keys: Mapping[int, bytes], invited: Sequence[int]) -> dict[str, object]:
@@ -301,17 +309,21 @@ class Session:
         """
         signing = [me for me in sorted(answered) if self.members[me].signs]
         asked = {self.members[me].node: self._request(me, gone, letters=False) for me in signing}
-        found, numbers = {}, self.nodes
+        found, heard, numbers = {}, set(), self.nodes
         for node, content in self._asked(words.AGREE, asked):
-            signature = record_of(content, words.SECAGG, ConfigRecord).get(words.SIGNATURE)
-            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL:
+            record = record_of(content, words.SECAGG, ConfigRecord)
+            signature, digest = record.get(words.SIGNATURE), record.get(words.HEARD)
+            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL and isinstance(digest, bytes):
                 found[numbers[node]] = signature
+                heard.add(digest)
             else:
                 self.failures[node] = f"{words.SIGNATURE}: not one"
         if signing and len(found) < max(self.least, self._threshold):
             why = next((f"; {self.failures[node]}" for node in asked if node in self.failures), "")
             raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{why}")
-        self.signatures = len(found)
+        if len(heard) > 1:
+            raise NoSum("clients were told different things: their masks do not cancel")
+        self.signatures, self._heard = len(found), b"".join(heard)
         return found
 
     def _request(

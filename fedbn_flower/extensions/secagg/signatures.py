@@ -5,13 +5,17 @@ name other survivors to one site than to another. A site with a key of its own s
 
 - the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281,
   figure 4, round 0). Its partners know its key from a file, not from the server, so it stands for the node.
-- once the vectors are in, what it was told of the sum: the keys of all clients, the model, who has answered
-  and who has not (the same, section 6.2 and figure 4, round 3). No site tells a share before it has seen as
-  many such signatures, its own among them, as a sum has clients at least and a secret needs shares.
+- once the vectors are in, what it was told of the sum: the keys of all clients, what to do with which model,
+  who has answered and who has not (the same, section 6.2 and figure 4, round 3). No site tells a share before
+  it has seen as many such signatures, its own among them, as a sum has clients at least and a secret needs.
 
 Those are more than half of the sum's clients and each signs once, so no two lists get as many signatures
 unless sites lie too. And whoever has signed was there with the keys that the others mask with: so a sum that
 is unmasked has at least so many sites of the list in it, whatever the server has invented or repeated.
+
+A server may give one site another model, by which the others send 0 (Pasquini et al. 2022, arXiv 2111.07380).
+That the others see it would not help the one. So what a site was told is in the masks, as proposed there
+(section 7): masks of sites that were told different things do not cancel.
 """
 
 from __future__ import annotations
@@ -178,13 +182,15 @@ def statement_of(*parts: bytes) -> bytes:
     return hashlib.sha256(b"fedbn-flower secagg sum" + whole).digest()
 
 
-def digest_of_model(arrays: Mapping[str, NDArray]) -> bytes:
-    """Return the digest of a model, by which sites see that all got the same."""
+def digest_of_heard(arrays: Mapping[str, NDArray], *configs: Mapping[str, object]) -> bytes:
+    """Return the digest of a model that a site got, and of what it was told to do with it."""
     whole = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         whole.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         whole.update(array.data)
+    for config in configs:
+        whole.update(repr(sorted(config.items())).encode())
     return whole.digest()
 
 

@@ -56,8 +56,8 @@ class Secrets:
         Whether the vector is masked.
     signers : bytes
         Fingerprints of whose keys those of the neighbours are, 32 bytes each; empty where sites do not sign.
-    told, signed : bytes
-        Digests of what it was told of the sum so far, and of what it has signed.
+    told, heard, signed : bytes
+        Digests of what it was told of the sum's clients, of its model, and of what it has signed.
     """
 
     tag: str
@@ -73,6 +73,7 @@ class Secrets:
     masked: bool = False
     signers: bytes = b""
     told: bytes = b""
+    heard: bytes = b""
     signed: bytes = b""
 
     def __repr__(self) -> str:
@@ -90,9 +91,8 @@ class Secrets:
 
     def mask_seed_with(self, place: int) -> bytes:
         """Return the seed of the mask that it has in common with the neighbour at this place."""
-        return agree(
-            KeyPair.of(self.mask_key), self.public_of(place, letters=False), context_of_mask(self.tag)
-        )
+        context = context_of_mask(self.tag, self.heard)
+        return agree(KeyPair.of(self.mask_key), self.public_of(place, letters=False), context)
 
     def record(self) -> ConfigRecord:
         """Return it as an entry of the node's state."""
@@ -115,9 +115,9 @@ class Secrets:
         return cls(**values)  # type: ignore[arg-type]
 
 
-def context_of_mask(tag: str) -> bytes:
-    """Return what the masks of a session are agreed on for."""
-    return f"mask {tag}".encode()
+def context_of_mask(tag: str, heard: bytes = b"") -> bytes:
+    """Return what the masks of a session are agreed on for; ``heard`` where sites sign."""
+    return f"mask {tag}".encode() + heard
 
 
 def associated(tag: str, sender: int, addressee: int) -> bytes:
@@ -190,7 +190,7 @@ def masked(
     state: RecordDict,
     asked: ConfigRecord,
     vector: NDArray[np.unsignedinteger],
-    model: Callable[[], bytes] = bytes,
+    heard: Callable[[], bytes] = bytes,
 ) -> NDArray[np.unsignedinteger]:
     """Return a client's vector under its masks, in a session that it has shared its secrets in.
 
@@ -202,8 +202,8 @@ def masked(
         What the server says of the session.
     vector : NDArray
         Whole numbers.
-    model : callable, optional
-        Returns the digest of the model that it got, where sites sign what they are told.
+    heard : callable, optional
+        Returns the digest of the model that it got, and of what else it was told, for sites that sign.
 
     Raises
     ------
@@ -217,6 +217,7 @@ def masked(
     present = [place for place, other in enumerate(session.neighbours) if other < bits.size and bits[other]]
     if len(present) + 1 < max(session.least, session.threshold):
         raise Refused(f"secagg: {len(present) + 1} clients are too few; at least {session.least}")
+    session = replace(session, heard=heard() if session.signers else b"")
     seeds = {session.neighbours[place]: session.mask_seed_with(place) for place in present}
     found = mask(vector, session.seed, seeds, session.me)
 
@@ -228,7 +229,6 @@ def masked(
         neighbours=tuple(seeds),
         publics=of_present(session.publics, 2 * LENGTH),
         signers=of_present(session.signers, WHO),
-        told=statement_of(session.told, model()) if session.told else b"",
         masked=True,
     ).record()
     return found
@@ -249,7 +249,7 @@ def agreed(state: RecordDict, asked: ConfigRecord, signer: Signer) -> ConfigReco
         raise Refused("secagg: this client has signed who has answered")
     statement = _statement(session, survivors, gone)
     state[SESSION] = replace(session, signed=statement).record()
-    return ConfigRecord({words.SIGNATURE: signer.sign(statement)})
+    return ConfigRecord({words.SIGNATURE: signer.sign(statement), words.HEARD: session.heard})
 
 
 def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None) -> ConfigRecord:
@@ -331,7 +331,7 @@ def _take(state: RecordDict, keys: Sequence[bytes], number: int) -> None:
 
 def _statement(session: Secrets, survivors: Sequence[int], gone: Sequence[int]) -> bytes:
     lists = (sorted((*survivors, session.me)), sorted(gone))
-    return statement_of(session.told, *(str(numbers).encode() for numbers in lists))
+    return statement_of(session.told, session.heard, *(str(numbers).encode() for numbers in lists))
 
 
 def _check_signed(

@@ -33,5 +33,6 @@ SURVIVORS = "survivors"
 GONE = "gone"
 SHARES = "shares"
 SIGNATURE = "signature"  # on who has answered
+HEARD = "heard"  # the digest of what a client was told, which is in its masks
 SIGNATURES = "signatures"  # those of the survivors, in their order
 VECTOR = "vector"

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.extension import SecAgg
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
+from fedbn_flower.extensions.secagg.in_words import seen
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.private import least_at_client
 from fedbn_flower.extensions.secagg.session import NoSum, Session
@@ -37,7 +40,7 @@ def configs(tmp_path_factory):
 class Site:
     def __init__(self, me, config=None, number=1, of=SITES, threshold=THRESHOLD):
         self.me, self.state, self.of, self.threshold = me, RecordDict(), of, threshold
-        self.signer = signer_of(config, number) if config else None
+        self.least, self.signer = threshold, signer_of(config, number) if config else None
         self.advertise()
 
     def advertise(self):
@@ -53,7 +56,7 @@ class Site:
         return ConfigRecord({**asked, **changes})
 
     def share(self, sites, **changes):
-        found = site.shared_out(self.state, self.invitation(sites, **changes), self.threshold, self.signer)
+        found = site.shared_out(self.state, self.invitation(sites, **changes), self.least, self.signer)
         others = [other.me for other in sites if other is not self]
         self.letters = dict(zip(others, found[words.LETTERS], strict=True))
         self.digest = found[words.DIGEST]
@@ -145,12 +148,35 @@ def test_with_keys_a_site_signs_one_list_and_helps_with_that_one_alone(configs):
     assert set(sites[3].help(sites, {4}, {**signatures, 0: b""})) == set(range(SITES))
 
 
-def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_another_model(configs):
-    """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' models are such that they send 0."""
-    sites = masked_sites(configs, [b"model", *[b"another"] * 4])
-    signatures = {one.me: one.agree(set()) for one in sites}
-    with pytest.raises(Refused, match="1 clients have signed the same"):
+def test_a_site_wants_as_many_signatures_as_a_sum_has_sites_at_least(configs):
+    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites[0].least = 4
+    for one in sites:
+        one.share(sites)
+    for one in sites:
+        one.mask()
+    signatures = {one.me: one.agree(set()) for one in sites} | {3: b"", 4: b""}
+    assert sites[1].help(sites, set(), signatures)
+    with pytest.raises(Refused, match="3 clients have signed the same of this sum, and 4 have to"):
         sites[0].help(sites, set(), signatures)
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_with_keys_masks_do_not_cancel_where_one_site_got_another_model(configs, with_keys):
+    """The attack of Pasquini et al. 2022 (arXiv 2111.07380): the others' model is such that they send 0. They
+    are told the same, and help; they would also if site 0 were not asked."""
+    for models in ([b"model"] * SITES, [b"model", *[b"another"] * 4]):
+        sites = masked_sites(configs if with_keys else (None,) * SITES, models)
+        signatures = {one.me: one.agree(set()) for one in sites} if with_keys else None
+        told = [one.help(sites, set(), signatures) for one in sites[1:]]
+        shares = [{i: of[one.me] for i, of in enumerate(told)} for one in sites]
+        seeds = [join(of, 3, digest=one.digest) for of, one in zip(shares, sites, strict=True)]
+        found = remove(sum(one.masked for one in sites), seeds, [])
+        same = not with_keys or len(set(models)) == 1
+        assert np.array_equal(found, VECTORS[:SITES].sum(axis=0)) == same
+    if with_keys:
+        with pytest.raises(Refused, match="1 clients have signed the same"):
+            sites[0].help(sites, set(), signatures)
 
 
 def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_other_keys(configs):
@@ -271,17 +297,37 @@ def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(sett
     assert [set(result.train.metrics) for result in results] == [set(range(SITES))] * 2
     steps = steps_of(with_keys)
     assert steps.count(AGREE) == 4 * SITES  # of two trainings and two evaluations
+    assert steps.count(UNMASK) == 4 * SITES - 2 * 2  # who has not signed is not asked again
     without = Lossy(settings("on", **{**keys, "rounds": 1}))
     run_on(settings("on", **{**keys, "rounds": 1}), without)
     assert AGREE not in steps_of(without)
     for _, _, message, reply in without.carried:
         for content in (message.content, reply.content):
             for record in (content.get(SECAGG), content.get(UPCOMING)):
-                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES} & set(record or ())
+                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES, words.HEARD} & set(record or ())
                 if record and words.KEYS in record and words.STEP not in record:
                     value = record[words.KEYS]
                     whole = value if isinstance(value, bytes) else value.numpy().tobytes()
                     assert len(whole) % PAIR == 0
+
+
+def test_a_server_that_finds_that_sites_were_told_different_things_has_no_sum(settings, configs):  # noqa: F811
+    """Another model, or another key of the configuration: it is in the masks."""
+
+    def changed(step, message, reply):
+        if reply is None and step == "train" and partition_of(message) == 2:
+            content = RecordDict(dict(message.content))
+            content["config"] = ConfigRecord({**content["config"], "learning-rate": 0.0})
+            number, message = (
+                message.metadata.message_id,
+                Message(content, message.metadata.dst_node_id, "train"),
+            )
+            set_message_id(message, number)
+        return message if reply is None else reply
+
+    config = settings("on", fraction_evaluate=0)
+    with pytest.raises(RunFailed, match="clients were told different things"):
+        run_on(config, Keyed(config, configs, changed=changed))
 
 
 def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: F811
@@ -333,20 +379,34 @@ def steps_in(message):
     return message.content[SECAGG]["step"] if SECAGG in message.content else None
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        (other_than, "which is none of secagg-partners"),
-        (lambda *_: {}, r"client 4 of the sum are not signed \(secagg-partners\)"),
-    ],
-    ids=["another key", "no key"],
-)
-def test_partners_have_no_sum_with_a_site_that_they_do_not_know(settings, configs, config, why, tmp_path):  # noqa: F811
-    grid = Keyed(settings("on"), [*configs[:4], config(configs, 4, tmp_path)])
-    with pytest.raises(RunFailed, match=why):
+def test_partners_have_no_sum_with_a_site_whose_key_they_do_not_know(settings, configs, tmp_path):  # noqa: F811
+    grid = Keyed(settings("on"), [*configs[:4], other_than(configs, 4, tmp_path)])
+    with pytest.raises(RunFailed, match="which is none of secagg-partners"):
         run_on(settings("on"), grid)
     assert {p for _, p, m, r in grid.carried if r.has_error() and steps_in(m) == SHARE} == {0, 1, 2, 3}
     assert "train" not in {step for step, *_ in grid.carried}
+
+
+@pytest.mark.parametrize(
+    ("with_keys", "why"), [(4, "it does not sign its keys"), (1, "too few others sign their keys")]
+)
+def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, why):  # noqa: F811
+    grid = Keyed(settings("on"), [*configs[:with_keys], *[{}] * (SITES - with_keys)])
+    results, _ = run_on(settings("on"), grid)
+    left_out = {4} if with_keys == 4 else {0}
+    assert results[0].train.failures == dict.fromkeys(left_out, f"secagg: {why} (secagg-key)")
+    assert set(results[0].train.metrics) == set(range(SITES)) - left_out
+
+
+def test_a_report_says_whether_sites_have_signed():
+    found = {"mode": "on", "least": 3, "sums-of": [3, 4]}
+    without, signed = (" ".join(seen({**found, **more})) for more in ({}, {"signed": 3}))
+    assert "one that lied could have seen single answers" in without
+    assert "(secagg-key): each sum at least 3 of them" in signed
+    extension = SecAgg.__new__(SecAgg)
+    for state in ({"sums": [3, 4], "signed": 3}, {"sums": [3, 4]}, {}):
+        extension.restore(state)
+        assert extension.state() == state
 
 
 # ---- the server -----------------------------------------------------------------------------------------
@@ -368,7 +428,8 @@ def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_n
     with pytest.raises(NoSum):
         session.open(list(range(5)), known)
     assert [node for step, node in asked if step == ADVERTISE] == [2]
-    sealed = Session("one", 3, 0, "").invited(list(known), known)
+    signed = {node: key + (5).to_bytes(4, "big") + b"who" for node, key in keys.items()}
+    sealed = Session("one", 3, 0, "").invited(list(signed), signed)
     unsealed = Session("one", 3, 0, "").invited(list(keys), keys)
     assert {len(told[words.NEIGHBOURS]) for told in sealed.values()} == {99}
     assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}
