@@ -30,6 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sys.executable).parent
 START_UP = 60.0  # seconds
+LOG = "log.txt"
+"""The name of the file that has a program's output."""
 PID = ".pid"
 """Ends the name of the file, beside a program's log, that holds its process id."""
 
@@ -229,7 +231,7 @@ class LocalFederation:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         environment = {**self.environment, "FLWR_HOME": str(home / "flwr")}
-        service = Service(name, command, environment, home / "log.txt", self.restart_after)
+        service = Service(name, command, environment, home / LOG, self.restart_after)
         self.services[name] = service
         service.start()
 

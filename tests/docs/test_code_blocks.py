@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import fedbn_flower
+from deploy.local_federation import LOG, PID
 from fedbn_flower.cli import main
 from fedbn_flower.cli.app_command import app_parser
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
@@ -125,9 +126,16 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
         case ["python", "deploy/local_federation.py", "--supernodes", number, *rest]:
             assert number.isdigit()
             own, flower = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
-            assert set(own) <= {"--secagg"}
+            options = [word for word in own if word.startswith("--")]
+            assert set(options) <= {"--secagg", "--folder"}
+            assert len(own) == len(options) + options.count("--folder")
             assert flower[:3] == ["flwr", "run", "."]
             check_flower(flower[3:])
+        case ["kill", "-9", "$(cat", file]:
+            folder, site, name = file.removesuffix(")").split("/")
+            assert f"--folder {folder} " in (DOCS / "secure-aggregation.md").read_text()
+            assert re.fullmatch(r"site-\d", site)
+            assert name == Path(LOG).with_suffix(PID).name
         case ["python", "-m", module, *rest]:
             text = (at_desk / module.replace(".", "/") / "__main__.py").read_text()
             assert [word for word in rest if word.startswith("--") and f'"{word}"' not in text] == []

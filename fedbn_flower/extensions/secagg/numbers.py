@@ -10,7 +10,6 @@ rest on it. The paper's random rotation is left out: 32 bits have room for numbe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,14 +132,16 @@ class Grid:
         Rounding makes each longer by less than a step an entry. The length of the noise, whose deviations
         `spare` is `TAILS` of in an entry, is within the bound but for a probability of 1e-31.
         """
-        numbers = total.view(f"i{total.itemsize}")
-        squares = sum(float(part @ part) for part in _in_floats(numbers))
         root = math.sqrt(self.entries)
         bound = weight * self.most / self.step + clients * root + self.spare * (root / TAILS + 1)
-        return math.sqrt(squares) <= bound * (1 + 1e-9)
+        return _length(total.view(f"i{total.itemsize}")) <= bound * (1 + 1e-9)
 
     def quantise(
-        self, vector: NDArray[np.floating], rng: np.random.Generator, out: Vector | None = None
+        self,
+        vector: NDArray[np.floating],
+        rng: np.random.Generator,
+        out: Vector | None = None,
+        length: float | None = None,
     ) -> Vector:
         """Return a client's numbers in steps, modulo ``2^bits``.
 
@@ -153,6 +154,8 @@ class Grid:
             For rounding; of the operating system's entropy, but for experiments that are to be repeated.
         out : NDArray, optional
             A flat place for the numbers; by default a new one.
+        length : float, optional
+            The vector's; by default it is computed.
 
         Raises
         ------
@@ -160,7 +163,9 @@ class Grid:
             When entries are not finite, are of another number, or longer than `most`.
         """
         flat = vector.reshape(-1)
-        scale = self._scale_of(flat) / self.step
+        if flat.size != self.entries:
+            raise ValueError(f"{flat.size} numbers: must be {self.entries}")
+        scale = self._scale_of(_length(flat) if length is None else length) / self.step
         numbers: Vector = np.empty(flat.size, DTYPES[self.bits]) if out is None else out
         while True:
             squares = _round(flat, scale, rng, numbers)
@@ -171,11 +176,8 @@ class Grid:
         """Return a sum of such numbers as floats."""
         return total.view(f"i{total.itemsize}") * np.float64(self.step)
 
-    def _scale_of(self, flat: NDArray[np.floating]) -> float:
-        """Return by what a vector is multiplied to be within `most`: 1 as a rule."""
-        if flat.size != self.entries:
-            raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        length = math.sqrt(sum(float(part @ part) for part in _in_floats(flat)))
+    def _scale_of(self, length: float) -> float:
+        """Return by what a vector of a length is multiplied to be within `most`: 1 as a rule."""
         if not length <= self.most * (1 + OVERSHOOT):
             raise ValueError(f"a vector of length {length:.6g}: must be {self.most:.6g} at most")
         return min(1.0, self.most / length) if length else 1.0
@@ -198,10 +200,11 @@ def _round(flat: NDArray[np.floating], scale: float, rng: np.random.Generator, o
     return squares
 
 
-def _in_floats(flat: NDArray) -> Iterator[NDArray[np.float64]]:
-    """Yield a vector block by block, in float64."""
-    for start in range(0, flat.size, NORM_BLOCK):
-        yield flat[start : start + NORM_BLOCK].astype(np.float64, copy=False)
+def _length(flat: NDArray) -> float:
+    """Return the L2 norm of a vector, in float64 block by block."""
+    blocks = (flat[start : start + NORM_BLOCK] for start in range(0, flat.size, NORM_BLOCK))
+    parts = (block.astype(np.float64, copy=False) for block in blocks)
+    return math.sqrt(sum(float(part @ part) for part in parts))
 
 
 def rounded_norm(length: float, entries: int) -> float:

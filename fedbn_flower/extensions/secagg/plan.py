@@ -180,9 +180,11 @@ class Plan:
         """
         weight = self.weight(examples)
         update, norm = _stepped(layout, model, received)
-        update *= weight * clipping_factor(norm, self.clip * ROUNDING)
+        factor = weight * clipping_factor(norm, self.clip * ROUNDING)
+        update *= factor
         others = _flat(layout.statistics, model, received) * weight
-        usable = all_finite(update)
+        usable = math.isfinite(norm) or all_finite(update)
+        length = norm * factor if math.isfinite(norm) else None
         if self.noise:  # nothing leaves that has none
             update, others = update if usable else np.zeros_like(update), np.zeros_like(others)
         elif not (usable and np.isfinite(others).all()):
@@ -192,7 +194,7 @@ class Plan:
         rest = np.concatenate([words_of(others, NUMBER), self._reported(examples, metrics, states)])
         vector = np.empty(update.size + rest.size, DTYPES[grid.bits])
         vector[update.size :] = rest
-        grid.quantise(update, rng, out=vector[: update.size])
+        grid.quantise(update, rng, vector[: update.size], length)
         return vector
 
     def evaluated(

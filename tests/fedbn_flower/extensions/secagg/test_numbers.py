@@ -180,6 +180,14 @@ def test_numbers_that_are_not_finite_are_refused(wrong):
         Grid.plan(1.0, 3, 2).quantise(np.array([0.0, wrong]), rng())
 
 
+def test_a_length_that_is_known_is_not_computed():
+    grid = Grid.plan(1.0, 3, 1000)
+    vector = of_length(0.7, 1000)
+    np.testing.assert_array_equal(grid.quantise(vector, rng(), length=0.7), grid.quantise(vector, rng()))
+    with pytest.raises(ValueError, match=r"length 1\.01: must be 1 at most"):
+        grid.quantise(vector, rng(), length=1.01)
+
+
 def test_another_number_of_entries_is_refused():
     with pytest.raises(ValueError, match="3 numbers: must be 2"):
         Grid.plan(1.0, 3, 2).quantise(np.zeros(3), rng())
