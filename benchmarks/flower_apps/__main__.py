@@ -46,8 +46,6 @@ class App:
 
 EVERYBODY = "fraction-evaluate=1.0"
 XGBOOST = "params.nthread=1 fraction-train=1.0 fraction-evaluate=1.0 num-server-rounds=2"
-TREES = "params.nthread=1 num-server-rounds=2 centralised-eval=true"
-CYCLIC = "train-method='cyclic' fraction-evaluate=0.0"
 OWN = HERE / "apps/small"
 APPS = {
     "small-1-round": App(str(OWN), 10),
@@ -78,8 +76,6 @@ APPS = {
         "num-server-rounds=2 fraction-fit=1.0",
     ),
     "vertical-fl": App("examples/vertical-fl", 3, "num-server-rounds=20"),
-    "xgboost-comprehensive": App("examples/xgboost-comprehensive", 4, TREES),
-    "xgboost-comprehensive, cyclic": App("examples/xgboost-comprehensive", 4, f"{TREES} {CYCLIC}"),
     "baseline fedprox": App(
         "baselines/fedprox",
         10,
