@@ -12,7 +12,6 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PhaseReport
@@ -265,10 +264,6 @@ class Federation:
         return ArrayRecord(
             {n: arrays[n] if n in arrays else Array(self.initial[n]) for n in self.inputs.split.shared}
         )
-
-    def known_of_model(self, server_round: int, arrays: ArrayRecord) -> dict[str, NDArray]:
-        """Return the model after a round without what stays at home: what travelled, and what is frozen."""
-        return inputs_of(self.config.at_round(server_round)).completed(arrays)
 
     def tell_complete(self, grid: Grid) -> None:
         """Tell sites that the run is complete, once its folder is."""

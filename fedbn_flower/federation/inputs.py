@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Examples, Predicted, Prepare, Problem, trainable_names
 from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
-from fedbn_flower.strategies.messages.npy import viewed
 
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
@@ -387,10 +385,6 @@ class RunInputs:
         if len(models_named(self.config.model)) > 1:
             return {}
         return {name: self.initial().entries[name] for name in self.split.constant}
-
-    def completed(self, arrays: ArrayRecord) -> dict[str, NDArray]:
-        """Return what the server knows of the model: shared entries, and those that never change."""
-        return {**self.constant, **{name: viewed(array) for name, array in arrays.items()}}
 
     @cached_property
     def digest_of_start(self) -> str:

@@ -8,9 +8,12 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from fedbn_flower.strategies.messages.npy import viewed
+
 from ..core.files import Row, csv_text, json_text
 from ..federation.evaluating.cases import file_of_cases, file_of_overlays
 from ..federation.federation import Federation
+from ..federation.inputs import inputs_of
 from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.events import RoundResult
@@ -65,7 +68,7 @@ class KeptRound:
     @classmethod
     def of_checkpoint(cls, best: Checkpoint, federation: Federation) -> "KeptRound":
         """Return the best round of a run that is resumed; its further files are in the folder."""
-        entries = federation.known_of_model(best.server_round, best.model)
+        entries = known_of_model(best.server_round, best.model, federation)
         models = completed_models(best.server_round, best.arrays, best.models, federation)
         figures = RoundFigures.model_validate(best.counters["figures"])
         return cls(entries, figures, models=models, assigned=best.assigned)
@@ -126,7 +129,7 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
     inputs, dataset = federation.inputs, federation.dataset
     shared = dataset.has_examples and not inputs.evaluates_locally
     return KeptRound(
-        federation.known_of_model(result.server_round, result.arrays),
+        known_of_model(result.server_round, result.arrays, federation),
         round_figures(
             result, dataset, train_examples, inputs.client_names, shared, inputs.config.recalibrate
         ),
@@ -139,13 +142,22 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
     )
 
 
+def known_of_model(server_round: int, arrays: ArrayRecord, federation: Federation) -> dict[str, NDArray]:
+    """Return the model after a round without what stays at home: what travelled, and what is frozen.
+
+    It is not copied.
+    """
+    constant = inputs_of(federation.config.at_round(server_round)).constant
+    return {**constant, **{name: viewed(array) for name, array in arrays.items()}}
+
+
 def completed_models(
     server_round: int, main: ArrayRecord, models: Mapping[str, ArrayRecord], federation: Federation
 ) -> dict[str, dict[str, NDArray]]:
     """Return several models whole: with what one lacks from the main one, and what is frozen."""
     of_main = dict(main)
     return {
-        name: federation.known_of_model(server_round, ArrayRecord({**of_main, **entries}))
+        name: known_of_model(server_round, ArrayRecord({**of_main, **entries}), federation)
         for name, entries in models.items()
     }
 
