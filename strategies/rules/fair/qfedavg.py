@@ -16,6 +16,8 @@ from ...messages.validation import Answer, update_norm
 
 FLOOR = 1e-10
 """Added to a loss, as in the authors' code: 0 has no power below 0."""
+LARGEST = 1e30
+"""Of an answer's factor and h: float32, in which answers are summed, holds no products above 3e38."""
 
 
 def loss_of(answer: Answer, key: str) -> float:
@@ -70,7 +72,7 @@ class QFedAvg(PseudoGradientStrategy):
         with np.errstate(over="ignore"):
             power = float(np.float_power(loss, self.q))
             h = self.q * float(np.float_power(loss, self.q - 1)) * norm**2 + lipschitz * power
-        if not np.isfinite(h):
+        if not max(h, lipschitz * power) <= LARGEST:
             raise ReplyRefused(f"{key!r} is {loss}, whose power {self.q} is too large", f"no loss {key}")
         return Extras(lipschitz * power, {"h": np.array([h])})
 

@@ -82,6 +82,7 @@ def test_a_loss_of_zero_has_a_power():
         (float("inf"), "'start-loss' is inf"),
         ([1.0], "'start-loss' is missing from the metrics, or no number"),
         (1e200, "whose power 2.0 is too large"),
+        (1e18, "whose power 2.0 is too large"),
         (None, "'train_loss' is missing from the metrics"),
     ],
 )
