@@ -12,6 +12,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.model_fit import decides
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
+from tests.quick import some_quick
 
 KEYS = {"client": "fedavg", "strategy": "fedavg", "dataset": "scanners", "adapt_bn": True}
 
@@ -44,7 +45,10 @@ def test_every_client_evaluates_with_statistics_of_its_own_inputs(run, configure
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"eval_model": "local"}, {"client": "fedbn"}, {"client": "silobn"}, {"client": "ditto"}]
+    "keys",
+    some_quick(
+        [{}, {"eval_model": "local"}, {"client": "fedbn"}, {"client": "silobn"}, {"client": "ditto"}], {1, 4}
+    ),
 )
 def test_labels_are_unseen_and_training_is_as_without(run, keys):
     """The same bits of the model and of every memory: nothing of it is kept."""

@@ -14,6 +14,7 @@ from fedbn_flower.runtime.simulation import simulate
 
 from ..circles import write_circles
 
+MARKS = (("exhaustive",), (), ("exhaustive",), ("slow",))
 NORMS = ("group:4", "layer", "none", "scaled-ws")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
 """Three of six train in a round, and some answers never come."""
@@ -29,8 +30,8 @@ def same(one, other):
 
 @pytest.mark.parametrize(
     ("norm", "client"),
-    [  # two clients for each norm, two norms for each client
-        pytest.param(norm, client, marks=[] if (i + j) % 2 else [pytest.mark.exhaustive])
+    [  # two clients for each norm, two norms for each client; quickly one
+        pytest.param(norm, client, marks=[getattr(pytest.mark, name) for name in MARKS[(j - i) % 4]])
         for i, norm in enumerate(NORMS)
         for j, client in enumerate(("fedavg", "fedbn", "silobn", "fedper"))
     ],

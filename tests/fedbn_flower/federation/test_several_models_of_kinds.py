@@ -8,6 +8,7 @@ from torch import nn
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
+from tests.quick import some_quick
 
 from ..circles import circles
 
@@ -218,7 +219,7 @@ def test_a_client_without_examples_is_refused_in_a_line(run, tmp_path):
             run(strategy, dataset=f"{tmp_path / 'sites.py'}:sites", model=perceptron, num_clients=2)
 
 
-@pytest.mark.parametrize("strategy", SETTINGS)
+@pytest.mark.parametrize("strategy", some_quick([*SETTINGS], {0, 1}))
 def test_the_best_rounds_models_are_those_of_a_run_that_ends_there(run, strategy):
     keys = {"val_fraction": 0.3, "client_lr": 0.3, "rounds": 5, "seed": 2}
     best = run(strategy, "best", best="validation", **keys)

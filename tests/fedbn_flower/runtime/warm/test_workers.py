@@ -59,26 +59,24 @@ def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capf
     assert "a line of C\n" in errors
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_another_run_configuration_version_or_code_has_another(node, monkeypatch):
+    """Each differs from the one before in one thing."""
+    asked, process = {}, node.ask().process
+    for change in (
         {"run": 8},
         {"run_config": {"rounds": 3}},
         {"node_config": {"idle-seconds": 60}},
-        "version",
-        "code",
-    ],
-    ids=str,
-)
-def test_another_run_configuration_version_or_code_has_another(node, monkeypatch, change):
-    first = node.ask()
-    if change == "version":
-        monkeypatch.setattr(identity, "__version__", "0.0.1")
-    elif change == "code":
-        monkeypatch.setattr(identity, "digest_of", lambda _: "other")
-    second = node.ask(**change if isinstance(change, dict) else {})
-    assert second.process != first.process
-    assert node.workers() == [second.process]
+        {"__version__": "0.0.1"},
+        {"digest_of": lambda _: "other"},
+    ):
+        (name,) = change
+        if hasattr(identity, name):
+            monkeypatch.setattr(identity, name, change[name])
+        else:
+            asked |= change
+        before, process = process, node.ask(**asked).process
+        assert process != before, change
+        assert node.workers() == [process], change
 
 
 def test_one_that_was_killed_is_replaced(node):
