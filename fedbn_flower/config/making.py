@@ -17,12 +17,14 @@ from .conflicts import check_conflicts
 from .defaults import num_clients_for
 from .given import given_by_key
 from .keys import RUN_KEYS
+from .keys.paths import ABSOLUTE
 from .named_algorithms import NOT_GIVEN, Named, named, settings_of
 from .run_config import RunConfig
 from .splits import with_splits
 from .unknown_keys import check_used
 
 NUM_CLIENTS = "num-clients"
+PLAIN = frozenset({str, int, float, bool})
 
 
 def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
@@ -33,8 +35,25 @@ def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
     UserError
         For an unknown key, an unknown name, a value that is not allowed, or a setting that nothing uses.
     """
+    types = tuple(map(type, values.values()))
+    if not PLAIN.issuperset(types) or any(
+        values.get(k, "") not in ("", RUN_KEYS[k].default) for k in ABSOLUTE
+    ):
+        return _found(values)  # a path in full depends on the current folder
+    return _found_plain(tuple(values), types, tuple(values.values()))
+
+
+def _found(values: Mapping[str, UserConfigValue]) -> RunConfig:
     given = given_by_key(values)
     return _resolved(tuple((key, type(value), value) for key, value in sorted(given.items())))
+
+
+@process_cache(maxsize=64)  # every message asks for its run's, several times
+def _found_plain(
+    keys: tuple[str, ...], types: tuple[type, ...], values: tuple[UserConfigValue, ...]
+) -> RunConfig:
+    """``types`` are the values', as in `_resolved`."""
+    return _found(dict(zip(keys, values, strict=True)))
 
 
 def run_configs(tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list[RunConfig]:
@@ -63,7 +82,7 @@ def _used_by(algorithms: Iterable[Named]) -> set[str]:
     return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
 
 
-@process_cache(maxsize=64)  # a worker sees the same configuration with every message
+@process_cache(maxsize=64)  # the same configuration comes with few of its keys, and with all
 def _resolved(given: tuple[tuple[str, type, Any], ...]) -> RunConfig:
     """``given`` has the type of each value, since True == 1 == 1.0."""
     config = _checked({key: value for key, _, value in given})
