@@ -188,6 +188,7 @@ def print_sites(sites: int, rounds: int, repetitions: int) -> None:
         "dataset": "digits",
         "partition": "iid",
         "client": "fedavg",
+        "clip-update-norm": 1.0,
         "num-clients": sites,
         "rounds": rounds,
     }
