@@ -188,6 +188,7 @@ def print_sites(sites: int, rounds: int, repetitions: int) -> None:
         "dataset": "digits",
         "partition": "iid",
         "client": "fedavg",
+        "clip-update-norm": 1.0,
         "num-clients": sites,
         "rounds": rounds,
     }
@@ -320,7 +321,7 @@ def main() -> None:
         "rounds": lambda: print_rounds(options.backend, options.repetitions, options.modes.split(",")),
     }
     if options.only == "sites":
-        print_sites(options.sites, 6, options.repetitions)
+        print_sites(options.sites, 5, options.repetitions)
     for name, table in tables.items():
         if options.only in (None, name):
             table()
