@@ -288,7 +288,7 @@ def steps_of(grid):
 
 
 def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):  # noqa: F811
-    """Two rounds with BatchNorm at home. One site drops out in training, one has answered and does not sign."""
+    """Two rounds, BatchNorm at home. One site drops out in training; one has answered, but does not sign."""
     keys = {"rounds": 2, "client": "fedbn", "model": "mlp-bn"}
     plain = settings("plain", **keys)
     expected = run_on(plain, Lossy(plain, {"train": (4,)}))
