@@ -62,8 +62,8 @@ ROUNDED = 37
 """The purpose of the random numbers that round, after seed, partition and round."""
 NEARLY = 1e-5
 """How far a mean may be outside of its range because numbers are rounded, relatively to 1."""
-MUCH = 0.01
-"""Of the clip: what rounding may move a mean by before somebody is told."""
+DROWNED = 2
+"""Of how many lengths that rounding moves it by a mean update is at least, or somebody is told."""
 NOT_HELD_OUT = ("train-", "local-")
 NOT_ASKED = "secagg: it evaluates when it trains, and was not asked to train"
 ALONE = 1
@@ -108,6 +108,8 @@ class SecAgg(Extension):
         """By how many sites each sum is signed at least."""
         self.error = 0.0
         """How far rounding has moved the mean of a round's updates at most, over the clip."""
+        self.drowned = False
+        """Whether an update has drowned in rounding, and somebody was told."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
         self.known: dict[int, bytes] = {}
@@ -205,11 +207,14 @@ class SecAgg(Extension):
         if not plan.is_possible(found, total, count, layout):
             raise NoSum(f"it is more than {count} clients can have sent within their bounds: one has not")
         error = plan.grid_of(layout).error_of(count, found.weight)
-        if plan.cap and error > MUCH > self.error:
+        length, moved = float(np.linalg.norm(found.update)) / found.weight, error * plan.clip
+        if not (plan.noise or self.drowned) and length < DROWNED * moved:
+            self.drowned = True
             LOGGER.warning(
-                "secagg: rounding moves the mean update by %.2g of clip-update-norm: a client weighs %.2g on "
-                "average; give as max-num-examples, now %d, what the largest client has",
-                error, found.weight / count, plan.cap,
+                "secagg: rounding moves the mean update by %.2g, and it is %.2g long: a clip-update-norm, "
+                "now %g, near the lengths of clients' updates helps%s",
+                moved, length, plan.clip,
+                f", and as max-num-examples, now {plan.cap}, what the largest client has" if plan.cap else "",
             )  # fmt: skip
         self.error = max(error, self.error)
 

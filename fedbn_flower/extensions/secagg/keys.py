@@ -21,6 +21,8 @@ from .wide import MOST_CLIENTS
 OFF, ON = "off", "on"
 LEAST = 3
 MOST_BITS = 30
+LEAST_CLIP, MOST_CLIP = 1e-30, 1e30
+"""Of updates: their steps, and the inverse of these, are then floats with all digits."""
 ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
     "mean": ("weighted", "'weighted': a robust mean looks at single answers"),
     "protocol": ("sync", "'sync': an answer's weight depends on its staleness"),
@@ -97,11 +99,11 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "client", "another one: it sends moments that are pooled by numbers of inputs,"
     if config["dp"] not in ("none", "client"):
         yield "dp", "'none', or 'client', whose noise clients then add in shares,"
-    if config["dp"] == "none" and not config.get("clip-update-norm"):
-        yield (
-            "clip-update-norm",
-            "a number > 0, the bound on an update by which it is rounded to whole numbers,",
-        )
+    key = "clip-update-norm" if config["dp"] == "none" else "dp-clip"
+    clip = config.get(key)
+    if not isinstance(clip, str) and not LEAST_CLIP <= (clip or 0) <= MOST_CLIP:
+        within = f"a number from {LEAST_CLIP:g} to {MOST_CLIP:g}"
+        yield key, f"{within}, the bound on an update by which it is rounded to whole numbers,"
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
@@ -112,6 +114,8 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what of the numbers of clients and examples does not go together."""
+    if config["secagg-bits"] == 1:
+        yield "secagg-bits", f"0, or from 2 to {MOST_BITS},"
     if config["num-clients"] > MOST_CLIENTS:
         yield "num-clients", f"at most {MOST_CLIENTS}"
     by_size = config["weighting"] == "num-examples" and not config.get("max-num-examples")

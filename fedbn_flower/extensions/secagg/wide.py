@@ -34,8 +34,8 @@ def check_room(numbers: NDArray[np.float64], name: str) -> None:
     ValueError
         When one is not finite, or beyond `LARGEST`.
     """
-    if not (within := np.abs(numbers) <= LARGEST).all():
-        raise ValueError(f"secagg: {name} is {numbers[~within][0]:.6g}, for which no sum has room")
+    if not (np.abs(numbers) <= LARGEST).all():  # the number is not told: the server reads this
+        raise ValueError(f"secagg: {name} is not finite, or beyond {LARGEST:.2g}: no sum has room for it")
 
 
 def words_of(numbers: NDArray[np.float64], kind: str) -> NDArray[np.uint64]:

@@ -23,8 +23,10 @@ REFUSED = {
     "holdout_clients": (1, "0: new clients are measured one by one"),
     "decide_by": ("median", "a median is of single clients"),
     "predictions": ("on", "scores tell of single examples"),
-    "clip_update_norm": (0, "a number > 0, the bound on an update"),
+    "clip_update_norm": (0, "a number from 1e-30 to 1e+30, the bound on an update"),
+    "dp_clip": (1e-300, "a number from 1e-30 to 1e+30, the bound on an update"),
     "secagg_min": (6, "at most 5, the clients that train in a round"),
+    "secagg_bits": (1, "0, or from 2 to 30"),
     "secagg_threshold": (2, "0, or more than half of 5"),
     "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
     "attack": ("label-flip+alie:1", "it follows from the others' answers, which nobody sees"),
@@ -36,6 +38,7 @@ FITTING = {
     "protocol": {"concurrency": 3, "devices": "none", "weighting": "uniform"},
     "client": {"model": "mlp-bn"},
     "strategy": {"objective": "fedsat"},
+    "dp_clip": {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "clip_update_norm": 0.0},
 }
 
 

@@ -22,7 +22,7 @@ WRONG = {
 def test_a_client_does_not_send_what_would_spoil_the_sum_of_all(what):
     metrics, states = WRONG[what]
     PLAN.evaluated(5, {"loss": 2.0, "eval-examples": 5}, {"auroc": np.ones(3)})
-    with pytest.raises(ValueError, match=rf"secagg: {what.partition(' of ')[0]}.* is .*, for which no sum"):
+    with pytest.raises(ValueError, match=rf"secagg: {what.partition(' of ')[0]}.* is not finite, or beyond"):
         PLAN.evaluated(5, metrics, states)
 
 
@@ -37,7 +37,9 @@ def trained(length, examples, mean=0.0, plan=PLAN):
 
 def test_statistics_that_no_sum_has_room_for_cost_their_client():
     trained(1, 5, mean=1e17)
-    with pytest.raises(ValueError, match=r"secagg: the change of a shared statistic is 2\.5e\+29"):
+    with pytest.raises(
+        ValueError, match=r"secagg: the change of a shared statistic is not finite"
+    ):
         trained(1, 5, mean=5e29)
 
 

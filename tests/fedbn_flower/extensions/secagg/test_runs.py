@@ -187,13 +187,16 @@ def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
         np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
 
 
-def test_weights_that_drown_in_rounding_are_said(settings, caplog):
-    """Clients weigh 287 / 10^9 each; by default the largest one weighs 1."""
-    results, _ = run_on(settings("plain", max_num_examples=10**9, rounds=2))
-    said = [line for line in caplog.messages if line.startswith("secagg: rounding moves the mean")]
-    assert len(said) == 1
-    assert "give as max-num-examples, now 1000000000, what the largest client has" in said[0]
-    assert len(results) == 2
+@pytest.mark.parametrize(
+    "keys", [{"max_num_examples": 10**12}, {"clip_update_norm": 1e12}, {"secagg_bits": 2}, {}]
+)
+def test_updates_that_drown_in_rounding_are_said_once(settings, caplog, keys):
+    run_on(settings("plain", rounds=2, **keys))
+    said = [line for line in caplog.messages if line.startswith("secagg: rounding moves the mean update by")]
+    assert len(said) == (1 if keys else 0)
+    examples = "1000000000000" if "max_num_examples" in keys else "288"
+    further = f", and as max-num-examples, now {examples}, what the largest client has"
+    assert all(line.endswith(further) for line in said)
 
 
 def test_a_round_of_all_costs_two_messages_more(settings):

@@ -1,6 +1,5 @@
 """Numbers as words: their sums are those of floats, to what a float64 holds."""
 
-import re
 from math import fsum
 
 import numpy as np
@@ -58,5 +57,5 @@ def test_small_and_great_numbers_keep_their_digits(number):
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30, -LARGEST * 1.001])
 def test_what_no_sum_has_room_for_is_refused_by_name(number):
     check_room(np.array([LARGEST, 0.0, -LARGEST]), "loss")
-    with pytest.raises(ValueError, match=f"secagg: loss is {re.escape(f'{number:.6g}')}, for which no sum"):
+    with pytest.raises(ValueError, match=r"secagg: loss is not finite, or beyond 2\.3e\+18: no sum has room"):
         check_room(np.array([1.0, number]), "loss")
