@@ -63,7 +63,6 @@ APPS = {
     ),
     "opacus": App("examples/opacus", 2, "num-server-rounds=2"),
     "quickstart-catboost": App("examples/quickstart-catboost", 3, "num-server-rounds=2"),
-    "quickstart-jax": App("examples/quickstart-jax", 2, "num-server-rounds=2"),
     "quickstart-numpy": App("examples/quickstart-numpy", 10),
     "quickstart-pandas": App("examples/quickstart-pandas", 5),
     "quickstart-pytorch": App("examples/quickstart-pytorch", 10, EVERYBODY),
