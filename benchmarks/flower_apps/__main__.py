@@ -63,11 +63,12 @@ APPS = {
     ),
     "opacus": App("examples/opacus", 2, "num-server-rounds=2"),
     "quickstart-catboost": App("examples/quickstart-catboost", 3, "num-server-rounds=2"),
-    "quickstart-jax": App("examples/quickstart-jax", 2, "num-server-rounds=2"),
     "quickstart-numpy": App("examples/quickstart-numpy", 10),
     "quickstart-pandas": App("examples/quickstart-pandas", 5),
+    "quickstart-pennylane": App(
+        "examples/quickstart-pennylane", 2, f"num-server-rounds=1 local-epochs=1 {EVERYBODY}", rows=40
+    ),
     "quickstart-pytorch": App("examples/quickstart-pytorch", 10, EVERYBODY),
-    "quickstart-pytorch-lightning": App("examples/quickstart-pytorch-lightning", 2, "num-server-rounds=2"),
     "quickstart-sklearn": App("examples/quickstart-sklearn", 4, "num-server-rounds=5"),
     "quickstart-xgboost": App("examples/quickstart-xgboost", 4, XGBOOST),
     "step-by-step-pytorch": App(
