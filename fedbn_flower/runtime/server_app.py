@@ -127,6 +127,7 @@ class StreamingGrid(Grid):
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.waits = OVER_THE_NETWORK if retry_invoker_of(grid) else IN_THIS_PROCESS
+        self._together = AT_ONCE  # of the replies to the last messages
 
     def set_run(self, run: Run) -> None:
         self.grid.set_run(run)
@@ -142,31 +143,34 @@ class StreamingGrid(Grid):
         return self.grid.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        return self.grid.push_messages(messages)
+        sent = list(messages)
+        self._together = replies_at_once(sent)
+        return self.grid.push_messages(sent)
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.grid.pull_messages(message_ids)
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+        """Yield the replies that are there, and ask for few together, once those before are taken."""
+        asked, together = iter(list(message_ids)), self._together
+        while some := list(islice(asked, together)):
+            with _superlink_lost(self.grid):
+                replies = list(self.grid.pull_messages(some))
+            while replies:
+                yield replies.pop(0)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send the messages; yield the replies that come within ``timeout`` seconds."""
-        sent = list(messages)
-        together = replies_at_once(sent)
-        return self._arriving(list(self.push_messages(sent)), timeout, together)
+        return self._arriving(list(self.push_messages(messages)), timeout)
 
-    def _arriving(self, message_ids: list[str], timeout: float | None, together: int) -> Iterator[Message]:
+    def _arriving(self, message_ids: list[str], timeout: float | None) -> Iterator[Message]:
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         awaited, wait = dict.fromkeys(message_ids), self.waits.shortest
         while awaited and time.monotonic() < deadline:
             before = len(awaited)
-            asked = iter(list(awaited))
-            while some := list(islice(asked, together)):
-                with _superlink_lost(self.grid):
-                    replies = list(self.pull_messages(some))
-                while replies:
-                    awaited.pop(replies[0].metadata.reply_to_message_id, None)
-                    yield replies.pop(0)
+            for reply in self.pull_messages(awaited):
+                awaited.pop(reply.metadata.reply_to_message_id, None)
+                yield reply
+                del reply  # before others are asked for
             found = len(awaited) < before
             wait = self.waits.shortest if found else self.waits.after(wait)
             if awaited:

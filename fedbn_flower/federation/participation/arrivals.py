@@ -4,8 +4,7 @@ Who answers when depends on machines and lines, so such a run is not reproducibl
 """
 
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +63,7 @@ class ArrivingBuffers(Buffers):
         self.concurrency = concurrency
         self._out: dict[str, Dispatch] = {}  # by the message's id
         self._models: dict[int, ArrayRecord] = {}  # the versions that are out, and the newest
-        self._come: deque[Message] = deque()  # replies that are fetched, but not looked at
+        self._come: Iterator[Message] = iter(())  # replies that are there, but not looked at
 
     def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
         began = time.monotonic()
@@ -142,12 +141,12 @@ class ArrivingBuffers(Buffers):
 
     def _next(self, exchange: Exchange) -> tuple[Dispatch, Message | None] | None:
         """Return an answer that has landed; or one that is too late, without a message; or None."""
-        if not self._come:
-            self._come.extend(exchange.grid.pull_messages(list(self._out)))
-        while self._come:
-            reply = self._come.popleft()
-            if dispatch := self._out.pop(reply.metadata.reply_to_message_id, None):
-                return dispatch, exchange.received(reply, dispatch.message)
+        for look in (False, True):
+            if look:
+                self._come = iter(exchange.grid.pull_messages(list(self._out)))
+            for reply in self._come:
+                if dispatch := self._out.pop(reply.metadata.reply_to_message_id, None):
+                    return dispatch, exchange.received(reply, dispatch.message)
         now = time.monotonic()
         late = next((key for key, dispatch in self._out.items() if dispatch.deadline <= now), None)
         return None if late is None else (self._out.pop(late), None)

@@ -122,6 +122,22 @@ def test_buffers_by_hand(clock):
     assert [x for *_, x in found] == pytest.approx(np.cumsum(steps))
 
 
+def test_an_answer_that_is_there_is_fetched_once_those_before_are_taken(clock):
+    """Four are: a server with a large model would have all of them in memory."""
+
+    class Lazy(Nodes):
+        fetched = 0
+
+        def pull_messages(self, message_ids):
+            for reply in super().pull_messages(message_ids):
+                self.fetched += 1
+                yield reply
+
+    grid = clock(Lazy([1, 1, 1, 1]))
+    assert trained(grid, "fedbuff:2", 4, 1)[0][0] == [(0, 0), (0, 1)]
+    assert grid.fetched == 2
+
+
 def test_fedasync_by_hand(clock):
     """Client 1 lands at 2.5, with version 0 when there is version 2: x is the mean of x and its model."""
     found = trained(clock(Nodes([1, 2.5])), "fedasync", 2, 3)

@@ -76,14 +76,17 @@ def test_so_many_small_replies_are_asked_for_together_that_a_look_is_one_request
     assert len(grid.asked) >= 2 * -(-count // expected)
 
 
-def test_a_reply_is_not_kept_while_others_are_asked_for():
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reply_is_not_kept_while_others_are_asked_for(waits):
     class Looks(Arrivals):
         def pull_messages(self, message_ids):
             assert not any(one() for one in seen)
+            assert len(message_ids) <= AT_ONCE
             return super().pull_messages(message_ids)
 
-    seen = []
-    for reply in StreamingGrid(Looks([range(8), [8]])).send_and_receive(messages(9)):
+    seen, sent = [], messages(9)
+    grid = StreamingGrid(Looks([range(8), [8]] if waits else [range(9)]))
+    for reply in grid.send_and_receive(sent) if waits else grid.pull_messages(grid.push_messages(sent)):
         seen.append(weakref.ref(reply))
         del reply
     assert len(seen) == 9
