@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedbn_flower.core.ground.columns import TRAIN
@@ -29,7 +29,7 @@ class AsksFirst(PseudoGradientStrategy):
     Its mean over those that answer goes to all of them with the message to train, as the record
     `first_question`, and is `first_mean` in the rule's step. So a round has two exchanges. It is weighted as
     models are. A client whose answer to the question is lost is asked to train nevertheless; if no answer can
-    be used, nobody trains in this round.
+    be used, nobody trains in this round, and all have failed.
 
     The question is an evaluate message with `ASKED` in its configuration, and all that a train message has.
     The objective answers by `Objective.first_answer`.
@@ -51,9 +51,19 @@ class AsksFirst(PseudoGradientStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        self._questions_.expect(QUESTION, server_round, [])
         timeout = self.node_directory.query_timeout
         self._asking_ = self.node_asking or partial(grid.send_and_receive, timeout=timeout)
         return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        found = super().aggregate_train(server_round, replies)
+        if not self.phase_report.metrics:  # nobody trained, or no answer could be used
+            for partition, reason in self._questions_.report.failures.items():
+                self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
+        return found
 
     def _construct_messages(
         self, record: RecordDict, node_ids: list[int], message_type: str

@@ -128,11 +128,8 @@ def test_each_of_several_models(folders, name):
 
 
 def test_a_rule_that_asks_before_the_training(folders):
-    """The same bits, and the same bytes: a round has the model twice."""
     here, there = folders["asks first"]
     assert bits(there) == bits(here)
-    sent = [pd.read_csv(folder / "metrics.csv")["bytes-sent"].tolist() for folder in (here, there)]
-    assert sent[0] == sent[1]
 
 
 def test_masked_sums(folders):

@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from clients import OBJECTIVES
 from clients.objectives import Local, LocalWork
 from strategies import STRATEGIES
+from strategies.messages.replies import NO_ANSWER
 
 from ..helpers import CannedGrid, ndarrays, record
 
@@ -262,13 +263,19 @@ def test_without_an_answer_to_its_question_mime_asks_nobody_to_train():
     deaf = CannedGrid(2, lambda message, i: None)
     assert list(rule.configure_train(1, record({"w": START}), ConfigRecord(), deaf)) == []
     assert rule.aggregate_train(1, []) == (None, None)
+    assert rule.phase_report.failures == dict.fromkeys((0, 1), f"question: {NO_ANSWER}")
+    rule.node_choice = lambda partitions, _: []
+    assert list(rule.configure_train(2, record({"w": START}), ConfigRecord(), deaf)) == []
+    assert rule.aggregate_train(2, []) == (None, None)
+    assert not rule.phase_report.failures  # nobody was asked
+    rule.node_choice = None
     answers = {"v": START}, {"w": START[:2]}, {"w": START * np.nan}, {"w": START}  # the last one is right
 
     def client(message, i):
         content = {"gradient": record(answers[i]), "metrics": MetricRecord({"num-examples": 1})}
         return type(message)(RecordDict(content), reply_to=message)
 
-    messages = list(rule.configure_train(2, record({"w": START}), ConfigRecord(), CannedGrid(4, client)))
+    messages = list(rule.configure_train(3, record({"w": START}), ConfigRecord(), CannedGrid(4, client)))
     assert len(messages) == 4
     for message in messages:
         np.testing.assert_array_equal(ndarrays(message.content["gradient"])["w"], START)
