@@ -58,9 +58,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
-        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        chosen = [item for item in items if not item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=[*{*items} - {*chosen}])
+        items[:] = chosen
     slow = {}
     for item in items:
         group = next((SHARED[name] for name in SHARED if name in item.fixturenames), None)
