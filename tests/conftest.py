@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -25,6 +26,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.results import intervals
 from fedbn_flower.runtime import pools
 
 from .pictures import draw_none
@@ -153,6 +155,12 @@ def pictures_never_drawn():
     with pytest.MonkeyPatch.context() as patch:
         draw_none(patch.setattr)
         yield
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
+    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
 
 
 @pytest.fixture
