@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -25,6 +26,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.results import intervals
 from fedbn_flower.runtime import pools
 
 from .pictures import draw_none
@@ -58,9 +60,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
-        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        chosen = [item for item in items if not item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=[*{*items} - {*chosen}])
+        items[:] = chosen
     slow = {}
     for item in items:
         group = next((SHARED[name] for name in SHARED if name in item.fixturenames), None)
@@ -153,6 +155,12 @@ def pictures_never_drawn():
     with pytest.MonkeyPatch.context() as patch:
         draw_none(patch.setattr)
         yield
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
+    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
 """Shared by the tests of the app."""
 
-from functools import partial
-
 import pytest
 
 from fedbn_flower import simulate
-from fedbn_flower.results import intervals
 
 
 @pytest.fixture(autouse=True)
@@ -14,9 +11,8 @@ def _pictures_are_not_drawn(pictures_not_drawn):
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch):
-    """A run's intervals, which take as long as a small run's training, where no test looks at them."""
-    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
+def _intervals_are_of_few_draws(few_draws):
+    """Tests of intervals have their own ``few_draws``."""
 
 
 SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}

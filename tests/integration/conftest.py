@@ -78,7 +78,7 @@ def flwr_run(tmp_path_factory, flwr_project):
 
 
 @pytest.fixture
-def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn):
+def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn, few_draws):
     """Runs the same keys in this process, on one worker and on two; the folders."""
 
     def run(keys):

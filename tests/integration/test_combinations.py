@@ -19,7 +19,7 @@ JOINED = [
 FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::3] if names not in EACH]
 
 
-@pytest.mark.usefixtures("pictures_not_drawn")
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize("names", [*EACH, *FURTHER, *JOINED], ids=title)
 def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
     chosen = SMALL | {"head_epochs": 2} | names if "fedrep" in names["client"] else SMALL | names

@@ -97,7 +97,7 @@ def test_none_is_left_out():
     assert {client for *_, client in CHOSEN} == set(CLIENTS)
 
 
-@pytest.mark.usefixtures("pictures_not_drawn")
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize(("kind", "model", "client"), [*CHOSEN, *FURTHER])
 def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool, kind, model, client):
     dataset, partition, _ = KINDS[kind]

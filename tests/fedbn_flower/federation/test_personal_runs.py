@@ -48,6 +48,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, name):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # where no answer is lost `test_combinations` shows it
 @pytest.mark.parametrize("names", [CLIENTS, OBJECTIVES])
 def test_on_ray_the_bits_are_those_of_one_process(run, names, on_the_pool):
     for name in names:

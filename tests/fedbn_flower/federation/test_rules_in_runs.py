@@ -167,8 +167,15 @@ def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
 
 
 @pytest.mark.slow
-@EACH
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, marks=[] if rule in ("fedexp", "mimelite") else pytest.mark.exhaustive)
+        for rule in RULES
+    ],
+)
 def test_the_same_bits_on_ray(run, rule, on_the_pool):
+    """Of all names `test_combinations` shows it, where no answer is lost."""
     keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2, "fast": "off"} | RULES[rule]
     run(**keys, run_dir="here")
     run(**keys | {"backend": "ray"}, run_dir="there")
