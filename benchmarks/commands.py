@@ -1,6 +1,7 @@
-"""Seconds of whole commands, from start to end.
+"""Seconds of whole commands, from start to end, and CPU seconds of all their processes.
 
     python benchmarks/commands.py
+    python benchmarks/commands.py --workload sweep --repetitions 1
 
 - default: `run_sim.py` without arguments (``--backend auto``), with ``--backend inline`` and with
   ``--backend ray``.
@@ -14,6 +15,7 @@ a repetition; printed are medians, with the smallest and largest.
 import argparse
 import itertools
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,15 +63,21 @@ WORKLOADS: Mapping[str, Sides] = {
 RATIOS = {"default": [("auto", "inline"), ("ray", "auto")], "sweep": [("12 processes", "a sweep of 12")]}
 
 
-def measure(sides: Sides, repetitions: int, folder: Path) -> dict[str, list[float]]:
-    """Return the seconds of each side by repetition, after one run that is not counted."""
+def cpu_seconds() -> float:
+    """Return the CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(sides: Sides, repetitions: int, folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return the seconds and CPU seconds of each side by repetition, after one run that is not counted."""
     command(folder)
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    seconds: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
     for repetition in range(repetitions):
         for side in list(sides)[:: -1 if repetition % 2 else 1]:
-            started = time.perf_counter()
+            started, used = time.perf_counter(), cpu_seconds()
             sides[side](folder)
-            seconds[side].append(time.perf_counter() - started)
+            seconds[side].append((time.perf_counter() - started, cpu_seconds() - used))
     return seconds
 
 
@@ -79,17 +87,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--workload", choices=WORKLOADS, action="append", help="default: all")
     options = parser.parse_args()
-    for workload, sides in WORKLOADS.items():
+    for workload in options.workload or WORKLOADS:
         with tempfile.TemporaryDirectory() as folder:
-            seconds = measure(sides, options.repetitions, Path(folder))
-        print(f"\n**{workload}**\n\n| side | s a process | spread |\n| --- | --- | --- |")
+            seconds = measure(WORKLOADS[workload], options.repetitions, Path(folder))
+        print(f"\n**{workload}**\n\n| side | s | spread | CPU s | spread |\n| --- | --- | --- | --- | --- |")
         for side, values in seconds.items():
-            print(f"| {side} | {median(values):.2f} | {span(values)} |")
+            columns = [f"{median(column):.2f} | {span(column)}" for column in zip(*values, strict=True)]
+            print(f"| {side} | {' | '.join(columns)} |")
         print()
         for upper, lower in RATIOS[workload]:
-            ratios = [u / w for u, w in zip(seconds[upper], seconds[lower], strict=True)]
-            print(f"- time of the process, {upper} / {lower}: {median(ratios):.2f} ({span(ratios)})")
+            for number, what in enumerate(("time of the process", "CPU time")):
+                pairs = zip(seconds[upper], seconds[lower], strict=True)
+                ratios = [u[number] / w[number] for u, w in pairs]
+                print(f"- {what}, {upper} / {lower}: {median(ratios):.2f} ({span(ratios)})")
         print(flush=True)
 
 
