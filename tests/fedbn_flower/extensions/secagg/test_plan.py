@@ -37,9 +37,7 @@ def trained(length, examples, mean=0.0, plan=PLAN):
 
 def test_statistics_that_no_sum_has_room_for_cost_their_client():
     trained(1, 5, mean=1e17)
-    with pytest.raises(
-        ValueError, match=r"secagg: the change of a shared statistic is not finite"
-    ):
+    with pytest.raises(ValueError, match=r"secagg: the change of a shared statistic is not finite"):
         trained(1, 5, mean=5e29)
 
 
