@@ -31,6 +31,7 @@ RUNS = {
     "batchnorm": (5 + 2 + 1 + 1 + 4 + 1) * 3,
     "cifar-clients": 20 * 5,
     "cifar-methods": 39 * 5,
+    "cifar-mild": 11 * 5,
     "cifar-rates": (1 + 4 + 1 + 4 + 7 + 3 + 1 + 1) * 3 + 2 + 2,
     "clusters": (6 + 1 + 1 + 1) * 5,
     "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
@@ -68,7 +69,7 @@ RUNS = {
     "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
     "shifted-cifar": 3,
     "secagg": 2 * 5,
-    "secagg-cifar": 2 * 3,
+    "secagg-cifar": 2 * 5,
     "secagg-table": 2 * 5,
     "segmentation": (3 + 1) * 3,
     "stragglers": (3 + 2 + 3 + 3) * 3,
@@ -84,6 +85,7 @@ SMALL = {
     "asynchronous-cifar": "--dataset digits --image-size 16 --num-clients 20",
     "cifar-clients": "--dataset digits --image-size 16 --partition iid --num-clients 4",
     "cifar-methods": "--dataset digits --image-size 16 --partition iid --num-clients 4",
+    "cifar-mild": "--dataset digits --image-size 16 --partition iid --num-clients 4",
     "cifar-rates": "--dataset digits --image-size 16 --partition iid --num-clients 4",
     "codecs": "--dataset digits",
     "feature-shift": "--model mlp-bn",
@@ -190,8 +192,8 @@ def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
 
 
 LARGE = {
-    "asynchronous", "cifar-clients", "cifar-methods", "cifar-rates", "codecs", "label-skew",
-    "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
+    "asynchronous", "cifar-clients", "cifar-methods", "cifar-mild", "cifar-rates", "codecs",
+    "label-skew", "label-skew-full", "mcmahan-cnn-full", "mcmahan-epochs",
     "niid-bench", "objectives-and-clients", "privacy-cifar", "privacy-cifar-rates", "privacy-mnist",
     "privacy-mnist-rates", "privacy-turns", "robust", "rounds-to-accuracy", "stragglers",
 }  # fmt: skip
