@@ -39,7 +39,7 @@ def received(client):
     """The initial model, and what the server sends to objectives with a record."""
     small = {name: np.full_like(client.task.initial[name], 0.01) for name in client.trained_names}
     shared = {name: client.task.initial[name] for name in client.shared_names}
-    records = ("control", "h", "perturbation", "momentum", "second-moment")
+    records = ("control", "gradient", "h", "perturbation", "momentum", "second-moment")
     return Received(shared, dict.fromkeys(records, small))
 
 

@@ -132,7 +132,7 @@ def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     compute_in(model, precision)
     one = make_client(CLIENTS[client], record, model, objective=objective)
     zeros = {name: np.zeros_like(one.task.initial[name]) for name in one.trained_names}
-    records = dict.fromkeys(("control", "h", "perturbation", "momentum", "second-moment"), zeros)
+    records = dict.fromkeys(("control", "gradient", "h", "perturbation", "momentum", "second-moment"), zeros)
     update = one.fit(Received(one.get_parameters({}).by_name(), records), CONFIG | {"eval-splits": "test"})
     one.memory.commit()
     groups = [*update.records.values(), *ContextStore(record).groups().values()]

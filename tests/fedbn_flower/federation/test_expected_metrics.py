@@ -99,6 +99,11 @@ def outcome(cache_dir, folder, phase, lie, **keys):
     return (folder / "model.safetensors").read_bytes(), summary, rows
 
 
+@pytest.fixture
+def few_draws():
+    """All draws of intervals, as in the runs of a module that others are compared with."""
+
+
 @pytest.fixture(scope="module")
 def failed(cache_dir, tmp_path_factory, pictures_never_drawn):
     """The same of a run in which partition 1 fails in the phase of that name, in round 2."""
