@@ -191,7 +191,9 @@ def test_a_site_and_the_superlink_are_killed_and_the_run_ends_in_the_bits_of_a_s
     wait_for(lambda: superlink.starts == 2)
     assert wait_until_answers(hospital.port)
     run = start_run(hospital, "killed", **keys, resume=f'"{folder}"')
-    output, _ = run.communicate(timeout=300)
+    output, _ = run.communicate(
+        timeout=600
+    )  # a SuperNode may keep an answer back: it is asked again in 120 s
     resumed = re.search(f"resuming {folder} after round ([0-9])", output)
     assert resumed, output
     assert f"round {int(resumed[1]) + 1}: " in output
