@@ -10,7 +10,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground import wire
 from fedbn_flower.core.key_group import flag_of
 from fedbn_flower.core.partition_id import NODE_KEYS, partition_id_of
-from fedbn_flower.privacy.floors import SECAGG_MIN, SECAGG_REQUIRED, Floors
+from fedbn_flower.privacy.floors import SECAGG_KEYS, Floors
 from fedbn_flower.runtime import client_adapter
 from fedbn_flower.runtime.grid import identify_process, node_context
 from fedbn_flower.runtime.queries import QUERIES
@@ -40,6 +40,8 @@ def test_both_apps_answer(door, configured):
         ({"partition-id": 1, "state_dir": "/var/lib"}, "state-dir"),
         ({"partition_id": 1}, "partition-id"),
         ({"partition-id": 1, "dp_required": True}, "dp-required"),
+        ({"partition-id": 1, "secagg_key": "site.key"}, "secagg-key"),
+        ({"partition-id": 1, "secag-partners": "partners"}, "secagg-partners"),
         ({"partition-id": 1, "SecAgg-Required": True}, "secagg-required"),
         ({"partition-id": 1, "idle-second": 60}, "idle-seconds"),
         ({"partition-id": 1, "data-path": "x", "dataset-path": "y", "data-paths": "z", "rounds": 3}, ""),
@@ -60,5 +62,5 @@ def test_a_misspelt_key_of_a_node_is_one_line_and_those_of_other_apps_are_let_be
 def test_all_keys_of_a_node_are_known_and_in_the_guide():
     guide = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     assert all(f"`{key}" in guide or f"{key}=" in guide for key in NODE_KEYS)
-    of_privacy = {flag_of(name) for name in Floors.model_fields} | {SECAGG_REQUIRED, SECAGG_MIN}
+    of_privacy = {flag_of(name) for name in Floors.model_fields} | {*SECAGG_KEYS}
     assert of_privacy == {key for key in NODE_KEYS if key.startswith(("dp-", "secagg-"))}
