@@ -13,7 +13,8 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ...core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
-from ...privacy.floors import Refused, check_secagg
+from ...core.partition_id import check_node_config
+from ...privacy.floors import Floors, Refused
 from ...privacy.private_run import PrivateRun
 from . import words
 from .keys import ON
@@ -33,9 +34,10 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     Raises
     ------
     UserError
-        As `check_secagg`; when the client does not do it.
+        As `check_node_config` and `Floors.checked`; when the client does not do it.
     """
-    check_secagg(context.node_config, run)
+    check_node_config(context)
+    Floors.checked(context.node_config, run)
     asked, state = message.content[words.SECAGG], context.state
     if not isinstance(asked, ConfigRecord) or run.secagg != ON:
         raise Refused("secagg: this run has no secure aggregation")
@@ -43,7 +45,7 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     signer = Signer.of(context, number if type(number) is int else 0)
     least = least_at_client(run, whole=signer is not None)
     if (step := asked.get(words.STEP)) == words.ADVERTISE:
-        found = ConfigRecord({words.KEYS: advertised(state, signer)})
+        found = ConfigRecord(advertised(state, signer))  # type: ignore[arg-type]
     elif step == words.SHARE:
         found = shared_out(state, asked, least, signer)
     elif step == words.AGREE and signer:

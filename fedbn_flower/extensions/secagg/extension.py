@@ -45,14 +45,16 @@ from .answers import (
     written,
 )
 from .both import followed, waits
+from .cards import Card, names
 from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
+from .masks import LENGTH
 from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
-from .session import NoSum, Session, keys_in
+from .session import NoSum, Session
 from .signatures import Signer, digest_of_heard
-from .site import advertised, masked
+from .site import advertised, heard_in, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -112,8 +114,8 @@ class SecAgg(Extension):
         """Whether an update has drowned in rounding, and somebody was told."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
-        self.known: dict[int, bytes] = {}
-        """Keys of the next session that clients have advertised, by node."""
+        self.known: dict[int, Card] = {}
+        """What clients have advertised for the next session, by node."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -188,8 +190,10 @@ class SecAgg(Extension):
             parts[""] = part
             self.sums = [min([count, *self.sums]), max([count, *self.sums])]
         except NoSum as why:
-            LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
-            gathered.ends(f"secagg: there is no sum: {why}", nodes)
+            apart = names(gathered.apart, rule.node_directory.name)
+            reason = f"secagg: there is no sum: {why}" + (f"; told something else: {apart}" if apart else "")
+            LOGGER.warning("round %d, %s: %s", moment.number, phase, reason)
+            gathered.ends(reason, nodes)
         if both and gathered.answered:
             parts[EVALUATED] = self._evaluated(moment, plan.read(total[size:], len(gathered.answered), None))
         return written(messages, gathered, parts, f"{words.SECAGG}-{moment.number}-{phase}")
@@ -241,13 +245,12 @@ class SecAgg(Extension):
         configs = [record_of(content, CONFIG, ConfigRecord) for content in contents_of(messages)]
         for config in configs:
             config.update(told)
+        nodes, new_session = nodes_of(messages), partial(self._new_session, moment, least, least_is)
+        session, upcoming = self._prepared_for(nodes) or new_session(), None
         if self.mode != ON:
             self._gather(moment, messages, gathered)
-            if len(gathered.answered) < least:
-                raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
+            session.check(len(gathered.answered))
             return gathered.total
-        nodes = nodes_of(messages)
-        session, upcoming = self._prepared_for(nodes) or self._new_session(least, least_is), None
         session.server_round, session.send = number, partial(self._sent, moment)
         invitations: Mapping[int, Mapping[str, object]] = {}
         try:
@@ -259,21 +262,23 @@ class SecAgg(Extension):
             self._gather(moment, [m for m in messages if m.metadata.dst_node_id in numbers], gathered)
             answered = [node for node in nodes if node in gathered.answered]
             if self._goes_on(moment, phase) and all(node in self.known for node in answered):
-                upcoming = self._new_session(least, least_is)
+                upcoming = new_session()
                 with suppress(NoSum):
-                    invitations = upcoming.invited(answered, self._taken(answered))
-            total = session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+                    invitations = upcoming.invited(self._taken(answered))
+            survivors = [numbers[node] for node in answered]
+            total = session.close(gathered.total, survivors, gathered.heard, upcoming, invitations)
             self.signed = min(session.signatures, self.signed) if self.sums else session.signatures
             return total
         finally:
             self.prepared = upcoming
             gathered.failures = {**session.failures, **gathered.failures}
-            for node in gathered.answered:
-                gathered.failures.pop(node, None)
+            for node in gathered.answered.keys() & gathered.failures.keys():
+                why, name = gathered.failures.pop(node), session.name(node)
+                LOGGER.warning("round %d, %s: %s has answered, but: %s", number, phase, name, why)
 
-    def _new_session(self, least: int, least_is: str) -> Session:
-        shares = int(self.run.config["secagg-threshold"])
-        return Session(secrets.token_hex(16), least, shares, least_is)
+    def _new_session(self, moment: Moment, least: int, least_is: str) -> Session:
+        shares, name = int(self.run.config["secagg-threshold"]), moment.rule.node_directory.name
+        return Session(secrets.token_hex(16), least, shares, least_is, name)
 
     def _prepared_for(self, nodes: list[int]) -> Session | None:
         """Return the session that was begun with the last one, if it is of these nodes."""
@@ -283,8 +288,8 @@ class SecAgg(Extension):
         session.failures.clear()
         return session
 
-    def _taken(self, nodes: list[int]) -> dict[int, bytes]:
-        """Return the keys that these nodes have advertised, which are for one session."""
+    def _taken(self, nodes: list[int]) -> dict[int, Card]:
+        """Return what these nodes have advertised, which is for one session."""
         return {node: self.known.pop(node) for node in nodes if node in self.known}
 
     def _goes_on(self, moment: Moment, phase: str) -> bool:
@@ -321,19 +326,22 @@ class SecAgg(Extension):
             except ReplyRefused as refusal:
                 gathered.failures[node] = printable(str(refusal))
                 continue
-            if vector is not None:
-                gathered.total += vector
-            gathered.answered[node] = beside(content, EVALUATION in asked.content)
-            self._take_keys(node, content.get(words.SECAGG))
+            told = self._take_keys(node, content.get(words.SECAGG))
+            gathered.add(node, beside(content, EVALUATION in asked.content), vector, told)
+        gathered.settle()
 
-    def _take_keys(self, node: int, keys: object) -> None:
-        """Take the keys of a client's next session."""
-        if isinstance(keys, ArrayRecord) and words.KEYS in keys:
-            try:
-                with refusing():
-                    self.known[node] = keys_in(keys[words.KEYS].numpy().tobytes())
-            except ReplyRefused:
-                self.known.pop(node, None)
+    def _take_keys(self, node: int, record: object) -> bytes:
+        """Take the keys of a client's next session; return the digest of what it was told."""
+        if not isinstance(record, ArrayRecord):
+            return b""
+        try:
+            with refusing():
+                said = {name: array.numpy().tobytes() for name, array in record.items()}
+                self.known[node] = Card.of(said.get(words.KEYS), said.get(words.PARTNERS, b""))
+                return said.get(words.HEARD, b"")[:LENGTH]
+        except ReplyRefused:
+            self.known.pop(node, None)
+            return b""
 
     def _part(self, moment: Moment, found: Found, layout: Layout | None) -> Part:
         """Return what a sum says of a training, or without a layout of an evaluation.
@@ -466,5 +474,8 @@ def _leaving(
     state, signer = at.context.state, Signer.of(at.context, at.number)
     told = at.asked, at.context.run_config
     vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
-    keys = np.frombuffer(advertised(state, signer), np.uint8)
-    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
+    said = advertised(state, signer)
+    if heard := heard_in(state, at.asked):
+        said[words.HEARD] = heard
+    keys = {name: np.frombuffer(value, np.uint8) for name, value in said.items()}
+    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: keys}
