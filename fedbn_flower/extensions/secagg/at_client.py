@@ -16,16 +16,12 @@ from ...core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
 from ...core.partition_id import check_node_config
 from ...privacy.floors import Floors, Refused
 from ...privacy.private_run import PrivateRun
+from ..base import AtClient
 from . import words
 from .keys import ON
 from .private import least_at_client
-from .signatures import Signer
-from .site import advertised, agreed, helped, shared_out
-
-
-def is_step(message: Message) -> bool:
-    """Return whether a message is a step of secure aggregation."""
-    return words.SECAGG in message.content
+from .signatures import Signer, digest_of_heard
+from .site import advertised, agreed, heard_in, helped, masked, shared_out
 
 
 def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
@@ -78,3 +74,19 @@ class IntegerSum:
     def records(self) -> dict[str, ArrayRecord]:
         """Return the record of the sum. One answer of the group carries it."""
         return {} if self.total is None else {COMPRESSED: ArrayRecord({words.VECTOR: encoded(self.total)})}
+
+
+def leaving(
+    at: AtClient, vector: NDArray[np.unsignedinteger]
+) -> tuple[ArrayRecord, dict[str, dict[str, NDArray]]]:
+    """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
+    if at.config.secagg != ON:
+        return ArrayRecord({words.VECTOR: encoded(vector)}), {}
+    state, signer = at.context.state, Signer.of(at.context, at.number)
+    told = at.asked, at.context.run_config
+    vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
+    said = advertised(state, signer)
+    if heard := heard_in(state, at.asked):
+        said[words.HEARD] = heard
+    keys = {name: np.frombuffer(value, np.uint8) for name, value in said.items()}
+    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: keys}

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
@@ -28,7 +28,7 @@ from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
-from ..base import AtClient, Extension, Moment, Outgoing
+from ..base import AtClient, Extension, Moment, Outgoing, Record
 from ..conflict import Conflict
 from . import words
 from .answers import (
@@ -44,7 +44,8 @@ from .answers import (
     without_metrics,
     written,
 )
-from .both import followed, waits
+from .at_client import IntegerSum, answer_step, leaving
+from .both import followed, say_both, waits
 from .cards import Card, names
 from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
@@ -53,8 +54,6 @@ from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session
-from .signatures import Signer, digest_of_heard
-from .site import advertised, heard_in, masked
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -133,6 +132,13 @@ class SecAgg(Extension):
     def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
         yield from seen(found)
 
+    @classmethod
+    def apart(cls, config: Any) -> str:
+        all_do_both = {config.fraction_train, config.fraction_evaluate} == {1} and not config.dropout
+        if config.secagg == OFF or (all_do_both and config.availability == "always"):
+            return ""
+        return f"with secagg {config.secagg!r} training and evaluation are sums of different clients"
+
     # ---- the server's side ---------------------------------------------------------------------------
 
     def prepare(self, moment: Moment) -> None:
@@ -181,7 +187,7 @@ class SecAgg(Extension):
         gathered.failures |= dict.fromkeys(set(nodes).difference(nodes_of(asked)), NOT_ASKED)
         parts: dict[str, Part] = {}
         try:
-            total = self._summed(moment, phase, asked, gathered, {words.BOTH: True} if both else {})
+            total = self._summed(moment, phase, asked, gathered, both)
             count = len(gathered.answered)
             found = plan.read(total[:size], count, layout)
             part = self._part(moment, found, layout)
@@ -228,9 +234,9 @@ class SecAgg(Extension):
         phase: str,
         messages: list[Message],
         gathered: Gathered,
-        told: Mapping[str, Any],
+        both: bool,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the sum of the clients' integers; they are told further settings.
+        """Return the sum of the clients' integers; with ``both`` of what they evaluate and train.
 
         Raises
         ------
@@ -243,8 +249,8 @@ class SecAgg(Extension):
             least = self.privacy.shares.survivors
             least_is = f"the noise is that of {least}"
         configs = [record_of(content, CONFIG, ConfigRecord) for content in contents_of(messages)]
-        for config in configs:
-            config.update(told)
+        if both:
+            say_both(messages, number)
         nodes, new_session = nodes_of(messages), partial(self._new_session, moment, least, least_is)
         session, upcoming = self._prepared_for(nodes) or new_session(), None
         if self.mode != ON:
@@ -446,36 +452,30 @@ class SecAgg(Extension):
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
             vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
-        codes, keys = _leaving(at, followed(vector, at.context.state, at.asked, plan))
+        codes, keys = leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)
 
+    @classmethod
+    def evaluated(
+        cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient
+    ) -> Mapping[str, Record] | None:
+        """Return a client's integers in the place of what it has found of a model."""
+        if at.config.secagg == OFF:
+            return None
+        vector = Plan.heard(at.asked).evaluated(num_examples, metrics, metrics.get(STATES) or {})
+        found: dict[str, Record] = {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
+        if waits(at.context.state, vector, at.asked):
+            return found
+        codes, keys = leaving(at, vector)
+        further = {name: {n: encoded(a) for n, a in arrays.items()} for name, arrays in keys.items()}
+        return {**found, COMPRESSED: codes, **{name: ArrayRecord(one) for name, one in further.items()}}
 
-def reported(
-    examples: int, metrics: Mapping[str, Any], at: AtClient
-) -> dict[str, ArrayRecord | MetricRecord] | None:
-    """Return the records of what a client has found of a model, as it may leave; None without ``secagg``."""
-    if at.config.secagg == OFF:
-        return None
-    vector = Plan.heard(at.asked).evaluated(examples, metrics, metrics.get(STATES) or {})
-    if waits(at.context.state, vector):
-        return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
-    codes, keys = _leaving(at, vector)
-    further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
-    return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE}), COMPRESSED: codes, **further}
+    @classmethod
+    def group_sum(cls, config: Any) -> IntegerSum | None:
+        return None if config.secagg == OFF else IntegerSum()
 
-
-def _leaving(
-    at: AtClient, vector: NDArray[np.unsignedinteger]
-) -> tuple[ArrayRecord, dict[str, dict[str, NDArray]]]:
-    """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
-    if at.config.secagg != ON:
-        return ArrayRecord({words.VECTOR: encoded(vector)}), {}
-    state, signer = at.context.state, Signer.of(at.context, at.number)
-    told = at.asked, at.context.run_config
-    vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
-    said = advertised(state, signer)
-    if heard := heard_in(state, at.asked):
-        said[words.HEARD] = heard
-    keys = {name: np.frombuffer(value, np.uint8) for name, value in said.items()}
-    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: keys}
+    @classmethod
+    def answer(cls, message: Message, context: Context, config: Any) -> Message | None:
+        """Return the answer to a step of the exchange."""
+        return answer_step(message, context, config) if words.SECAGG in message.content else None

@@ -52,6 +52,7 @@ class SecAggKeys(KeyGroup):
     """Secure aggregation"""
 
     of_references = False
+    protects = True
     after = "dp-simulate-population"
 
     secagg: Literal["off", "plain", "on"] = setting(
