@@ -195,7 +195,7 @@ def _round(flat: NDArray[np.floating], scale: float, rng: np.random.Generator, o
     """Round a scaled vector at random; return the sum of squares. Blocks stay in the processor's cache.
 
     A number becomes ``floor(x + u)`` with u from the middles of `UNIFORM` parts of [0, 1), so that whole
-    numbers stay as they are. A float64 has room for both in a sum of 32 bits; in one of 64 bits the fraction is
+    numbers stay. A float64 has room for both in a sum of 32 bits; in one of 64 bits the fraction is
     rounded by itself.
     """
     squares, signed, apart = 0.0, out.view(f"i{out.itemsize}"), out.itemsize > 4
