@@ -1,12 +1,11 @@
 """Whole numbers in the place of floats, so that a sum modulo 2^32 or 2^64 is exact.
 
 A client's numbers are divided by the grid's step and rounded at random, up with the probability of what is
-left, to the nearest of 16 bits: with a bias of `BIAS` steps at most, which is far below the deviation of the
-mean of as many clients as can be, and a variance of a quarter of a squared step at most. Rounding can make a
-vector longer. It
-is done again until the length is within a bound, which nearly every rounding meets (conditional rounding:
-Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the bound always holds, and privacy may
-rest on it. The paper's random rotation is left out: 32 bits have room for numbers as great as the clip.
+left in 16 bits: with a bias of `BIAS` steps at most, and a variance of a quarter of a squared step at most.
+Rounding can make a vector longer. It is done again until the length is within a bound, which nearly every
+rounding meets (conditional rounding: Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the
+bound always holds, and privacy may rest on it. The paper's random rotation is left out: 32 bits have room for
+numbers as great as the clip.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .masks import DTYPES, Vector
 ERROR = 1e-4
 """Of the mean of a round, over the clip: a tenth of a per mille."""
 REJECTED = 2.0**-40
-"""beta: a rounding is done again with this probability at most, which is what bias there is, in steps."""
+"""beta: a rounding is done again with this probability at most, which is what bias that makes, in steps."""
 MOST_BITS = 48
 """Of one client's number: a float64 still has its fraction."""
 OVERSHOOT = 1e-6
@@ -227,7 +226,7 @@ def _length(flat: NDArray) -> float:
 
 
 def rounded_norm(length: float, entries: int) -> float:
-    """Return how long a vector is at most after conditional rounding, in steps (2102.06387, equation 4).
+    """Return how long a vector is at most after conditional rounding, in steps (arXiv 2102.06387, theorem 1).
 
     Parameters
     ----------

@@ -3,19 +3,19 @@
 The server carries all messages, so without these it may put keys of its own in the place of a neighbour's, or
 name other survivors to one site than to another. A site with a key of its own signs two things:
 
-- the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281,
-  figure 4, round 0). Its partners know its key from a file, not from the server, so it stands for the node.
+- the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281).
+  Its partners know its key from a file, not from the server, so it stands for the node.
 - once the vectors are in, what it was told of the sum: the keys of all clients, what to do with which model,
-  who has answered and who has not (the same, section 6.2 and figure 4, round 3). No site tells a share before
-  it has seen as many such signatures, its own among them, as a sum has clients at least and a secret needs.
+  who has answered and who has not (the consistency check of the same). No site tells a share before it has
+  seen as many such signatures, its own among them, as a sum has clients at least and a secret needs.
 
 Those are more than half of the sum's clients and each signs once, so no two lists get as many signatures
 unless sites lie too. And whoever has signed was there with the keys that the others mask with: so a sum that
 is unmasked has at least so many sites of the list in it, whatever the server has invented or repeated.
 
 A server may give one site another model, by which the others send 0 (Pasquini et al. 2022, arXiv 2111.07380).
-That the others see it would not help the one. So what a site was told is in the masks, as proposed there
-(section 7): masks of sites that were told different things do not cancel.
+That the others see it would not help the one. So what a site was told is in the masks, as proposed there:
+masks of sites that were told different things do not cancel.
 """
 
 from __future__ import annotations

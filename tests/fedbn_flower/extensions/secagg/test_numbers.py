@@ -177,7 +177,7 @@ def test_noise_may_make_a_sum_longer():
 
 
 def test_the_bound_of_a_rounded_vectors_length_is_that_of_the_paper():
-    """Equation 4 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
+    """Theorem 1 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
     beta = 2.0**-40
     expected = math.sqrt(1e6**2 + 2500 + math.sqrt(2 * math.log(1 / beta)) * (1e6 + 50))
     assert rounded_norm(1e6, 10_000) == pytest.approx(expected, rel=2e-9)
