@@ -100,26 +100,24 @@ def left_out(cards: Mapping[int, Card], least: int, name: Names) -> dict[int, st
 def _strangers(cards: Mapping[int, Card], name: Names) -> dict[int, str]:
     """Return why sites have no part in a sum: whoever does not know, or is not known to, the most others.
 
-    Each site refuses a sum with one whose key it does not know. They say themselves whose they know, which a
-    site that lies about it may be left out for.
+    Each site refuses a sum with one whose key it does not know. They say themselves whose they know. Of two
+    who are at odds with each other alone it is the one that does not know the other's: so no site keeps
+    another one out by saying so.
     """
-    unknown_to = {
-        node: {other for other in cards if other != node and who_of(card.seal) not in cards[other].partners}
+    unknown = {
+        node: {other for other in cards if other != node and who_of(cards[other].seal) not in card.partners}
         for node, card in cards.items()
     }
-    found, left = {}, dict.fromkeys(cards)
-
-    def at_odds(node: int) -> tuple[int, int]:
-        lacking = unknown_to[node] & left.keys()
-        return len(lacking | {other for other in left if node in unknown_to[other]}), len(lacking)
-
-    while left and max(map(at_odds, left))[0]:
-        worst = max(left, key=at_odds)
+    found, left = dict[int, str](), dict.fromkeys(cards)
+    while any(unknown[node] & left.keys() for node in left):
+        unknown_to = {node: {other for other in left if node in unknown[other]} for node in left}
+        worst = max(left, key=lambda n: (len(unknown_to[n] | unknown[n] & left.keys()), len(unknown[n])))
         del left[worst]
-        if lacking := sorted(unknown_to[worst] & left.keys()):
+        lacking = [node for node in left if node in unknown_to[worst]]
+        strangers = [node for node in left if node in unknown[worst]]
+        if lacking:
             why = f"the secagg-partners of {names(lacking, name)} do not have its key"
         else:
-            strangers = [other for other in left if worst in unknown_to[other]]
             why = f"its secagg-partners do not have the key of {names(strangers, name)}"
         found[worst] = f"secagg: {why}"
     return found

@@ -196,7 +196,7 @@ class SecAgg(Extension):
             parts[""] = part
             self.sums = [min([count, *self.sums]), max([count, *self.sums])]
         except NoSum as why:
-            apart = names(gathered.apart, rule.node_directory.name)
+            apart = names([n for n in nodes if n in gathered.apart], rule.node_directory.name)
             reason = f"secagg: there is no sum: {why}" + (f"; told something else: {apart}" if apart else "")
             LOGGER.warning("round %d, %s: %s", moment.number, phase, reason)
             gathered.ends(reason, nodes)

@@ -3,9 +3,9 @@
 A client's numbers are divided by the grid's step and rounded at random, up with the probability of what is
 left in 16 bits: with a bias of `BIAS` steps at most, and a variance of a quarter of a squared step at most.
 Rounding can make a vector longer. It is done again until the length is within a bound, which nearly every
-rounding meets (conditional rounding: Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the
-bound always holds, and privacy may rest on it. The paper's random rotation is left out: 32 bits have room for
-numbers as great as the clip.
+rounding meets (conditional rounding: Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that
+the bound always holds, and privacy may rest on it. The paper's random rotation is left out: 32 bits have room
+for numbers as great as the clip.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ class Grid:
         rng: np.random.Generator,
         out: Vector | None = None,
         length: float | None = None,
+        factor: float = 1.0,
     ) -> Vector:
         """Return a client's numbers in steps, modulo ``2^bits``.
 
@@ -162,7 +163,9 @@ class Grid:
         out : NDArray, optional
             A flat place for the numbers; by default a new one.
         length : float, optional
-            The vector's; by default it is computed.
+            The vector's, times the factor; by default it is computed.
+        factor : float
+            What the vector is multiplied by first.
 
         Raises
         ------
@@ -172,7 +175,7 @@ class Grid:
         flat = vector.reshape(-1)
         if flat.size != self.entries:
             raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        scale = self._scale_of(_length(flat) if length is None else length) / self.step
+        scale = factor * self._scale_of(factor * _length(flat) if length is None else length) / self.step
         numbers: Vector = np.empty(flat.size, DTYPES[self.bits]) if out is None else out
         while True:
             squares = _round(flat, scale, rng, numbers)

@@ -315,9 +315,10 @@ class Session:
         signing = [me for me in sorted(answered) if self.members[me].signs]
         asked = {self.members[me].node: self._request(me, gone, letters=False) for me in signing}
         found: dict[int, tuple[bytes, bytes]] = {}
+        numbers = self.nodes
         for node, content in self._asked(words.AGREE, asked):
             try:
-                found[self.nodes[node]] = self._signed(node, record_of(content, words.SECAGG, ConfigRecord))
+                found[numbers[node]] = self._signed(node, record_of(content, words.SECAGG, ConfigRecord))
             except ReplyRefused as refusal:
                 self.failures[node] = printable(str(refusal))
         same, count = (Counter(statement for statement, _ in found.values()).most_common(1) or [(b"", 0)])[0]

@@ -175,7 +175,7 @@ def steps_in(message):
 def with_partners(configs, place, folder, *others):
     """The node config of a site whose partners are the sites at these places."""
     partners = folder / f"partners-{place}"
-    partners.mkdir()
+    partners.mkdir(parents=True)
     for other in others:
         file = Path(configs[other]["secagg-partners"]) / f"site-{other}.pub"
         (partners / file.name).write_bytes(file.read_bytes())
@@ -195,6 +195,8 @@ def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out
     alone = [*configs[:4], with_partners(configs, 4, tmp_path, 0, 2)]
     why = "secagg: its secagg-partners do not have the key of partition 1, partition 3"
     assert left_out_of(settings, alone) == {4: why}
+    says_so = [*configs[:4], with_partners(configs, 4, tmp_path / "says", 0, 1, 2)]
+    assert list(left_out_of(settings, says_so)) == [4]  # and not 3, which all others know
     config, grid = settings("on", secagg_min=5), Keyed(settings("on", secagg_min=5), unknown)
     with pytest.raises(RunFailed, match="there is no sum: 4 clients are left, and secagg-min is 5"):
         run_on(config, grid)
