@@ -252,8 +252,12 @@ def test_a_mistake_in_a_node_config_is_one_line_at_the_site_and_one_at_the_serve
     for _, why in mistakes[:4]:
         assert any(f"refused: {why}" in record.getMessage() for record in lines)
     assert not [record for record in caplog.records if record.exc_info]
-    context = node_context(0, 5, config.to_user_config())
-    context.node_config = {**context.node_config, "secagg_min": 3}
-    asked = RecordDict({SECAGG: ConfigRecord({words.STEP: ADVERTISE}), "config": ConfigRecord({})})
-    answer = app(Message(asked, context.node_id, "evaluate"), context)
-    assert answer.error.reason == "node-config: unknown name 'secagg_min' (did you mean 'secagg-min'?)"
+    private = settings("on", dp="client", dp_noise=1.0, dp_delta=1e-3, dp_clip=1.0, clip_update_norm=0.0)
+    for run, own, why in (
+        (config, {"secagg_min": 3}, "node-config: unknown name 'secagg_min' (did you mean 'secagg-min'?)"),
+        (private, {"secagg-min": 1}, "secagg-min: 1 is not allowed; expected a whole number from 2 on"),
+    ):
+        context = node_context(0, 5, run.to_user_config())
+        context.node_config = {**context.node_config, **own}
+        asked = RecordDict({SECAGG: ConfigRecord({words.STEP: ADVERTISE}), "config": ConfigRecord({})})
+        assert why in app(Message(asked, context.node_id, "evaluate"), context).error.reason
