@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from .errors import UserError, check_plain, not_allowed
 from .files import path_of
 from .ground.wire import PARTITION, PARTITION_ID
+from .process_cache import process_cache
 
 WARM = "warm"
 """The key of a node that says whether a worker stays between messages."""
@@ -57,13 +58,19 @@ def check_node_config(context: Context) -> None:
     config = context.node_config
     for key, value in config.items():
         check_plain(key, value)
-        words = key.strip().lower().replace("_", "-")
-        meant = get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)
-        if meant and meant[0] not in config:
-            raise UserError(f"node-config: unknown name {key!r} (did you mean {meant[0]!r}?)")
+        meant = _meant(key)
+        if meant and meant not in config:
+            raise UserError(f"node-config: unknown name {key!r} (did you mean {meant!r}?)")
     if type(warm := config.get(WARM, True)) is not bool:
         raise not_allowed(WARM, warm, "true or false (in the node config)")
     idle_seconds(context)
+
+
+@process_cache(maxsize=64)
+def _meant(key: str) -> str:
+    """Return the key of a node config that one is like; empty if there is none."""
+    words = key.strip().lower().replace("_", "-")
+    return next(iter(get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)), "")
 
 
 def idle_seconds(context: Context) -> float:
