@@ -32,7 +32,6 @@ from ..results.report.sections.gain import gain_table
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
-from ..results.terminal import fit_to_width
 from .argument_parser import Parser
 
 IN_WORDS = {"methods": methods, "model-card": model_card}
@@ -100,10 +99,7 @@ def _compare(options: argparse.Namespace) -> int:
             save_figure(figure, folder / RANKS)
     console = Console()
     for title, table in tables.items():
-        for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):
-            console.print(fit_to_width(part.terminal(title), console.width))
-        if table.note:
-            print(table.note)
+        table.show(console, title)
     for line in (warning, *together):
         if line:
             print(line)
