@@ -28,8 +28,9 @@ class AsksFirst(PseudoGradientStrategy):
 
     Its mean over those that answer goes to all of them with the message to train, as the record
     `first_question`, and is `first_mean` in the rule's step. So a round has two exchanges. It is weighted as
-    models are. A client whose answer to the question is lost is asked to train nevertheless; if no answer can
-    be used, nobody trains in this round, and all have failed.
+    models are. A client whose answer to the question is lost is asked to train nevertheless, and what became
+    of the answer is among the failures of the training; if no answer can be used, nobody trains in this
+    round.
 
     The question is an evaluate message with `ASKED` in its configuration, and all that a train message has.
     The objective answers by `Objective.first_answer`.
@@ -60,9 +61,8 @@ class AsksFirst(PseudoGradientStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         found = super().aggregate_train(server_round, replies)
-        if not self.phase_report.metrics:  # nobody trained, or no answer could be used
-            for partition, reason in self._questions_.report.failures.items():
-                self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
+        for partition, reason in self._questions_.report.failures.items():
+            self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
         return found
 
     def _construct_messages(

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,8 @@ class Settings:
                 raise not_allowed(key, value, f"a whole number from {least} to {most}")
         if self.backend not in BACKENDS:
             raise not_allowed("backend", self.backend, f"one of {', '.join(BACKENDS)}")
+        if self.backend == INLINE and self.workers:
+            raise not_allowed("workers", self.workers, f"0 with backend {INLINE!r}, which has none")
 
 
 @dataclass
@@ -103,7 +105,7 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
         What the app itself raises.
     """
     if settings.backend == AUTO and is_debugged():
-        settings = Settings(**{**asdict(settings), "backend": INLINE})
+        settings = replace(settings, backend=INLINE, workers=0)
     check_workers(settings)
     folder = folder.absolute()  # the app may change the current folder
     line = Line(sys.stderr, show_line and not is_debugged())

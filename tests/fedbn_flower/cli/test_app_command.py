@@ -55,6 +55,10 @@ MISTAKES = {
         "backend: 'rey' is not allowed; expected one of auto, inline, ray",
     ),
     "workers": ([APP, "--workers", "-1"], "workers: -1 is not allowed"),
+    "workers of one process": (
+        [APP, "--backend", "inline", "--workers", "3"],
+        "workers: 3 is not allowed; expected 0 with backend 'inline'",
+    ),
     "seed": ([APP, "--seed", "-1"], "seed: -1 is not allowed"),
     "folder in use": ([APP, "--run-dir", APP], "run-dir: "),
     "flag": ([APP, "--rounds", "3"], "app: unrecognized arguments: --rounds 3"),
