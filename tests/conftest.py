@@ -160,7 +160,8 @@ def pictures_never_drawn():
 @pytest.fixture
 def few_draws(monkeypatch):
     """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
-    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
+    few = partial(intervals.intervals_of_cases, draws=20)
+    monkeypatch.setattr(intervals, "intervals_of_cases", few)
 
 
 @pytest.fixture

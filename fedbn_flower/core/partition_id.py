@@ -6,6 +6,7 @@ what it does for a number.
 
 import hashlib
 from difflib import get_close_matches
+from functools import lru_cache
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
@@ -57,13 +58,19 @@ def check_node_config(context: Context) -> None:
     config = context.node_config
     for key, value in config.items():
         check_plain(key, value)
-        words = key.strip().lower().replace("_", "-")
-        meant = get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)
-        if meant and meant[0] not in config:
-            raise UserError(f"node-config: unknown name {key!r} (did you mean {meant[0]!r}?)")
+        meant = _meant(key)
+        if meant and meant not in config:
+            raise UserError(f"node-config: unknown name {key!r} (did you mean {meant!r}?)")
     if type(warm := config.get(WARM, True)) is not bool:
         raise not_allowed(WARM, warm, "true or false (in the node config)")
     idle_seconds(context)
+
+
+@lru_cache(maxsize=64)  # every message asks, several times
+def _meant(key: str) -> str:
+    """Return which of `NODE_KEYS` a key is or resembles; empty where it is another app's."""
+    words = key.strip().lower().replace("_", "-")
+    return next(iter(get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)), "")
 
 
 def idle_seconds(context: Context) -> float:
