@@ -43,7 +43,7 @@ def same(one, other, atol=0.0):
 @pytest.mark.parametrize(
     ("rule", "client"),
     [  # what a rule and what a client remembers are in files of their own
-        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 3)),
+        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 5)),
         *(
             pytest.param(rule, ("fedavg", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
             for i, rule in enumerate(RULES)
@@ -150,7 +150,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("rule", ["fedexp", "fedacg"])
+@pytest.mark.parametrize("rule", some_quick(["fedexp", "fedacg"], {1}))
 def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
     keys = {
         "strategy": rule,
