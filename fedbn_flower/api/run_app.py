@@ -45,7 +45,8 @@ class AppResult:
         """What each strategy gave, Flower's own objects: a Result, or a History of a legacy one."""
         self.arrays: Mapping[str, NDArray] = outcome.results.arrays()
         """The final arrays by name; empty if no strategy gave some."""
-        self.rounds = outcome.rounds.number
+        self.rounds = outcome.rounds.total
+        """Of all strategies together."""
         self.failures = outcome.rounds.failures
         """Replies that were errors."""
         self.seconds = outcome.seconds

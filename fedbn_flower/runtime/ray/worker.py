@@ -20,6 +20,7 @@ from ...federation.inputs import inputs_of
 from ..client_side import ClientSide
 from ..collected_output import collected_output
 from ..grid import identify_process, node_context, partition_of
+from ..signals import forked_children_end_by_sigterm
 
 LARGE = 2**12  # bytes
 
@@ -38,6 +39,7 @@ class Worker:
         clients: ClientSide,
     ) -> None:
         identify_process()
+        forked_children_end_by_sigterm()  # Ray has a handler
         self.start_run(run_config, num_clients, objects, clients)
         self._content: tuple[Any, RecordDict] = (None, RecordDict())
 

@@ -364,19 +364,26 @@ def test_an_app_may_change_the_current_folder(run, tmp_path):
     assert (tmp_path / "run" / "history.csv").read_text().split() == ["round,server-loss", "0,1.0"]
 
 
-def test_results_of_several_strategies_are_numbered(run):
+def test_results_of_several_strategies_are_numbered_and_written_meanwhile(run, tmp_path):
+    written = []
+
     def main(grid, context):
         for value in (1.0, 2.0):
             FedAvg(fraction_train=0.0).start(
-                grid, ArrayRecord([np.full(1, value)]), num_rounds=1,
+                grid, ArrayRecord([np.full(1, value)]), num_rounds=2,
                 evaluate_fn=lambda number, arrays: MetricRecord({"seen": number, "list": [1, 2]}),
             )  # fmt: skip
+        history = tmp_path / "run" / "history.csv"
+        written.append([line[:3] for line in history.read_text().splitlines()[1:]])
 
-    table = run(main, evaluating()).history
+    result = run(main, evaluating())
+    table = result.history
     assert table.columns.tolist() == ["start", "round", "evaluate-ok", "server-seen", "server-list"]
-    assert table["start"].tolist() == [1, 1, 2, 2]
-    assert table["server-seen"].tolist() == [0, 1, 0, 1]
+    assert table["start"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert table["server-seen"].tolist() == [0, 1, 2, 0, 1, 2]
     assert set(table["server-list"]) == {"[1, 2]"}
+    assert result.rounds == 4
+    assert written == [["1,0", "1,1", "1,2", "2,0", "2,1"]]  # the last round is not over
 
 
 def test_what_an_app_caches_in_its_modules_stays_also_if_it_changes_the_path(tmp_path):
