@@ -1,5 +1,6 @@
 """Apps in this process: what their two sides see, as Flower has it."""
 
+import asyncio
 import json
 import logging
 import os
@@ -164,6 +165,7 @@ def test_actions_mods_and_lifespan_are_flowers(run):
 
 
 ERRORS = {
+    "is cancelled": (2, "CancelledError"),
     "raises": (2, "ValueError: bad batch"),
     "exits": (8, "exited with 3"),
     "returns": (0, "returned NoneType"),
@@ -184,6 +186,8 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
                 raise ValueError("bad batch")
             if how == "exits":
                 sys.exit(3)
+            if how == "is cancelled":
+                raise asyncio.CancelledError
             if how == "returns":
                 return None
             if how == "answers":
