@@ -66,9 +66,10 @@ class AppResult:
 
 
 def run_app(
-    app: str | PathLike[str] | ServerApp,
+    app: str | PathLike[str] | ServerApp | None = None,
     client_app: ClientApp | None = None,
     *,
+    server_app: ServerApp | None = None,
     run_config: Mapping[str, Any] | str | Sequence[str] = (),
     num_supernodes: int = 2,
     backend: str = AUTO,
@@ -81,10 +82,12 @@ def run_app(
 
     Parameters
     ----------
-    app : str, Path or ServerApp
+    app : str, Path or ServerApp, optional
         The folder of the app, with its ``pyproject.toml``; or a ServerApp, as defined in a notebook.
     client_app : ClientApp, optional
         The other side, with a ServerApp.
+    server_app : ServerApp, optional
+        The ServerApp by name, in the place of ``app``.
     run_config : Mapping, str or Sequence[str], optional
         Values in place of the app's own: by key, or as ``flwr run --run-config`` takes them. With app
         objects, the whole configuration.
@@ -129,7 +132,12 @@ def run_app(
     >>> result = run_app(server, client, num_supernodes=3)
     3 nodes
     """
-    found = _app(app, client_app, [run_config] if isinstance(run_config, str) else run_config)
+    if server_app is not None:
+        if app is not None:
+            raise not_allowed("app", app, "none: server_app is given")
+        if not isinstance(server_app, ServerApp):
+            raise not_allowed("server_app", server_app, "a ServerApp")
+    found = _app(app if server_app is None else server_app, client_app, [run_config] if isinstance(run_config, str) else run_config)
     drawn = secrets.randbelow(SEEDS) if seed is None else seed
     settings = Settings(num_supernodes, backend, workers, drawn)
     folder = _folder(run_dir)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
 from fedbn_flower import RunFailed, UserError, run_app
 
-from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, write_app
+from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, echo, write_app
 
 
 def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
@@ -281,6 +282,21 @@ def test_an_app_that_waits_for_more_nodes_than_there_are_ends(run, tmp_path):
 def test_a_value_of_another_type_is_refused(tmp_path, key, value):
     with pytest.raises(UserError, match=key.replace("_", ".")):
         run_app(write_app(tmp_path / "app"), **{key: value})
+
+
+def test_app_objects_are_given_by_name_or_in_the_place_of_a_folder(tmp_path):
+    server, client = ServerApp(), echo()
+    server.main()(lambda grid, context: None)
+    assert run_app(server_app=server, client_app=client, run_dir=tmp_path / "run", seed=0).rounds == 0
+    mistakes = {
+        "server_app: 'x' is not allowed; expected a ServerApp": {"server_app": "x", "client_app": client},
+        "app: 'here' is not allowed; expected none": {"app": "here", "server_app": server},
+        "client_app: None is not allowed; expected a ClientApp": {"server_app": server},
+        "app: None is not allowed; expected the folder of a Flower app, or a ServerApp": {},
+    }
+    for message, given in mistakes.items():
+        with pytest.raises(UserError, match=message):
+            run_app(**given)
 
 
 def test_a_run_in_which_every_client_fails_has_failed(run):
