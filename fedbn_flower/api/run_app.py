@@ -132,12 +132,8 @@ def run_app(
     >>> result = run_app(server, client, num_supernodes=3)
     3 nodes
     """
-    if server_app is not None:
-        if app is not None:
-            raise not_allowed("app", app, "none: server_app is given")
-        if not isinstance(server_app, ServerApp):
-            raise not_allowed("server_app", server_app, "a ServerApp")
-    found = _app(app if server_app is None else server_app, client_app, [run_config] if isinstance(run_config, str) else run_config)
+    overrides = [run_config] if isinstance(run_config, str) else run_config
+    found = _app(_server_or_folder(app, server_app), client_app, overrides)
     drawn = secrets.randbelow(SEEDS) if seed is None else seed
     settings = Settings(num_supernodes, backend, workers, drawn)
     folder = _folder(run_dir)
@@ -151,6 +147,16 @@ def run_app(
             error.add_note(f"results so far are in {folder}")
             raise
     return AppResult(folder, outcome)
+
+
+def _server_or_folder(app: Any, server_app: Any) -> Any:
+    if server_app is None:
+        return app
+    if app is not None:
+        raise not_allowed("app", app, "none: server_app is given")
+    if not isinstance(server_app, ServerApp):
+        raise not_allowed("server_app", server_app, "a ServerApp")
+    return server_app
 
 
 def _app(app: Any, client_app: Any, run_config: Mapping[str, Any] | Sequence[str]) -> FlowerApp:
