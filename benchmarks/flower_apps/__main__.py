@@ -63,6 +63,9 @@ APPS = {
     ),
     "opacus": App("examples/opacus", 2, "num-server-rounds=2"),
     "quickstart-catboost": App("examples/quickstart-catboost", 3, "num-server-rounds=2"),
+    "quickstart-monai": App(
+        "examples/quickstart-monai", 2, "num-server-rounds=1 fraction-train=1.0 batch-size=8", rows=36
+    ),
     "quickstart-numpy": App("examples/quickstart-numpy", 10),
     "quickstart-pandas": App("examples/quickstart-pandas", 5),
     "quickstart-pennylane": App(
