@@ -202,3 +202,13 @@ def test_an_interrupted_run_says_where_its_results_are(folder, capsys):
     assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 130
     assert capsys.readouterr().err.endswith("interrupted\nresults so far are in run\n")
     assert (folder.parent / "run" / "history.csv").read_text().splitlines()[1].startswith("1,")
+
+
+def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
+    server = folder / "small_app" / "server_app.py"
+    server.write_text(f"import sys\n{SERVER}    sys.exit(3)\n")
+    with pytest.raises(SystemExit) as raised:
+        main(["app", str(folder), "--run-dir", "run", "--backend", "inline"])
+    assert raised.value.code == 3
+    assert capsys.readouterr().err.endswith("results so far are in run\n")
+    assert len((folder.parent / "run" / "history.csv").read_text().splitlines()) == 3
