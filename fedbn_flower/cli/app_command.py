@@ -39,6 +39,9 @@ def app(arguments: Sequence[str]) -> int:
         raise
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("\n".join(["interrupted", *getattr(error, "__notes__", ())])) from error
+    except SystemExit as error:
+        print(*getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        raise
     except BdbQuit:
         print("ended in the debugger", file=sys.stderr)
         return INTERRUPTED

@@ -21,6 +21,7 @@ from ..capacity import check_workers
 from ..grid import RUN_ID, LocalGrid
 from ..inline import InlineGrid
 from ..pools import BackgroundPool, Pool, pool_for
+from ..signals import forked_children_end_by_sigterm
 from .app import FlowerApp, importable
 from .app_grid import AppGrid
 from .clients import AppClients
@@ -154,8 +155,8 @@ def _history_writer(folder: Path, results: Results) -> Callable[[Rounds], None]:
 
     def on_phase(rounds: Rounds) -> None:
         nonlocal written
-        if rounds.number > written:
-            written = rounds.number
+        if rounds.total > written:
+            written = rounds.total
             write_history(folder, results)
 
     return on_phase
@@ -166,6 +167,7 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         LOGGER.warning("%s", note)
     server: ServerApp = app.server.load()
     app.client.load()
+    forked_children_end_by_sigterm()
     rounds = outcome.rounds
     with ExitStack() as stack:
         pool = stack.enter_context(_workers(settings))
@@ -222,4 +224,4 @@ def _grid(app: FlowerApp, settings: Settings, pool: "Pool | None", rounds: Round
 
 
 def _plan(auto: AutoGrid, rounds: Rounds) -> None:
-    auto.plan(rounds.number, rounds.expected_last())
+    auto.plan(rounds.total, rounds.expected_last())
