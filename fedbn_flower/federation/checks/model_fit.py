@@ -17,6 +17,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.clients.returned import WrongResult, kept_at_home
+from fedbn_flower.strategies.asking import AsksFirst
 
 from ...config.keys import RUN_KEYS
 from ...config.named_algorithms import NOT_GIVEN
@@ -58,6 +59,10 @@ def check_fit(inputs: RunInputs) -> None:
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
+        rule = STRATEGY.find(config.strategy)
+        if issubclass(rule, AsksFirst) and rule.in_simulations_only:
+            wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
+            raise not_allowed("strategy", config.strategy, wanted)
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
@@ -157,6 +162,10 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise not_allowed("client", config.client, wanted)
     if why := CLIENT.find(config.client).misfit(model, dataset.problem, batch):
         raise not_allowed("client", config.client, f"another one with model {name!r}: {why}")
+    train_mode(model, still_modules(model, initial.constant))
+    if why := OBJECTIVE.find(config.objective).misfit(model):
+        raise not_allowed("objective", config.objective, f"another one with model {name!r}: {why}")
+    model.eval()
     _check_optimizer(config, model, name)
     _check_problem(inputs, model)
     if config.precision != "fp32":
