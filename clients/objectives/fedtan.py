@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import BATCH_GRADIENT, BATCH_SHARES, BATCH_STATISTICS, BATCH_WEIGHT
@@ -60,24 +62,26 @@ class FedTAN(Objective):
 
     def begin(self) -> None:
         self.is_first = True
+        self.known = self.received.get(BATCH_STATISTICS, {})
+        """What the server knows so far: of a layer's inputs over all batches, and gradients by that."""
 
     def first_answer(self) -> Records:
-        with self.first_batch() as (inputs, targets):
-            given = self.given()
-            shares = self.shares(inputs, targets)
-            with normalised_by(self.client.model, given) as calls:
-                loss = self.criterion(self.client.model(inputs), targets)
+        model = self.client.model
+        with self.first_batch() as (inputs, targets), normalised_by(model, self.given(model)) as calls:
+            loss = self.criterion(model(inputs), targets)
+        shares = self.shares(inputs, targets)
         found = {BATCH_SHARES: shares}
         for call in calls:
-            for name, own in ((call.mean_name, call.own_mean), (call.variance_name, call.own_variance)):
-                if name not in given:
+            for name, own in call.own.items():
+                if name not in self.known:
                     return {BATCH_STATISTICS: found | {name: shares[0] * own.numpy(force=True)}}
         for call in reversed(calls):
-            if call.mean_name + BATCH_GRADIENT not in given:
-                of_all = self.with_statistics(loss, calls, given, shares)
-                both = (call.mean, call.variance)
-                gradients = torch.autograd.grad(of_all, both, allow_unused=True, materialize_grads=True)
-                for name, gradient in zip((call.mean_name, call.variance_name), gradients, strict=True):
+            if not all(name + BATCH_GRADIENT in self.known for name in call.own):
+                of_all = self.with_statistics(loss, calls, shares)
+                gradients = torch.autograd.grad(
+                    of_all, list(call.used.values()), allow_unused=True, materialize_grads=True
+                )
+                for name, gradient in zip(call.used, gradients, strict=True):
                     found[name + BATCH_GRADIENT] = gradient.numpy(force=True)
                 break
         return {BATCH_STATISTICS: found}
@@ -88,41 +92,37 @@ class FedTAN(Objective):
         if not self.is_first:
             return super().loss(model, inputs, targets, reduction)
         self.is_first = False
-        if BATCH_STATISTICS not in self.received:
+        if not self.known:
             raise ValueError(f"FedTAN needs the record {BATCH_STATISTICS!r}, which was not received")
-        given, shares = self.given(), self.shares(inputs, targets)
-        examples = float(given[BATCH_SHARES][0] * given[BATCH_WEIGHT][0])
-        with normalised_by(model, given, examples / len(inputs)) as calls:
+        shares = self.shares(inputs, targets)
+        examples = float(self.known[BATCH_SHARES][0] * self.known[BATCH_WEIGHT][0])
+        with normalised_by(model, self.given(model), examples / len(inputs)) as calls:
             loss, output = super().loss(model, inputs, targets, reduction)
-        of_all = self.with_statistics(loss, calls, given, shares)
+        of_all = self.with_statistics(loss, calls, shares)
         return loss.detach() + (of_all - of_all.detach()), output
 
-    def given(self) -> dict[str, torch.Tensor]:
-        """Return what the server knows so far."""
-        arrays = self.received.get(BATCH_STATISTICS, {})
-        device = next(self.client.model.parameters()).device
-        return {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in arrays.items()}
+    def given(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """Return the arrays of layers that are known, on the model's device."""
+        device = next(model.parameters()).device
+        of_layers = self.known.keys() - {BATCH_SHARES, BATCH_WEIGHT}
+        return {name: torch.from_numpy(self.known[name]).to(device) for name in of_layers}
 
-    def shares(self, inputs: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+    def shares(self, inputs: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float64]:
         """Return how many examples and predictions a batch has, over the weight of the client's model."""
         counts = len(inputs), float(predictions_of(self.problem, targets).sum())
         return np.array(counts) / (len(self.client.examples) if self.weighting == "num-examples" else 1)
 
     def with_statistics(
-        self,
-        loss: torch.Tensor,
-        calls: list[Call],
-        given: dict[str, torch.Tensor],
-        shares: np.ndarray,
+        self, loss: torch.Tensor, calls: Sequence[Call], shares: NDArray[np.float64]
     ) -> torch.Tensor:
         """Return ``c f + sum_l c' (a_l m_l + b_l q_l)``, for which the mean over clients is F.
 
         c and c' are this batch's parts of all predictions and examples, over the client's weight in the mean.
         """
-        examples, predictions = shares / given[BATCH_SHARES].numpy(force=True)
-        total = loss * predictions
+        examples, predictions = (shares / self.known[BATCH_SHARES]).tolist()
+        total: torch.Tensor = predictions * loss
         for call in calls:
-            for name, own in ((call.mean_name, call.own_mean), (call.variance_name, call.own_variance)):
-                if (gradient := given.get(name + BATCH_GRADIENT)) is not None:
-                    total = total + examples * (gradient.to(own) @ own)
+            for name, own in call.own.items():
+                if (gradient := self.known.get(name + BATCH_GRADIENT)) is not None:
+                    total = total + examples * (torch.from_numpy(gradient).to(own) @ own)
         return total

@@ -14,7 +14,7 @@
 | `SECOND_MOMENT` | ArrayRecord | train, MimeLite, Mime | v |
 | `GRADIENT` | ArrayRecord | train's answer, MimeLite | the gradient of the client's loss at x |
 | `GRADIENT` | ArrayRecord | train, and the answer to a question before it, Mime | c; the same |
-| `BATCH_STATISTICS` | ArrayRecord | train, questions before and answers, FedTAN | statistics, gradients by them |
+| `BATCH_STATISTICS` | ArrayRecord | train, questions before it, answers, FedTAN | BatchNorm's, of batches |
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `FEATURES` | ArrayRecord | train's answer, FedPAC | mean features of each class, and their variance |
