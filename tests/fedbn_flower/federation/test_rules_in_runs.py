@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from tests.quick import some_quick
 
@@ -113,6 +114,12 @@ def test_in_lockstep_or_one_by_one(run, rule):
 def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
     with pytest.raises(UserError, match=words):
         run(**keys)
+
+
+def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
+    keys = {"dataset": "shape:1x8x8:10", "model": "mlp-bn", "strategy": "fedtan", **RULES["fedtan"]}
+    with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* it is for simulations"):
+        Federation(configured(**keys))
 
 
 @pytest.mark.parametrize("notion", ["client", "local", "example"])

@@ -21,6 +21,7 @@ from strategies.aggregation.fold import Extras
 
 OF_A_PAIR = (
     "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite", "mime",
+    "fedtan",
 )  # fmt: skip
 PARTNERS = {name: {"objective": name} for name in OF_A_PAIR} | {
     "fedamp": {"objective": "fedprox"},
