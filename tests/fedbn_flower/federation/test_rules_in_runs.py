@@ -116,6 +116,17 @@ def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
         run(**keys)
 
 
+def test_fedtan_of_whole_batches_is_training_in_one_place(run):
+    """One step a round of all clients' examples at once, whatever classes they have; FedAvg's is another."""
+    keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": 4, "partition": "dirichlet:0.1"}
+    keys |= {"batch_size": 0, "client_lr": 0.5, "rounds": 5}
+    run(**keys | {"strategy": "fedtan"} | RULES["fedtan"], run_dir="fedtan")
+    run(**keys, strategy="fedavg", run_dir="fedavg")
+    run(**keys, reference="pooled", run_dir="pooled")
+    same(entries("fedtan"), entries("pooled"), atol=1e-5)
+    assert np.abs(entries("fedavg")["4.weight"] - entries("pooled")["4.weight"]).max() > 0.05
+
+
 def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
     keys = {"dataset": "shape:1x8x8:10", "model": "mlp-bn", "strategy": "fedtan", **RULES["fedtan"]}
     with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* it is for simulations"):
