@@ -17,7 +17,6 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.clients.returned import WrongResult, kept_at_home
-from fedbn_flower.strategies.asking import AsksFirst
 
 from ...config.keys import RUN_KEYS
 from ...config.named_algorithms import NOT_GIVEN
@@ -59,8 +58,7 @@ def check_fit(inputs: RunInputs) -> None:
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
-        rule = STRATEGY.find(config.strategy)
-        if issubclass(rule, AsksFirst) and rule.in_simulations_only:
+        if getattr(STRATEGY.find(config.strategy), "in_simulations_only", False):
             wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
             raise not_allowed("strategy", config.strategy, wanted)
         return

@@ -10,6 +10,7 @@ from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import inputs_at
 from tests.quick import some_quick
 
 RULES = {
@@ -131,6 +132,8 @@ def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
     keys = {"dataset": "shape:1x8x8:10", "model": "mlp-bn", "strategy": "fedtan", **RULES["fedtan"]}
     with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* it is for simulations"):
         Federation(configured(**keys))
+    with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* with data of its own"):
+        inputs_at(configured(**keys), {"data-path": "here"})
 
 
 @pytest.mark.parametrize("notion", ["client", "local", "example"])
