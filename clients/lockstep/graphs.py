@@ -1,0 +1,118 @@
+"""Steps of a cohort that a GPU repeats as a CUDA graph, without PyTorch's calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ..modules.optimizers import PLAIN
+from ..training import LocalRun
+
+Step = Callable[[int, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""The number of active clients, a batch's inputs, targets and mask -> its losses and outputs."""
+WARM_UP = 2  # steps of a shape before its capture: they load kernels, and make the buffers of momentum
+REPAYS = 4  # steps of a shape that repay a capture
+
+
+class Steps:
+    """The steps of one call; from some point on, those of one shape are replays of a captured one.
+
+    A replay starts the same kernels with the same arguments as the step that was captured, so its bits are
+    the same as far as the kernels' own are.
+
+    Parameters
+    ----------
+    step : Step
+        Trains on a batch. It reads nothing but its arguments and tensors that stay where they are.
+    shapes : Iterable[Hashable]
+        The shape of each step of the call: equal for two whose tensors have equal shapes.
+    repeats : bool
+        Whether steps may be replayed, see `may_repeat`.
+    """
+
+    def __init__(self, step: Step, shapes: Iterable[Hashable], repeats: bool) -> None:
+        self.step = step
+        self.left = Counter(shapes)
+        self.repeats = repeats
+        self.done: Counter[Hashable] = Counter()
+        self.captured: dict[Hashable, _Captured] = {}
+
+    def take(
+        self, shape: Hashable, active: int, inputs: Tensor, targets: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Take the next step, which has this shape. Return its losses and outputs."""
+        if self.repeats and shape not in self.captured and self._repays(shape):
+            self.captured[shape] = _Captured(self.step, active, inputs, targets, mask)
+        self.left[shape] -= 1
+        self.done[shape] += 1
+        if shape in self.captured:
+            return self.captured[shape].replay(inputs, targets, mask)
+        return self.step(active, inputs, targets, mask)
+
+    def _repays(self, shape: Hashable) -> bool:
+        return self.done[shape] >= WARM_UP and self.left[shape] >= REPAYS
+
+
+def may_repeat(run: LocalRun) -> bool:
+    """Whether the steps of this run do the same on a GPU each time.
+
+    The optimisers of torch.optim count steps on the CPU. Losses and objectives of others may do so.
+    """
+    own = __name__.partition(".lockstep")[0]
+    classes = type(run.objective), type(run.objective.criterion), type(run.objective.problem)
+    return (
+        torch.device(run.examples.device).type == "cuda"
+        and run.training.optimizer == PLAIN
+        and all(cls.__module__.startswith(f"{own}.") for cls in classes)
+    )
+
+
+class _Captured:
+    """A step that was captured, and the tensors that it reads and writes."""
+
+    def __init__(self, step: Step, active: int, *given: Tensor | None) -> None:
+        self.given = [None if tensor is None else tensor.clone() for tensor in given]
+        self.graph, (self.losses, self.outputs) = _capture(lambda: step(active, *self.given), _pool())
+
+    def replay(self, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Take the step with these tensors. Return its losses and outputs."""
+        for own, tensor in zip(self.given, given, strict=True):
+            if own is not None and tensor is not None:
+                own.copy_(tensor)
+        self.graph.replay()
+        return self.losses.clone(), self.outputs.clone()
+
+
+def _capture(
+    compute: Callable[[], tuple[Tensor, Tensor]], pool: tuple[int, int] | None
+) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
+    """Capture without what `torch.cuda.graph` does before: it empties the allocator's cache each time."""
+    graph, stream = torch.cuda.CUDAGraph(), _stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph.capture_begin(*([pool] if pool else []), capture_error_mode="thread_local")
+        try:
+            found = compute()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph, found
+
+
+@cache
+def _stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()
+
+
+@cache
+def _anchor() -> torch.cuda.CUDAGraph:
+    """A graph that keeps the memory pool of all others alive, so that later calls use it again."""
+    return _capture(lambda: (torch.zeros(1, device="cuda"),) * 2, None)[0]
+
+
+def _pool() -> tuple[int, int]:
+    return _anchor().pool()
