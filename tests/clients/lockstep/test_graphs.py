@@ -1,0 +1,78 @@
+"""Steps of a cohort that are replayed: with a graph that computes again, and on a GPU with a real one."""
+
+import numpy as np
+import pytest
+import torch
+
+from clients import CLIENTS, LocalTraining
+from clients.lockstep import fit_in_lockstep, graphs, train
+
+from ..helpers import CONFIG
+from ..test_gpu import needs_gpu, on_device, received
+from .test_lockstep import cohort, conv_model, small_model
+
+SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
+
+
+class Box:
+    """Stands for the tensor that a graph writes."""
+
+    def clone(self):
+        return self.tensor.clone()
+
+
+class ComputedAgain:
+    """Stands for a CUDA graph: nothing is computed at its capture, and all with each replay."""
+
+    captured = 0
+
+    def __init__(self, compute):
+        self.compute = compute
+        self.found = Box(), Box()
+        ComputedAgain.captured += 1
+
+    def replay(self):
+        for box, tensor in zip(self.found, self.compute(), strict=True):
+            box.tensor = tensor
+
+
+@pytest.fixture
+def computed_again(monkeypatch):
+    def capture(compute, pool):
+        graph = ComputedAgain(compute)
+        return graph, graph.found
+
+    monkeypatch.setattr(graphs, "_capture", capture)
+    monkeypatch.setattr(graphs, "_pool", lambda: None)
+    monkeypatch.setattr(ComputedAgain, "captured", 0)
+
+
+def answers(device, training, make_model, repeats, monkeypatch):
+    """What a cohort sends in two rounds, its metrics last."""
+    monkeypatch.setattr(train, "may_repeat", lambda run: repeats)
+    clients = [on_device(one, device) for one in cohort(CLIENTS["fedbn"], training, make_model, SIZES)]
+    model = clients[0].task.model
+    for one in clients:
+        assert one.task.model is model
+    found = []
+    for server_round in (1, 2):
+        for update in fit_in_lockstep(clients, received(clients[0]), CONFIG | {"server-round": server_round}):
+            found += [*map(np.array, update.arrays), np.array(sorted(update.metrics.items()), dtype=object)]
+        for one in clients:
+            one.memory.commit()
+    return found
+
+
+def assert_equal(found, expected):
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}])
+@pytest.mark.parametrize("make_model", [small_model, conv_model])
+def test_what_is_replayed_are_the_steps(options, make_model, monkeypatch, computed_again):
+    training = LocalTraining(epochs=2, batch_size=8, **options)
+    found = answers("cpu", training, make_model, True, monkeypatch)
+    # Of ten steps with 4 clients, then 3 and so on: one shape has enough left after two.
+    assert ComputedAgain.captured > 0
+    assert_equal(found, answers("cpu", training, make_model, False, monkeypatch))
