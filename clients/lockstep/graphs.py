@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,9 +75,10 @@ def may_repeat(run: LocalRun) -> bool:
 class _Captured:
     """A step that was captured, and the tensors that it reads and writes."""
 
-    def __init__(self, step: Step, active: int, *given: Tensor | None) -> None:
-        self.given = [None if tensor is None else tensor.clone() for tensor in given]
-        self.graph, (self.losses, self.outputs) = _capture(lambda: step(active, *self.given), _pool())
+    def __init__(self, step: Step, active: int, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> None:
+        own = inputs.clone(), targets.clone(), None if mask is None else mask.clone()
+        self.given = own
+        self.graph, (self.losses, self.outputs) = _capture(lambda: step(active, *own), _pool())
 
     def replay(self, *given: Tensor | None) -> tuple[Tensor, Tensor]:
         """Take the step with these tensors. Return its losses and outputs."""
@@ -88,13 +90,13 @@ class _Captured:
 
 
 def _capture(
-    compute: Callable[[], tuple[Tensor, Tensor]], pool: tuple[int, int] | None
+    compute: Callable[[], tuple[Tensor, Tensor]], pool: Any = None
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
     """Capture without what `torch.cuda.graph` does before: it empties the allocator's cache each time."""
     graph, stream = torch.cuda.CUDAGraph(), _stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        graph.capture_begin(*([pool] if pool else []), capture_error_mode="thread_local")
+        graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
             found = compute()
         finally:
@@ -105,14 +107,14 @@ def _capture(
 
 @cache
 def _stream() -> torch.cuda.Stream:
-    return torch.cuda.Stream()
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 @cache
 def _anchor() -> torch.cuda.CUDAGraph:
     """A graph that keeps the memory pool of all others alive, so that later calls use it again."""
-    return _capture(lambda: (torch.zeros(1, device="cuda"),) * 2, None)[0]
+    return _capture(lambda: (torch.zeros(1, device="cuda"),) * 2)[0]
 
 
-def _pool() -> tuple[int, int]:
+def _pool() -> Any:
     return _anchor().pool()

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from clients import CLIENTS, LocalTraining
 from clients.lockstep import fit_in_lockstep, graphs, train
 
 from ..helpers import CONFIG
-from ..test_gpu import needs_gpu, on_device, received
+from ..test_gpu import on_device, received
 from .test_lockstep import cohort, conv_model, small_model
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
