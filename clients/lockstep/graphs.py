@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..modules.optimizers import PLAIN
 from ..training import LocalRun
@@ -17,6 +18,9 @@ Step = Callable[[int, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """The number of active clients, a batch's inputs, targets and mask -> its losses and outputs."""
 WARM_UP = 2  # steps of a shape before its capture: they load kernels, and make the buffers of momentum
 REPAYS = 4  # steps of a shape that repay a capture
+_KNOWN = frozenset({"torch", "fedbn_flower", __name__.partition(".")[0]})
+"""Packages whose classes do not count steps."""
+LOGGER = logging.getLogger("flwr.fedbn")
 
 
 class Steps:
@@ -47,7 +51,11 @@ class Steps:
     ) -> tuple[Tensor, Tensor]:
         """Take the next step, which has this shape. Return its losses and outputs."""
         if self.repeats and shape not in self.captured and self._repays(shape):
-            self.captured[shape] = _Captured(self.step, active, inputs, targets, mask)
+            try:
+                self.captured[shape] = _Captured(self.step, active, inputs, targets, mask)
+            except RuntimeError as error:  # nothing was computed
+                LOGGER.info("steps are not captured as a CUDA graph: %s", error)
+                self.repeats = False
         self.left[shape] -= 1
         self.done[shape] += 1
         if shape in self.captured:
@@ -58,17 +66,18 @@ class Steps:
         return self.done[shape] >= WARM_UP and self.left[shape] >= REPAYS
 
 
-def may_repeat(run: LocalRun) -> bool:
+def may_repeat(model: nn.Module, run: LocalRun) -> bool:
     """Whether the steps of this run do the same on a GPU each time.
 
-    The optimisers of torch.optim count steps on the CPU. Losses and objectives of others may do so.
+    The optimisers of torch.optim count steps on the CPU; what others have written may do so.
     """
-    own = __name__.partition(".lockstep")[0]
-    classes = type(run.objective), type(run.objective.criterion), type(run.objective.problem)
+    objective = run.objective
+    parts = [objective, objective.criterion, objective.problem, *model.modules()]
     return (
         torch.device(run.examples.device).type == "cuda"
+        and not torch.is_anomaly_enabled()  # it looks at every value
         and run.training.optimizer == PLAIN
-        and all(cls.__module__.startswith(f"{own}.") for cls in classes)
+        and all(type(part).__module__.partition(".")[0] in _KNOWN for part in parts)
     )
 
 

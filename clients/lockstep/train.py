@@ -90,6 +90,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     def take(active: int, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         for layer in layers:
             layer.serve(active, mask)
+        for product in products:
+            product.factors = []  # some may be left where a capture failed
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(-1, active)
@@ -105,7 +107,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             product.descend(runs[0].learning_rate)
         return losses.detach(), outputs.detach()
 
-    steps = Steps(take, plan.shapes, may_repeat(runs[0]))
+    steps = Steps(take, plan.shapes, may_repeat(model, runs[0]))
     for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
         if remaining < active:  # later steps also change the finished rows, which are restored at the end
             rows = slice(remaining, active)

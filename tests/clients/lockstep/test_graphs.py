@@ -1,13 +1,17 @@
 """Steps of a cohort that are replayed: with a graph that computes again, and on a GPU with a real one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from clients import CLIENTS, LocalTraining
 from clients.lockstep import fit_in_lockstep, graphs, train
 
-from ..helpers import CONFIG
-from ..test_gpu import on_device, received
+from ..helpers import CONFIG, make_client
+from ..test_gpu import needs_gpu, on_device, received
 from .test_lockstep import cohort, conv_model, small_model
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
@@ -48,7 +52,7 @@ def computed_again(monkeypatch):
 
 def answers(device, training, make_model, repeats, monkeypatch):
     """What a cohort sends in two rounds, its metrics last."""
-    monkeypatch.setattr(train, "may_repeat", lambda run: repeats)
+    monkeypatch.setattr(train, "may_repeat", lambda model, run: repeats)
     clients = [on_device(one, device) for one in cohort(CLIENTS["fedbn"], training, make_model, SIZES)]
     model = clients[0].task.model
     for one in clients:
@@ -75,3 +79,46 @@ def test_what_is_replayed_are_the_steps(options, make_model, monkeypatch, comput
     # Of ten steps with 4 clients, then 3 and so on: one shape has enough left after two.
     assert ComputedAgain.captured > 0
     assert_equal(found, answers("cpu", training, make_model, False, monkeypatch))
+
+
+def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
+    class Own(nn.Identity):
+        """A user's, which may count its calls."""
+
+    Own.__module__ = "of_a_user"
+    client = make_client(CLIENTS["fedavg"])
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
+    with_adam = replace(on_gpu, training=LocalTraining(optimizer="adam"))
+    model = client.task.model
+    assert graphs.may_repeat(model, on_gpu)
+    assert not graphs.may_repeat(model, run)
+    assert not graphs.may_repeat(model, with_adam)
+    assert not graphs.may_repeat(nn.Sequential(Own(), model), on_gpu)
+    with torch.autograd.set_detect_anomaly(True):
+        assert not graphs.may_repeat(model, on_gpu)
+
+
+def test_where_a_capture_fails_the_steps_are_taken(monkeypatch, caplog):
+    def fails(compute, pool):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "_capture", fails)
+    monkeypatch.setattr(graphs, "_pool", lambda: None)
+    training = LocalTraining(epochs=2, batch_size=8)
+    caplog.set_level("INFO", "flwr.fedbn")
+    found = answers("cpu", training, small_model, True, monkeypatch)
+    assert "not permitted" in caplog.text
+    assert_equal(found, answers("cpu", training, small_model, False, monkeypatch))
+
+
+@needs_gpu
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}])
+@pytest.mark.parametrize("make_model", [small_model, conv_model])
+def test_on_a_gpu_they_have_the_bits_of_the_steps(options, make_model, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    training = LocalTraining(epochs=2, batch_size=8, **options)
+    found, expected = (
+        answers("cuda", training, make_model, repeats, monkeypatch) for repeats in (True, False)
+    )
+    assert_equal(found, expected)
