@@ -19,7 +19,7 @@ from ..objectives import Objective
 from ..problems.evaluation import scores_of
 from ..training import LocalRun, LocalTask, LocalTraining
 from ..update import Received, Update
-from .graphs import Steps, may_repeat
+from .graphs import Steps, graphs_of
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 
 
@@ -107,7 +107,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             product.descend(runs[0].learning_rate)
         return losses.detach(), outputs.detach()
 
-    steps = Steps(take, plan.shapes, may_repeat(model, runs[0]))
+    steps = Steps(take, plan.shapes, graphs_of(model, runs[0], parameters))
     for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
         if remaining < active:  # later steps also change the finished rows, which are restored at the end
             rows = slice(remaining, active)

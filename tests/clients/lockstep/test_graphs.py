@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from clients import CLIENTS, LocalTraining
-from clients.lockstep import fit_in_lockstep, graphs, train
+from clients import CLIENTS, LocalTraining, Received
+from clients.lockstep import fit_in_lockstep, graphs
 
 from ..helpers import CONFIG, make_client
 from ..test_gpu import needs_gpu, on_device, received
@@ -50,19 +50,24 @@ def computed_again(monkeypatch):
     monkeypatch.setattr(ComputedAgain, "captured", 0)
 
 
-def answers(device, training, make_model, repeats, monkeypatch):
-    """What a cohort sends in two rounds, its metrics last."""
-    monkeypatch.setattr(train, "may_repeat", lambda model, run: repeats)
-    clients = [on_device(one, device) for one in cohort(CLIENTS["fedbn"], training, make_model, SIZES)]
-    model = clients[0].task.model
-    for one in clients:
-        assert one.task.model is model
+RATES = (0.1, 0.1, 0.05)
+
+
+def answers(device, training, make_model, repeats, monkeypatch, objective="plain"):
+    """What a cohort sends in three rounds, with the metrics. Each begins where the first client was."""
+    monkeypatch.setattr(graphs, "may_repeat", lambda model, run: repeats)
+    made = cohort(CLIENTS["fedbn"], training, make_model, SIZES, objective)
+    clients = [on_device(one, device) for one in made]
+    given = received(clients[0])
     found = []
-    for server_round in (1, 2):
-        for update in fit_in_lockstep(clients, received(clients[0]), CONFIG | {"server-round": server_round}):
+    for server_round, rate in enumerate(RATES, 1):
+        config = CONFIG | {"server-round": server_round, "client-lr": rate, "mu": 0.1}
+        updates = fit_in_lockstep(clients, given, config)
+        for one, update in zip(clients, updates, strict=True):
             found += [*map(np.array, update.arrays), np.array(sorted(update.metrics.items()), dtype=object)]
-        for one in clients:
             one.memory.commit()
+        sent = dict(zip(clients[0].shared_names, map(np.array, updates[0].arrays), strict=True))
+        given = Received(sent, given.records)
     return found
 
 
@@ -71,14 +76,24 @@ def assert_equal(found, expected):
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}])
-@pytest.mark.parametrize("make_model", [small_model, conv_model])
-def test_what_is_replayed_are_the_steps(options, make_model, monkeypatch, computed_again):
+MANY = {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}
+CASES = [
+    (small_model, {}, "plain", 4),  # two shapes, captured again for another rate
+    (conv_model, {}, "plain", 4),
+    (small_model, {"agc": 0.1, "weight_decay": 0.1}, "plain", 4),
+    (small_model, MANY, "plain", 6),  # buffers are those of a call
+    (small_model, {}, "fedprox", 6),  # so is the model that it pulls to
+]
+
+
+@pytest.mark.parametrize(("make_model", "options", "objective", "captured"), CASES)
+def test_what_is_replayed_are_the_steps(
+    make_model, options, objective, captured, monkeypatch, computed_again
+):
     training = LocalTraining(epochs=2, batch_size=8, **options)
-    found = answers("cpu", training, make_model, True, monkeypatch)
-    # Of ten steps with 4 clients, then 3 and so on: one shape has enough left after two.
-    assert ComputedAgain.captured > 0
-    assert_equal(found, answers("cpu", training, make_model, False, monkeypatch))
+    found = answers("cpu", training, make_model, True, monkeypatch, objective)
+    assert ComputedAgain.captured == captured
+    assert_equal(found, answers("cpu", training, make_model, False, monkeypatch, objective))
 
 
 def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
@@ -113,12 +128,9 @@ def test_where_a_capture_fails_the_steps_are_taken(monkeypatch, caplog):
 
 
 @needs_gpu
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}])
-@pytest.mark.parametrize("make_model", [small_model, conv_model])
-def test_on_a_gpu_they_have_the_bits_of_the_steps(options, make_model, monkeypatch):
+@pytest.mark.parametrize(("make_model", "options", "objective", "captured"), CASES)
+def test_on_a_gpu_they_have_the_bits_of_the_steps(make_model, options, objective, captured, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     training = LocalTraining(epochs=2, batch_size=8, **options)
-    found, expected = (
-        answers("cuda", training, make_model, repeats, monkeypatch) for repeats in (True, False)
-    )
-    assert_equal(found, expected)
+    found = answers("cuda", training, make_model, True, monkeypatch, objective)
+    assert_equal(found, answers("cuda", training, make_model, False, monkeypatch, objective))
