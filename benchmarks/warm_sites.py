@@ -14,6 +14,7 @@ import argparse
 import csv
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         app = folder / "fedbn-flower"
