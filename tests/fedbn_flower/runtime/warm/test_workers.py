@@ -61,11 +61,30 @@ def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capf
     assert "a line of C\n" in errors
 
 
-def test_another_run_configuration_version_or_code_has_another(node, monkeypatch):
+def test_two_runs_that_take_turns_have_a_worker_each(node):
+    """A third has the place of the one that was used less recently."""
+    one, two, again, two_again = (node.ask(run=run).process for run in (7, 8, 7, 8))
+    assert (one, two) == (again, two_again)
+    assert node.workers() == sorted([one, two])
+    three = node.ask(run=9).process
+    assert node.workers() == sorted([two, three])
+    assert node.ask(run=8).process == two
+    four = node.ask(run=7).process
+    assert node.workers() == sorted([two, four])
+
+
+def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
+    one = node.ask(do="use a GPU").process
+    until((node.places()[0] / "gpu").exists)
+    assert node.ask().process == one
+    other = node.ask(run=8).process
+    assert node.workers() == [other]
+
+
+def test_another_configuration_version_or_code_has_another(node, monkeypatch):
     """Each differs from the one before in one thing."""
     asked, process = {}, node.ask().process
     for change in (
-        {"run": 8},
         {"run_config": {"rounds": 3}},
         {"node_config": {"idle-seconds": 60}},
         {"__version__": "0.0.1"},
