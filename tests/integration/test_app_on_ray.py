@@ -1,5 +1,6 @@
 """Apps on Ray's workers: what they give in one process, whatever happens to the workers."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -113,8 +114,6 @@ def test_a_node_has_its_messages_one_after_the_other_and_handlers_of_logs_stay(b
 
     @client.train()
     def train(message, context):
-        import logging
-
         numbers = context.state.config_records.setdefault("n", ConfigRecord({"n": 0}))
         numbers["n"] += 1
         if numbers["n"] == 1 and not logging.getLogger(logger).handlers:
@@ -129,6 +128,7 @@ def test_a_node_has_its_messages_one_after_the_other_and_handlers_of_logs_stay(b
             counts.append([reply.content["n"]["n"] for reply in grid.send_and_receive(messages)])
 
     results = both(server, client)
+    logging.getLogger(logger).handlers.clear()
     assert counts == [[1, 2, 3, 1, 4], [5, 6, 7, 2, 8]] * 2
     for result in results:
         assert (result.folder / "log.txt").read_text().count("logged") == 10

@@ -51,9 +51,9 @@ class Rounds:
             self.kind = messages[0].metadata.message_type
             training = self.kind.partition(".")[0] == MessageType.TRAIN
             number = round_named(messages[0]) or self.number + training
-            if number < self.number:  # a loop of the app's own, which begins anew
+            if training and number < self.number:  # a loop of the app's own, which begins anew
                 self.earlier += self.number
-            self.number = number
+            self.number = number if training else max(number, self.number)
             self.asked, self.answered = len(messages), 0
             self._tell()
         yield self._on_reply
