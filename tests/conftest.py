@@ -78,6 +78,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # else a seventh of a run's time; a file's rest is collected after it
     gc.enable()
 
 
@@ -160,7 +161,8 @@ def pictures_never_drawn():
 @pytest.fixture
 def few_draws(monkeypatch):
     """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
-    monkeypatch.setattr(intervals, "intervals", partial(intervals.intervals, draws=20))
+    few = partial(intervals.intervals_of_cases, draws=20)
+    monkeypatch.setattr(intervals, "intervals_of_cases", few)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Which cases of a test that repeats whole runs are among the quick ones."""
 
 from collections.abc import Container, Sequence
+from itertools import product
 
 import pytest
 
@@ -12,3 +13,11 @@ def some_quick(cases: Sequence, quick: Container[int]) -> list:
         pytest.param(*case, marks=[] if place in quick else [pytest.mark.slow])
         for place, case in enumerate(several)
     ]
+
+
+def diagonal_quick(*axes: Sequence) -> list:
+    """The combinations for ``parametrize``: but for a few, with every value of every axis, they are slow."""
+    diagonal = {tuple(i % len(axis) for axis in axes) for i in range(max(map(len, axes)))}
+    places = list(product(*(range(len(axis)) for axis in axes)))
+    cases = [tuple(axis[i] for axis, i in zip(axes, place, strict=True)) for place in places]
+    return some_quick(cases, {i for i, place in enumerate(places) if place in diagonal})

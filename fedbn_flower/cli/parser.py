@@ -194,8 +194,9 @@ def _full_parser(algorithms: Iterable[Named]) -> Parser:
     others = parser.add_argument_group("Settings of other algorithms")
     for registry in REGISTRIES:
         for name, cls in registry.names.items():
-            _add(others, [flag for flag in flags_of(cls) if flag.key not in seen], f"{registry.key} {name}: ")
-            seen |= {flag.key for flag in flags_of(cls)}
+            flags = [flag for flag in flags_of(cls) if flag.key not in seen]
+            _add(others, flags, f"{registry.key} {name}: ")
+            seen |= {flag.key for flag in flags}
     return parser
 
 

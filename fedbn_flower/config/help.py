@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic.fields import FieldInfo
 
@@ -38,8 +39,13 @@ def inherited_flags() -> dict[str, list[Flag]]:
 
 def flags_of(cls: type) -> list[Flag]:
     """The settings of an algorithm, but for those of its kind that it leaves as they are."""
-    common = {flag for flags in inherited_flags().values() for flag in flags}
+    common = _inherited()
     return [flag for flag in _flags(settings_of(cls)) if flag not in common]
+
+
+@cache  # every algorithm's flags are told from them
+def _inherited() -> frozenset[Flag]:
+    return frozenset(flag for flags in inherited_flags().values() for flag in flags)
 
 
 def first_line(described: object) -> str:

@@ -68,7 +68,7 @@ def check_node_config(context: Context) -> None:
 
 @process_cache(maxsize=64)
 def _meant(key: str) -> str:
-    """Return the key of a node config that one is like; empty if there is none."""
+    """Return which of `NODE_KEYS` a key is or resembles; empty where it is another app's."""
     words = key.strip().lower().replace("_", "-")
     return next(iter(get_close_matches(words, NODE_KEYS, n=1, cutoff=MISSPELT)), "")
 

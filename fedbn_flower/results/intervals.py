@@ -19,11 +19,11 @@ from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
-from ..records.cases import SCORE, SITE, TARGET, predictions_of, with_recalibrated
+from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
 from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfStates
 from ..statistics.cases import Cases
-from ..statistics.intervals import Interval, intervals
+from ..statistics.intervals import Interval, intervals_of_cases
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -134,20 +134,21 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     found = measured(table, summary, problem)
     if found is None:
         return {"pooled": {}, "mean": {}, "clients": {}}
-    table, chosen, shared, too_long = found
-    notes = [SHARED] if shared else []
+    notes, cases, too_long = [SHARED] if found.shared else [], found.cases, found.too_long
     if too_long:
-        notes.append(f"No intervals of {', '.join(too_long)}: with {len(table):,} cases they take too long.")
+        notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
+    all_of = _of_each_client if found.shared else intervals_of_cases
     return {
-        **_as_json(_of_each_client(table, chosen, seed) if shared else intervals(table, chosen, seed)),
+        **_as_json(all_of(cases, found.metrics, seed)),
         **({NOTE: " ".join(notes)} if notes else {}),
     }
 
 
 class Measured(NamedTuple):
-    """The cases of a run, as `Cases.of` takes them, and their metrics."""
+    """The cases of a run, as `Cases.of` takes them and as it returns them, and their metrics."""
 
     table: DataFrame
+    cases: Cases
     metrics: Mapping[str, CaseMetric]
     """Those that have the values of the run."""
     shared: bool
@@ -164,24 +165,24 @@ def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> 
     table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
     cases, shared = Cases.of(table), has_shared_cases(table)
     chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
-    return Measured(table, chosen, shared, too_long)
+    return Measured(table, cases, chosen, shared, too_long)
 
 
 def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:
     """Return those of the metrics whose intervals take too long that are themselves quickly computed."""
-    cases, expected = Cases.of(found.table), _Expected(summary, found.shared)
+    expected = _Expected(summary, found.shared)
     every = {name: candidates(name, problem.predicts, problem.chosen.get(name)) for name in found.too_long}
     quick = {name: [one for one in some if not isinstance(one, OfStates)] for name, some in every.items()}
     return {
         name: metric
         for name, several in quick.items()
         for metric in several
-        if expected.has(name, metric, cases)
+        if expected.has(name, metric, found.cases)
     }
 
 
-def _of_each_client(table: DataFrame, metrics: Mapping[str, CaseMetric], seed: int) -> dict[str, Any]:
-    found = [intervals(part, metrics, seed)["clients"] for _, part in table.groupby(SITE, sort=False)]
+def _of_each_client(cases: Cases, metrics: Mapping[str, CaseMetric], seed: int) -> dict[str, Any]:
+    found = [intervals_of_cases(site, metrics, seed)["clients"] for site in cases]
     return {"pooled": {}, "mean": {}, "clients": {site: of for one in found for site, of in one.items()}}
 
 

@@ -167,7 +167,7 @@ def _class_numbers(targets: "Series", classes: list[str]) -> NDArray:
 def _groups_within_sites(frame: "DataFrame", ends: list[int]) -> NDArray[np.int64]:
     import pandas as pd
 
-    if GROUP not in frame.columns:
+    if GROUP not in frame.columns or frame[GROUP].isna().all():
         return np.concatenate([np.arange(n) for n in np.diff([0, *ends])])
     named, row = frame[GROUP].notna().to_numpy(), np.arange(len(frame)).astype(str)
     names = np.where(named, np.char.add("g", frame[GROUP].astype(str).to_numpy(str)), row)

@@ -269,6 +269,7 @@ def test_thresholds_cost_no_more_than_the_docs_say(name, positives, negatives, s
     assert difference <= bound + 1e-12
 
 
+@pytest.mark.slow
 def test_the_docs_have_the_largest_differences_that_were_seen():
     """Of 300 draws of each kind: few positives cost the average precision two digits."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "metrics.md").read_text()

@@ -33,6 +33,7 @@ def end(variable):
         for pid in processes_with(variable):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, how)
+                os.kill(pid, signal.SIGCONT)  # one that was stopped hears the first only then
         deadline = time.monotonic() + 30
         while processes_with(variable) and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -19,6 +19,7 @@ from fedbn_flower.runtime.simulation import simulate
 from .processes import bits
 from .test_measures import BUFFERED, OF_NUMBERS, output
 from .test_privacy import DP, LOCAL, SECURE, outcomes
+from .test_robust import KEYS as ATTACKED
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,13 @@ RUNS = {
 } | {
     "summed": SUMMED,
     "asks first": ASKS_FIRST,
+    "attacked": {
+        **ATTACKED,
+        "dataset": "digits",
+        "num-clients": CLIENTS,
+        "attack": "backdoor:3",
+        "attackers": "1",
+    },
     "buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
 }
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
@@ -130,6 +138,14 @@ def test_each_of_several_models(folders, name):
 def test_a_rule_that_asks_before_the_training(folders):
     here, there = folders["asks first"]
     assert bits(there) == bits(here)
+
+
+def test_a_backdoor(folders):
+    here, there = folders["attacked"]
+    assert bits(here) == bits(there)
+    attack = [json.loads((folder / "summary.json").read_text())["attack"] for folder in (here, there)]
+    assert attack[0] == attack[1]
+    assert attack[0]["attackers"] == [1]
 
 
 def test_masked_sums(folders):

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
+from tests.quick import some_quick
 from tests.surroundings import SET
 
 KEYS = {
@@ -19,7 +20,7 @@ AT_ONCE = (("no_grad", "float64", "autocast"), ("inference_mode", "device"))
 """Of which none undoes what another one does."""
 
 
-@pytest.mark.parametrize("how", KEYS)
+@pytest.mark.parametrize("how", some_quick(KEYS, {1, 2}))
 def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
     """All rounds ran, and every client failed."""
     results = {"": run(**KEYS[how])}

@@ -109,7 +109,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(
-    "keys", some_quick(KINDS, {0, 2, 7, 9, 10}), ids=lambda keys: "-".join(map(str, keys.values()))
+    "keys", some_quick(KINDS, {0, 9}), ids=lambda keys: "-".join(map(str, keys.values()))
 )
 def test_bfloat16_goes_with_everything(run, keys):
     assert run(model=brain, **keys).summary["failures"] == 0

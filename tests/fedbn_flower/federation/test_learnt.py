@@ -103,6 +103,7 @@ def test_a_site_says_it_of_its_own_data(configured, patients):
     assert found["examples"][0] == "12 to train on, 4 for validation, 4 to test on"
 
 
+@pytest.mark.slow
 def test_a_run_a_dry_run_and_inspect_show_it(patients, tmp_path, capsys, cache_dir):
     flags = [word for key, value in patients.items() for word in (f"--{key.replace('_', '-')}", value)]
     flags += ["--partition", "iid", "--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "1"]

@@ -17,6 +17,7 @@ from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run
+from tests.quick import some_quick
 
 from ..circles import circles, write_circles
 
@@ -93,6 +94,7 @@ def test_pooled_metrics_are_scikit_learns(run, data):
     assert result.summary["global"]["dice"] == pytest.approx(pooled["dice"])
 
 
+@pytest.mark.slow
 def test_the_report_names_the_classes_of_masks(run, data, tmp_path, monkeypatch):
     """In the confusion matrix and the table by class, without which they have numbers."""
     folder, drawn = tmp_path / "named", []
@@ -130,7 +132,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
     assert found > 0.7
 
 
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", some_quick(["fedavg", "fedbn"], {1}))
 def test_the_unet_learns_volumes(run, client):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, (10, 4, 5, 6))
@@ -142,10 +144,13 @@ def test_the_unet_learns_volumes(run, client):
 
 @pytest.mark.parametrize(
     "client",
-    [
-        *("fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg", "ditto", "fedbn+ditto"),
-        *("apfl", "pfedme", "per-fedavg", "fedala", "fedbn+apfl"),
-    ],
+    some_quick(
+        [
+            *("fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg"),
+            *("ditto", "fedbn+ditto", "apfl", "pfedme", "per-fedavg", "fedala", "fedbn+apfl"),
+        ],
+        {0, 2, 6, 9, 13},
+    ),
 )
 def test_every_client_learns_masks(run, sites, client):
     summary = run(dataset=str(sites), client=client, **KEYS).summary

@@ -76,7 +76,7 @@ def test_a_resumed_run_has_the_same_models(tmp_path, strategy, client):
     assert whole.clients[columns].equals(resumed.clients[columns])
 
 
-@pytest.mark.parametrize("strategy", SETTINGS)
+@pytest.mark.parametrize("strategy", some_quick(SETTINGS, {0, 3}))
 def test_a_clients_model_is_its_own(tmp_path, strategy):
     result = run(strategy, tmp_path / "run", rounds=2)
     names, models = json.loads((result.folder / "models/clients.json").read_text()), models_in(result.folder)

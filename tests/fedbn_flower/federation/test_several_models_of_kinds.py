@@ -8,7 +8,7 @@ from torch import nn
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
-from tests.quick import some_quick
+from tests.quick import diagonal_quick, some_quick
 
 from ..circles import circles
 
@@ -105,8 +105,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("strategy", SETTINGS)
-@pytest.mark.parametrize("kind", ["text", "numbers", "masks"])
+@pytest.mark.parametrize(("strategy", "kind"), diagonal_quick([*SETTINGS], ["text", "numbers", "masks"]))
 def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind, strategy):
     keys = by_kind(kind, tmp_path)
     if (kind, strategy) in REFUSED:
@@ -154,7 +153,7 @@ def test_tied_weights_stay_tied_in_every_model(run, strategy):
         np.testing.assert_array_equal(kept[0], kept[-1])
 
 
-@pytest.mark.parametrize("strategy", SETTINGS)
+@pytest.mark.parametrize("strategy", some_quick(SETTINGS, {0, 3}))
 def test_a_frozen_layer_is_one_for_all(run, strategy):
     result = run(strategy, freeze="0")
     still = run("fedavg", "still", freeze="0", client_lr=1e-30, rounds=1).model().state_dict()
@@ -167,8 +166,7 @@ def test_a_frozen_layer_is_one_for_all(run, strategy):
 LOCAL = {"fedbn": ("1.weight", "1.running_mean"), "silobn": ("1.running_mean",)}
 
 
-@pytest.mark.parametrize("client", LOCAL)
-@pytest.mark.parametrize("strategy", ["ifca", "cfl", "fedamp"])
+@pytest.mark.parametrize(("client", "strategy"), diagonal_quick([*LOCAL], ["ifca", "cfl", "fedamp"]))
 def test_what_stays_at_home_is_no_part_of_the_models(run, strategy, client):
     result = run(strategy, client=client, rounds=3)
     for path in (result.folder / "models").glob("*.safetensors"):

@@ -10,6 +10,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import simulate
+from tests.quick import diagonal_quick
 
 SHARED = ("fixbn", "fbn", "hbn")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
@@ -23,8 +24,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
 
 
-@pytest.mark.parametrize("client", SHARED)
-@pytest.mark.parametrize("strategy", ["fedavg", "fedyogi"])
+@pytest.mark.parametrize(("client", "strategy"), diagonal_quick(SHARED, ["fedavg", "fedyogi"]))
 def test_three_rounds_of_which_answers_are_lost_also_resumed(run, client, strategy):
     keys = PARTLY | {"client": client, "strategy": strategy}
     whole = run(**keys)

@@ -25,6 +25,7 @@ from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from strategies import PhaseReport
+from tests.quick import diagonal_quick
 
 from .test_supernodes import SuperNodes, run_app
 
@@ -47,9 +48,12 @@ def by_hand(result, site, rows, images):
         return result.model(int(site))(torch.tensor(images[rows])).double().softmax(1).numpy()
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
 @pytest.mark.parametrize(
-    "patience", [{}, {"val_fraction": 0.2, "patience": 1, "rounds": 6, "server_lr": 3.0}]
+    ("client", "patience"),
+    diagonal_quick(
+        ["fedavg", "silobn", "fedbn"],
+        [{}, {"val_fraction": 0.2, "patience": 1, "rounds": 6, "server_lr": 3.0}],
+    ),
 )
 def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client, patience):
     result = run(**TEN, **LOCALLY, client=client, strategy="fedavg", **patience, checkpoint_every=1)

@@ -32,6 +32,7 @@ def refuse(*_):
     raise AssertionError("drawn in this process")
 
 
+@pytest.mark.slow
 def test_a_runs_figures_are_those_that_its_own_process_draws(tmp_path, cache_dir, monkeypatch):
     with drawer.drawing_apart(), monkeypatch.context() as patch:
         patch.setattr(drawer.Job, "done", refuse)

@@ -19,6 +19,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
+from tests.quick import diagonal_quick
 
 from .html_page import page
 from .test_cases import PRIVATE, TEN, Sites, X, Y
@@ -53,8 +54,13 @@ def area(cases):
     return roc_auc_score(cases.target, cases.recalibrated.round(9))
 
 
-@pytest.mark.parametrize("keys", [{}, {"eval_model": "local", "client": "fedbn"}, {"folds": 3, "fold": 2}])
-@pytest.mark.parametrize("method", ["temperature", "isotonic", "threshold"])
+@pytest.mark.parametrize(
+    ("keys", "method"),
+    diagonal_quick(
+        [{}, {"eval_model": "local", "client": "fedbn"}, {"folds": 3, "fold": 2}],
+        ["temperature", "isotonic", "threshold"],
+    ),
+)
 def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     """The cases of the validation share are those that the same run without a final test keeps."""
     groups = {"groups": (np.arange(300) // 2, -1 - np.arange(100) // 2)} if "folds" in keys else {}
@@ -159,6 +165,7 @@ def test_labels_have_one_each_by_name(run):
         assert result.summary["recalibrated"]["mean"]["accuracy"] == pytest.approx(np.mean(right))
 
 
+@pytest.mark.slow
 def test_the_report_has_it_beside_the_plain_one(run):
     result = run(**BINARY, **SHARE, recalibrate="threshold", metrics="auroc", run_dir="report")
     shown = page(result.folder)

@@ -13,6 +13,7 @@ from fedbn_flower.privacy.accounts import Plan, epsilon
 from fedbn_flower.privacy.terms import FILES_OUTSIDE
 from fedbn_flower.results.release import attack_success
 from fedbn_flower.runtime.simulation import simulate
+from tests.quick import some_quick
 
 DP = {"dp": "client", "dp_noise": 2.0, "dp_delta": 1e-3, "num_clients": 8, "partition": "iid"}
 PUBLIC = {"model.safetensors", "privacy.jsonl"}
@@ -73,10 +74,13 @@ def test_a_release_has_a_model_a_ledger_and_a_card(private, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("keys", "who"),
-    [
-        ({"dp": "local", "weighting": "uniform"}, "everybody, the server too"),
-        ({"dp": "example", "client": "fedavg", "model": "linear"}, "each single example of a client"),
-    ],
+    some_quick(
+        [
+            ({"dp": "local", "weighting": "uniform"}, "everybody, the server too"),
+            ({"dp": "example", "client": "fedavg", "model": "linear"}, "each single example of a client"),
+        ],
+        {0},
+    ),
 )
 def test_the_other_notions(configured, tmp_path, pictures_not_drawn, keys, who):
     simulate(Federation(configured(**{**DP, **keys, "rounds": 1, "dp_seed": 3})), tmp_path / "run", None)

@@ -22,6 +22,7 @@ from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
+from tests.quick import some_quick
 
 from .written import summary_of, write_run
 
@@ -152,7 +153,7 @@ def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
     assert "error: run-dir: cannot write to " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("private", some_quick([False, True], {0}))
 def test_a_disk_that_is_full_when_a_run_is_resumed_is_one_line(
     private, cache_dir, tmp_path, monkeypatch, capsys, pictures_not_drawn
 ):  # fmt: skip

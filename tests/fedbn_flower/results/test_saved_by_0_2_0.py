@@ -80,6 +80,7 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
     assert "| fedadam | fedavg | plain |" in table
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_with_further_trials(saved):
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
     trials = rows(saved / "search/search.csv")
@@ -87,6 +88,7 @@ def test_the_search_goes_on_with_further_trials(saved):
     assert trials[0]["client-lr"] == "0.08127691813917182"
 
 
+@pytest.mark.slow
 def test_its_further_trials_are_compared_by_the_metric_that_its_trials_were(saved, caplog):
     """That of the clients, not the server's, which decides by default since."""
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
@@ -131,6 +133,7 @@ def decaying(run):
     return lambda **more: run(**keys, **more).folder
 
 
+@pytest.mark.slow
 def test_a_run_with_a_decay_goes_on_to_the_bits_of_one_that_never_stopped(decaying):
     whole, folder = decaying(rounds=4, run_dir="whole"), decaying(rounds=2, run_dir="run")
     write_in_old_keys(folder / "config.json")
@@ -158,6 +161,7 @@ def test_its_configuration_is_an_experiment_in_the_new_keys(saved):
     assert not written.keys() & GONE.keys()
 
 
+@pytest.mark.slow
 def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     cells = {
         decay: saved / f"sweep/fedavg-fedavg-sgd-client-lr-decay={decay}-seed0" for decay in ("0.7", "1.0")
@@ -178,6 +182,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     assert cli.main(["report", "sweep"]) == 0
 
 
+@pytest.mark.slow
 def test_a_search_with_a_decay_goes_on(saved):
     for table in ("values", "configuration"):
         write_in_old_keys(saved / "search/search.json", table)
@@ -187,6 +192,7 @@ def test_a_search_with_a_decay_goes_on(saved):
     assert len(rows(saved / "search/search.csv")) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["0.7,1.0", "0.7..1.0"])
 def test_a_search_of_decays_goes_on_but_for_a_range(saved, capsys, space):
     file, table = saved / "search/search.json", saved / "search/search.csv"

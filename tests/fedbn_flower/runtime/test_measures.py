@@ -19,6 +19,7 @@ from fedbn_flower.results.summary import to_target
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
+from tests.quick import diagonal_quick
 
 LOCAL = {"num_clients": 12, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
 
@@ -172,8 +173,7 @@ def test_seconds_are_split(configured, tmp_path):
     assert 3 * 2 / output["client-updates-per-second"] == pytest.approx(output["seconds"], abs=0.001)
 
 
-@pytest.mark.parametrize("clock", ["uniform", "none", "real"])
-@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(("clock", "resumed"), diagonal_quick(["uniform", "none", "real"], [False, True]))
 def test_the_first_round_that_reaches_the_target_is_reported(
     configured, tmp_path, resumed, clock, monkeypatch
 ):

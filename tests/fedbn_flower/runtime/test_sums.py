@@ -10,6 +10,7 @@ from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid
+from tests.quick import diagonal_quick
 
 CLIENTS = 18
 
@@ -39,17 +40,19 @@ def run(config, summed):
     return {name: array.numpy().tobytes() for name, array in arrays.items()}, output.rounds
 
 
-@pytest.mark.parametrize("fast", ["auto", "off"])
 @pytest.mark.parametrize(
-    "values",
-    [
-        {"strategy": "fedyogi", "client": "fedbn"},
-        {"strategy": "fedams", "client": "lg-fedavg"},
-        {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
-        {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
-        {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.9},
-        {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg", "max_num_examples": 80},
-    ],
+    ("fast", "values"),
+    diagonal_quick(
+        ["auto", "off"],
+        [
+            {"strategy": "fedyogi", "client": "fedbn"},
+            {"strategy": "fedams", "client": "lg-fedavg"},
+            {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
+            {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
+            {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.9},
+            {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg", "max_num_examples": 80},
+        ],
+    ),
 )
 def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
     config = configured(

@@ -51,6 +51,7 @@ def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, 
     assert again["clients"] == summary["clients"]
 
 
+@pytest.mark.slow
 def test_done_it_is_reported_again_and_more_trials_go_on(search, tmp_path):
     assert search(f"{JOB} 3 --run-dir whole") == 0
     assert search(f"{JOB} 1 --run-dir parts") == 0

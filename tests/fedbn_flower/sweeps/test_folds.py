@@ -179,6 +179,7 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
 
 
+@pytest.mark.slow
 def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, capsys):
     """Against DeLong's of all out-of-fold cases with their groups, by the runs' thresholds."""
     words = "--folds 3 --group-column patient --client fedavg --strategy fedavg,fedyogi --metrics auroc"
