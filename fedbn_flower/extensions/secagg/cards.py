@@ -9,11 +9,13 @@ from fedbn_flower.strategies import ReplyRefused
 
 from . import words
 from .masks import LENGTH, KeyPair
-from .signatures import WHO, is_fresh, who_of
+from .signatures import WHO, is_fresh, is_sealed_by, sealed_in, who_of
 from .wide import MOST_CLIENTS
 
 LONGEST_SEAL = 256
 """Bytes; one has 36, and a signature."""
+LONGEST_PUBLIC = 512
+"""Bytes; one has 120."""
 MOST_NAMES = 5
 """Of clients in a line."""
 Names = Callable[[int], str]
@@ -29,16 +31,19 @@ class Card:
         Its public keys: of masks, and of letters.
     seal : bytes
         What it has signed them with; empty if it has not.
+    public : bytes
+        The key that it signs with.
     partners : frozenset[bytes]
         The fingerprints of the keys that it knows of other sites.
     """
 
     keys: bytes
     seal: bytes = b""
+    public: bytes = b""
     partners: frozenset[bytes] = frozenset()
 
     @classmethod
-    def of(cls, keys: object, partners: object = b"") -> Card:
+    def of(cls, said: Mapping[str, object]) -> Card:
         """Return the card of what a client says.
 
         Raises
@@ -46,6 +51,7 @@ class Card:
         ReplyRefused
             When the keys are not two different ones of 32 bytes, with which somebody can agree.
         """
+        keys, partners, public = (said.get(n, b"") for n in (words.KEYS, words.PARTNERS, words.PUBLIC))
         if not isinstance(keys, bytes) or not 0 <= len(keys) - 2 * LENGTH <= LONGEST_SEAL:
             raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
         if len({first := keys[:LENGTH], second := keys[LENGTH : 2 * LENGTH]}) < 2:
@@ -57,8 +63,10 @@ class Card:
                 raise ReplyRefused(f"{words.KEYS}: nobody can agree with it ({error})") from None
         if not isinstance(partners, bytes) or len(partners) > WHO * MOST_CLIENTS:
             raise ReplyRefused(f"{words.PARTNERS}: no fingerprints")
+        if not isinstance(public, bytes) or len(public) > LONGEST_PUBLIC:
+            raise ReplyRefused(f"{words.PUBLIC}: no key")
         known = frozenset(partners[start : start + WHO] for start in range(0, len(partners), WHO))
-        return cls(keys[: 2 * LENGTH], keys[2 * LENGTH :], known)
+        return cls(keys[: 2 * LENGTH], keys[2 * LENGTH :], public, known)
 
     @property
     def both(self) -> tuple[bytes, bytes]:
@@ -69,16 +77,26 @@ class Card:
         """Return whether it is still taken in a round."""
         return is_fresh(self.seal, number)
 
+    def is_sealed(self, run: int, number: int) -> bool:
+        """Return whether its keys are signed, if they are, with its own key and in time."""
+        if not self.seal:
+            return True
+        in_time = self.is_fresh(number) and sealed_in(self.seal) <= number
+        return in_time and is_sealed_by(self.public, self.keys, self.seal, run)
 
-def left_out(cards: Mapping[int, Card], least: int, name: Names) -> dict[int, str]:
+
+def left_out(cards: Mapping[int, Card], run: int, number: int, least: int, name: Names) -> dict[int, str]:
     """Return why clients can have no part in a sum with the others, by node.
 
-    One advertises another's keys, does not sign where others do, or the sites do not know each other's key.
+    One advertises another's keys, does not sign where others do or not with a key of its own, or the sites do
+    not know each other's key.
 
     Parameters
     ----------
     cards : Mapping[int, Card]
         By node.
+    run, number : int
+        The run, and the round.
     least : int
         Of how many clients the sum is to be at least.
     name : callable
@@ -88,13 +106,17 @@ def left_out(cards: Mapping[int, Card], least: int, name: Names) -> dict[int, st
     for node, card in cards.items():
         if any(first.setdefault(key, node) != node for key in card.both):
             found[node] = "secagg: it advertises the keys of another client"
-    signing = {node: card for node, card in cards.items() if card.seal}
-    others = [node for node in cards if node not in signing]
+        elif not card.is_sealed(run, number):
+            found[node] = "secagg: its keys are not signed with its key in this round of the run"
+        elif card.seal and (other := first.setdefault(who_of(card.seal), node)) != node:
+            found[node] = f"secagg: it has the key of {name(other)} (secagg-key)"
+    signing = {node: card for node, card in cards.items() if card.seal and node not in found}
+    others = [node for node, card in cards.items() if not card.seal]
     if signing and others:  # they refuse a sum with each other
         if len(signing) < least:
             return found | dict.fromkeys(signing, "secagg: too few others sign their keys (secagg-key)")
         found |= dict.fromkeys(others, "secagg: it does not sign its keys (secagg-key)")
-    return found | _strangers({node: card for node, card in signing.items() if node not in found}, name)
+    return found | _strangers(signing, name)
 
 
 def _strangers(cards: Mapping[int, Card], name: Names) -> dict[int, str]:

@@ -251,7 +251,8 @@ class SecAgg(Extension):
         configs = [record_of(content, CONFIG, ConfigRecord) for content in contents_of(messages)]
         if both:
             say_both(messages, number)
-        nodes, new_session = nodes_of(messages), partial(self._new_session, moment, least, least_is)
+        nodes, run = nodes_of(messages), messages[0].metadata.run_id
+        new_session = partial(self._new_session, moment, run, least, least_is)
         session, upcoming = self._prepared_for(nodes) or new_session(), None
         if self.mode != ON:
             self._gather(moment, messages, gathered)
@@ -282,9 +283,11 @@ class SecAgg(Extension):
                 why, name = gathered.failures.pop(node), session.name(node)
                 LOGGER.warning("round %d, %s: %s has answered, but: %s", number, phase, name, why)
 
-    def _new_session(self, moment: Moment, least: int, least_is: str) -> Session:
+    def _new_session(self, moment: Moment, run: int, least: int, least_is: str) -> Session:
         shares, name = int(self.run.config["secagg-threshold"]), moment.rule.node_directory.name
-        return Session(secrets.token_hex(16), least, shares, least_is, name)
+        session = Session(secrets.token_hex(16), least, shares, least_is, name)
+        session.run, session.server_round = run, moment.number
+        return session
 
     def _prepared_for(self, nodes: list[int]) -> Session | None:
         """Return the session that was begun with the last one, if it is of these nodes."""
@@ -343,7 +346,7 @@ class SecAgg(Extension):
         try:
             with refusing():
                 said = {name: array.numpy().tobytes() for name, array in record.items()}
-                self.known[node] = Card.of(said.get(words.KEYS), said.get(words.PARTNERS, b""))
+                self.known[node] = Card.of(said)
                 return said.get(words.HEARD, b"")[:LENGTH]
         except ReplyRefused:
             self.known.pop(node, None)

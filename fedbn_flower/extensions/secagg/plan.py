@@ -351,8 +351,7 @@ def _stepped(
     parts = dict(layout.slices(layout.parameters, update))
     squares = {}
     for name, part in parts.items():
-        _difference(model[name], received[name], part)
-        squares[name] = squared_norm(part.reshape(-1))
+        squares[name] = _difference(model[name], received[name], part)
     for _, *others in layout.tensors:
         for name in others:
             parts[name][...] = 0
@@ -368,8 +367,11 @@ def _flat(names: Sequence[str], model: Mapping[str, NDArray], received: Mapping[
     return np.concatenate([part.reshape(-1) for part in parts] or [np.empty(0)])
 
 
-def _difference(array: NDArray, received: NDArray, into: Numbers) -> None:
-    """Write ``x_i - x`` in float64; 0 where x was not finite and has stayed so, as in attention masks."""
+def _difference(array: NDArray, received: NDArray, into: Numbers) -> float:
+    """Write ``x_i - x`` in float64, and 0 where x is not finite, as in attention masks; return its square."""
     np.subtract(array, received, out=into, dtype=np.float64)
-    if received.dtype.kind == "f" and not all_finite(received):
+    squares = squared_norm(into.reshape(-1))
+    if not math.isfinite(squares):
         into[~np.isfinite(received)] = 0.0
+        squares = squared_norm(into.reshape(-1))
+    return squares

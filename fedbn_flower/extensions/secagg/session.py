@@ -24,7 +24,7 @@ from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
-from .cards import LONGEST_SEAL, MOST_NAMES, Card, Names, left_out
+from .cards import MOST_NAMES, Card, Names, left_out
 from .graph import default_k, neighbours, threshold
 from .masks import LENGTH, KeyPair, agree, remove
 from .shares import join
@@ -33,8 +33,6 @@ from .site import SHARE_LENGTH, context_of_mask
 
 LONGEST_LETTER = 256
 """Bytes; one has 100."""
-LONGEST_PUBLIC = 512
-"""Bytes of the key of a site."""
 SEED_BITS = 63
 Send = Callable[[Sequence[Message]], Iterable[Message]]
 Vector = NDArray[np.uint32] | NDArray[np.uint64]
@@ -101,8 +99,8 @@ class Session:
         self.least_is = least_is
         self.shares = shares
         self.name = name
-        self.server_round = 0
-        """The round in which its messages are sent."""
+        self.run, self.server_round = 0, 0
+        """The run, and the round in which its messages are sent."""
         self.send: Send = lambda messages: ()
         """Sends them, and returns the replies."""
         self.failures: dict[int, str] = {}
@@ -147,7 +145,7 @@ class Session:
         NoSum
             When there are fewer than `least`.
         """
-        self.failures |= left_out(cards, self.least, self.name)
+        self.failures |= left_out(cards, self.run, self.server_round, self.least, self.name)
         alone = [node for node in cards if node not in self.failures]
         self.check(len(alone))
         signed = any(cards[node].seal for node in alone)
@@ -275,7 +273,7 @@ class Session:
         for node, content in self._asked(words.ADVERTISE, {node: {} for node in nodes}):
             try:
                 record = record_of(content, words.SECAGG, ConfigRecord)
-                found[node] = Card.of(record.get(words.KEYS), record.get(words.PARTNERS, b""))
+                found[node] = Card.of(record)
             except ReplyRefused as refusal:
                 self.failures[node] = printable(str(refusal))
         return found
@@ -335,17 +333,11 @@ class Session:
 
     def _signed(self, node: int, record: ConfigRecord) -> tuple[bytes, bytes]:
         """Return what a client has signed, and the signature."""
-        longest = {words.STATEMENT: LENGTH, words.SIGNATURE: LONGEST_SEAL, words.PUBLIC: LONGEST_PUBLIC}
-        values = {name: record.get(name) for name in longest}
-        found = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, bytes) and len(value) <= longest[name]
-        }
-        if len(found) < len(longest):
+        statement, signature = record.get(words.STATEMENT), record.get(words.SIGNATURE)
+        if not (isinstance(statement, bytes) and isinstance(signature, bytes)):
             raise ReplyRefused(f"secagg: {words.SIGNATURE}: not one")
-        statement, signature, public = found.values()
-        if not is_signed_by(who_of(self._cards[node].seal), public, statement, signature):
+        card = self._cards[node]
+        if not is_signed_by(who_of(card.seal), card.public, statement, signature):
             raise ReplyRefused(f"secagg: {words.SIGNATURE}: not of the key that it signs its keys with")
         return statement, signature
 

@@ -179,6 +179,12 @@ def is_signed_by(who: bytes, public: bytes, statement: bytes, signature: bytes) 
     return isinstance(key, PublicKey) and fingerprint(key) == who and _is_signed(key, statement, signature)
 
 
+def is_sealed_by(public: bytes, keys: bytes, seal: bytes, run: int) -> bool:
+    """Return whether a seal on public keys is that of who has this one, in the seal's round of a run."""
+    statement = _of_keys(run, sealed_in(seal), keys)
+    return is_signed_by(who_of(seal), public, statement, seal[NUMBER + WHO :])
+
+
 def is_fresh(seal: bytes, number: int) -> bool:
     """Return whether keys with this seal are still taken in a round; those without one always are."""
     return not seal or sealed_in(seal) >= number - FRESH

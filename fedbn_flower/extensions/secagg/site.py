@@ -135,7 +135,8 @@ def advertised(state: RecordDict, signer: Signer | None = None) -> dict[str, byt
     publics = b"".join(pair.public for pair in pairs)
     if not signer:
         return {words.KEYS: publics}
-    return {words.KEYS: publics + signer.seal(publics), words.PARTNERS: b"".join(sorted(signer.partners))}
+    known = b"".join(sorted(signer.partners))
+    return {words.KEYS: publics + signer.seal(publics), words.PUBLIC: signer.public, words.PARTNERS: known}
 
 
 def shared_out(
@@ -259,8 +260,7 @@ def agreed(state: RecordDict, asked: ConfigRecord, signer: Signer) -> ConfigReco
         raise Refused("secagg: this client has signed who has answered")
     statement = _statement(session, survivors, gone)
     state[SESSION] = replace(session, signed=statement).record()
-    signed = {words.SIGNATURE: signer.sign(statement), words.STATEMENT: statement}
-    return ConfigRecord({**signed, words.PUBLIC: signer.public})
+    return ConfigRecord({words.SIGNATURE: signer.sign(statement), words.STATEMENT: statement})
 
 
 def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None) -> ConfigRecord:

@@ -6,7 +6,7 @@
 | the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE` and `STATEMENT`, or `SHARES` |
 | `CONFIG` of train and evaluate messages | the vector's `Plan`, `BOTH`; the session's `TAG`, `PRESENT` |
 | `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
-| `SECAGG`, an ArrayRecord of the answers | `KEYS` and `PARTNERS` of the next session, `HEARD` |
+| `SECAGG`, an ArrayRecord of the answers | `KEYS`, `PUBLIC`, `PARTNERS` for the next sum, `HEARD` |
 """
 
 SECAGG = "secagg"
@@ -21,6 +21,7 @@ UPCOMING = "secagg-upcoming"
 KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'; advertised with a seal
 SEALS = "seals"  # of neighbours' keys: see `signatures`
 PARTNERS = "partners"  # the fingerprints of the keys that a site knows of others
+PUBLIC = "public"  # the key that it signs with
 TAG = "secagg-tag"  # which session it is: nobody answers twice in one
 ME = "me"
 NEIGHBOURS = "neighbours"
@@ -35,7 +36,6 @@ GONE = "gone"
 SHARES = "shares"
 SIGNATURE = "signature"  # on who has answered
 STATEMENT = "statement"  # what is signed
-PUBLIC = "public"  # the key that it was signed with
 HEARD = "heard"  # the digest of what a client was told, which is in its masks
 SIGNATURES = "signatures"  # those of the survivors, in their order
 VECTOR = "vector"

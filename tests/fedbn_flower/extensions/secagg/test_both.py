@@ -107,7 +107,7 @@ def test_a_round_is_two_exchanges(signed, done, tmp_path):
         numbers = {name: dict(record) for name, record in reply.content.metric_records.items()}
         assert numbers == {"metrics": {"num-examples": 1}, "evaluation.metrics": {"num-examples": 1}}
         arrays = {name: list(record) for name, record in reply.content.array_records.items()}
-        said = ["keys", "partners", "heard"] if signed else ["keys"]
+        said = ["keys", "public", "partners", "heard"] if signed else ["keys"]
         assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": said}
 
 

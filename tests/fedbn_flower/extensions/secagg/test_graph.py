@@ -12,6 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from fedbn_flower.extensions.secagg import words
+from fedbn_flower.extensions.secagg.cards import Card
 from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
 from fedbn_flower.extensions.secagg.masks import LENGTH
 from fedbn_flower.extensions.secagg.session import Session
@@ -38,7 +39,7 @@ def test_graphs_are_symmetric_and_regular(members, k, seed):
 def test_each_of_many_clients_has_as_many_neighbours_as_shares_are_asked_for(shares):
     """By default 78; a secret is in one share more, the client's own."""
     session = Session("tag", 3, shares, "")
-    asked = session.invited(range(100), {node: os.urandom(2 * LENGTH) for node in range(100)})
+    asked = session.invited({node: Card(os.urandom(2 * LENGTH)) for node in range(100)})
     assert {len(invitation[words.NEIGHBOURS]) for invitation in asked.values()} == {max(78, shares - 1)}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from flwr.app import ConfigRecord, RecordDict
 
@@ -18,6 +19,7 @@ from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.private import least_at_client
 from fedbn_flower.extensions.secagg.session import NoSum, Session
 from fedbn_flower.extensions.secagg.shares import join
+from fedbn_flower.extensions.secagg.signatures import Signer
 from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG
 from fedbn_flower.privacy.floors import Refused, check_secagg
 from fedbn_flower.runtime.grid import identify_process
@@ -290,10 +292,12 @@ def test_a_report_says_whether_sites_have_signed():
 def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_neighbours():
     """Of 100 clients each has 78 neighbours otherwise, and does not see whether a sum has all its noise."""
     keys = {node: Card(bytes([node]) * LENGTH + bytes([100 + node]) * LENGTH) for node in range(100)}
-    whose = {node: bytes([node]) * LENGTH for node in keys}
+    signers = {node: Signer(Ed25519PrivateKey.generate(), {}, 1, 0) for node in keys}
+    known_to_all = frozenset(signer.me for signer in signers.values())
 
     def sealed(node, number):
-        return replace(keys[node], seal=number.to_bytes(4, "big") + whose[node], partners={*whose.values()})
+        signer, card = replace(signers[node], number=number), keys[node]
+        return replace(card, seal=signer.seal(card.keys), public=signer.public, partners=known_to_all)
 
     known = keys | {node: sealed(node, number) for node, number in {0: 5, 1: 4, 2: 3}.items()}
     asked = []
@@ -308,7 +312,9 @@ def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_n
     with pytest.raises(NoSum):
         session.open(list(range(5)), known)
     assert [node for step, node in asked if step == ADVERTISE] == [2]
-    signed = Session("one", 3, 0, "").invited({node: sealed(node, 5) for node in keys})
+    session = Session("one", 3, 0, "")
+    session.run, session.server_round = 1, 5
+    signed = session.invited({node: sealed(node, 5) for node in keys})
     unsealed = Session("one", 3, 0, "").invited(keys)
     assert {len(told[words.NEIGHBOURS]) for told in signed.values()} == {99}
     assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}

@@ -15,7 +15,7 @@ from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import node_context, partition_of
 
 from .grids import Lossy, run_on
-from .keyed import Keyed, node_configs, other_than, written_pair
+from .keyed import Keyed, node_configs, other_than, signer_of, written_pair
 from .test_runs import settings  # noqa: F401
 
 SITES = 5
@@ -201,6 +201,36 @@ def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out
     with pytest.raises(RunFailed, match="there is no sum: 4 clients are left, and secagg-min is 5"):
         run_on(config, grid)
     assert not {SHARE, "train"} & {step for step, *_ in grid.carried}
+
+
+@pytest.mark.parametrize("of", ["another's name", "another run", "another key", "no key"])
+def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(settings, configs, of):  # noqa: F811
+    """It is site 1, which is before most others: none of them is taken for a copy of it."""
+    other = signer_of(configs[1], number=1, run=2)
+
+    def changed(step, message, reply):
+        if reply is None or step != ADVERTISE or partition_of(message) != 1:
+            return message if reply is None else reply
+        record = dict(reply.content[SECAGG])
+        keys, seal = record[words.KEYS][:PAIR], record[words.KEYS][PAIR:]
+        if of == "another's name":
+            record |= {words.KEYS: keys + seal[:4] + signer_of(configs[3]).me + seal[36:]}
+        elif of == "another run":
+            record |= {words.KEYS: keys + other.seal(keys)}
+        else:
+            record |= {words.PUBLIC: signer_of(configs[2]).public if of == "another key" else b""}
+        reply.content[SECAGG] = ConfigRecord(record)
+        return reply
+
+    config = settings("on", fraction_evaluate=0)
+    results, _ = run_on(config, Keyed(config, configs, changed=changed))
+    why = "secagg: its keys are not signed with its key in this round of the run"
+    assert results[0].train.failures == {1: why}
+
+
+def test_of_two_sites_with_one_key_the_second_is_left_out(settings, configs):  # noqa: F811
+    of_one = left_out_of(settings, [*configs[:3], configs[1], configs[4]])
+    assert of_one == {3: "secagg: it has the key of partition 1 (secagg-key)"}
 
 
 def left_out_of(settings, configs):  # noqa: F811
