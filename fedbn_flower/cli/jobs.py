@@ -14,7 +14,7 @@ from ..federation.federation import Federation
 from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
-from ..results.terminal import fit_to_width
+from ..results.terminal import show
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
 from ..runtime.simulation import checked, prepared_folder, simulate
@@ -98,5 +98,5 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     finally:
         if pool:
             pool.close()
-    console.print(fit_to_width(summary_table(config, summary), console.width))
+    show(console, summary_table(config, summary))
     return True

@@ -6,9 +6,12 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+WHOLE = 10_000
+"""Characters of a line that nobody reads in a terminal."""
 MIN_WIDTH = 8  # characters below which names are not shortened
 PADDING = 3  # characters of a column besides its text
 CUT = "…"
@@ -17,6 +20,19 @@ HEADER_PIECE = re.compile(r"[^\s-]*-|[^\s-]+")
 PIECE = re.compile(r"[^\s|,;/]*[|,;/]?\s*")
 """What stays together in a sentence whose words are longer than a line, as lists without blanks are."""
 NUMBER = re.compile(r"[-+\d.eE±()%, ]*(of[\d ]+\))?( \*)?|nan|-?inf")
+
+
+def is_narrow(console: Console) -> bool:
+    """Whether lines have to fit a width: not those of a file or a pipe."""
+    return console.is_terminal or console.is_jupyter
+
+
+def show(console: Console, table: Table) -> None:
+    """Print a table: fitted to a terminal's width, in a file or a pipe as wide as it is."""
+    if is_narrow(console):
+        console.print(fit_to_width(table, console.width))
+    else:
+        Console(file=console.file, quiet=console.quiet, width=WHOLE).print(table)
 
 
 def fit_to_width(table: Table, width: int) -> Table:

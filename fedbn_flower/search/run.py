@@ -18,7 +18,7 @@ from ..results import report
 from ..results.manifest import read_configuration
 from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.run_directory import folder_locked
-from ..results.terminal import fit_to_width
+from ..results.terminal import show
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
 from ..runtime.simulation import checked
@@ -110,7 +110,7 @@ class _SearchRunner:
             for number in range(len(self.table.rows), self.search.trials):
                 self._run_trial(number, pool)
             best = self.table.best(self.higher)
-            self.console.print(fit_to_width(self._terminal_table(), self.console.width))
+            show(self.console, self._terminal_table())
             if best is None:
                 print("every trial failed", file=sys.stderr)
                 return 1
@@ -189,7 +189,7 @@ class _SearchRunner:
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
         }
         write_search(self.folder, {**self.description, "best": found})
-        self.console.print(fit_to_width(summary_table(config, summary), self.console.width))
+        show(self.console, summary_table(config, summary))
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:

@@ -11,14 +11,12 @@ from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
 
 from ...data.notes import Note
-from ..terminal import fit_to_width
+from ..terminal import is_narrow, show
 from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
 PADDING = 3  # characters of a column besides its text
-WHOLE = 10_000
-"""Characters of a line where nobody reads it in a terminal: a file, a pipe."""
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -141,10 +139,8 @@ class Table:
         In a terminal it is divided by `parts` beside its columns of words, so that no word is broken. In a
         file or a pipe it is as wide as it is.
         """
-        if console.is_terminal or console.is_jupyter:
-            for part in self.parts(console.width, self.words if self.words < len(self.header) else 1):
-                console.print(fit_to_width(part.terminal(title), console.width))
-        else:
-            Console(file=console.file, quiet=console.quiet, width=WHOLE).print(self.terminal(title))
+        names = self.words if self.words < len(self.header) else 1
+        for part in self.parts(console.width, names) if is_narrow(console) else [self]:
+            show(console, part.terminal(title))
         if self.note:
             console.print(self.note, soft_wrap=True, highlight=False, markup=False)
