@@ -42,11 +42,28 @@ PROCESSES = {"quick": 2, "all": 3}
 """Slow tests wait for polls of Flower's too: one more than there are cores."""
 SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
+LIBRARIES = {
+    f"tests/{name}.py"
+    for name in (
+        "clients/test_metrics",
+        "clients/test_segmentation",
+        "clients/test_surfaces",
+        "docs/test_code_blocks",
+        "docs/test_volumes",
+        "fedbn_flower/config/test_metric_names",
+        "fedbn_flower/data/test_library_augment",
+        "fedbn_flower/federation/test_unused_keys",
+        "fedbn_flower/models/test_libraries",
+        "fedbn_flower/models/test_norms",
+    )
+}
+"""What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
     "tests/integration/test_deployment.py",
     "tests/integration/test_asynchronous.py",
     "flower",
     "ray",
+    "libraries",
     "tests/integration/test_local_federation.py",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""
@@ -65,10 +82,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = chosen
     slow = {}
     for item in items:
-        group = next((SHARED[name] for name in SHARED if name in item.fixturenames), None)
+        file = item.nodeid.split("::")[0]
+        shared = "libraries" if file in LIBRARIES else None
+        group = next((SHARED[name] for name in SHARED if name in item.fixturenames), shared)
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
-        item.group = group or item.nodeid.split("::")[0]
+        item.group = group or file
         slow[item.group] = slow.get(item.group, False) or item.get_closest_marker("slow") is not None
     if hasattr(config, "workerinput"):
         ranks = {group: rank for rank, group in enumerate(FIRST)}
