@@ -4,16 +4,20 @@
 
 A SuperLink and SuperNodes on this machine (deploy/local_federation.py), and runs of ``flwr run`` in turning
 order: with ``evaluate-with-training`` ``off``, which asks sites to train and then to evaluate, and ``auto``,
-which asks them once. A row of ``metrics.csv`` says how long the server waited for each. A ratio is taken
-within a repetition; printed are medians, with the smallest and largest.
+which asks them once; and ``off`` in a second federation of which no site is warm. A row of ``metrics.csv``
+says how long the server waited for each. A round between is one after the first, in which workers start, and
+before the last, which has its evaluation: the median of them counts. A ratio is taken within a repetition;
+printed are medians, with the smallest and largest.
 """
 
 import argparse
 import csv
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -24,7 +28,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.simulation_peers.sides import span  # noqa: E402
 from deploy.local_federation import LocalFederation  # noqa: E402
 
-WAYS = ("off", "auto")
+COLD, OFF, AUTO = "`off`, `warm=false`", "`off`", "`auto`"
+WAYS = {COLD: "off", OFF: "off", AUTO: "auto"}
+"""The values of the key, by how the table names a way."""
 WAITED = ("train-seconds", "evaluate-seconds")
 
 
@@ -37,16 +43,22 @@ class Measured(NamedTuple):
     """Seconds until they had answered."""
     seconds: float
     """Seconds in all."""
+    between: float
+    """Seconds of a round between the first and the last one."""
 
 
 def measured(folder: Path) -> Measured:
     """Read what a run took from its folder."""
     with (folder / "metrics.csv").open() as file:
-        waits = [float(row[name]) for row in csv.DictReader(file) for name in WAITED]
+        rows = list(csv.DictReader(file))
+    waits = [float(row[name]) for row in rows for name in WAITED]
     summary = json.loads((folder / "summary.json").read_text())
     rounds = summary["rounds"]
     return Measured(
-        sum(wait > 0 for wait in waits) / rounds, sum(waits) / rounds, summary["seconds-per-round"]
+        sum(wait > 0 for wait in waits) / rounds,
+        sum(waits) / rounds,
+        summary["seconds-per-round"],
+        median(float(row["seconds"]) for row in rows[1:-1]),
     )
 
 
@@ -59,16 +71,17 @@ def shown(values: Iterable[float]) -> str:
 def table(found: dict[str, list[Measured]]) -> str:
     """Return the table of all runs by way, and the ratios."""
     lines = [
-        "| evaluate-with-training | exchanges a round | s waited a round | s a round |",
-        "|---|---|---|---|",
+        "| evaluate-with-training | exchanges a round | s waited a round | s a round | s a round between |",
+        "|---|---|---|---|---|",
     ]
     for way, runs in found.items():
         columns = (shown(column) for column in zip(*runs, strict=True))
-        lines.append(f"| `{way}` | {' | '.join(columns)} |")
+        lines.append(f"| {way} | {' | '.join(columns)} |")
     lines.append("")
-    for name, place in (("exchanges", 0), ("seconds", 2)):
-        ratios = [b[place] / a[place] for a, b in zip(found["off"], found["auto"], strict=True)]
-        lines.append(f"- {name}, `auto` / `off`: {shown(ratios)}")
+    for name, place in (("exchanges", 0), ("seconds", 2), ("seconds of a round between", 3)):
+        for other in (OFF, COLD):
+            ratios = [b[place] / a[place] for a, b in zip(found[other], found[AUTO], strict=True)]
+            lines.append(f"- {name}, {AUTO} / {other}: {shown(ratios)}")
     return "\n".join(lines)
 
 
@@ -90,15 +103,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--repetitions", type=int, default=2)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     clients = {"dataset": "digits", "num-clients": options.supernodes, "partition": "iid", "client": "fedbn"}
     found: dict[str, list[Measured]] = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place = Path(name)
-        with LocalFederation(place / "federation", options.supernodes) as federation:
-            for repetition in range(options.repetitions):
-                for way in WAYS[:: -1 if repetition % 2 else 1]:
-                    keys = {**clients, "rounds": options.rounds, "evaluate-with-training": way}
-                    found[way].append(run(federation, place / f"{way}-{repetition}", keys))
+        warm, cold = (
+            stack.enter_context(LocalFederation(place / kind, options.supernodes, node_config=f"warm={kind}"))
+            for kind in ("true", "false")
+        )
+        for repetition in range(options.repetitions):
+            for way in list(WAYS)[:: -1 if repetition % 2 else 1]:
+                keys = {**clients, "rounds": options.rounds, "evaluate-with-training": WAYS[way]}
+                folder = place / f"{list(WAYS).index(way)}-{repetition}"
+                found[way].append(run(cold if way == COLD else warm, folder, keys))
+                print(way, found[way][-1], file=sys.stderr, flush=True)
     print(f"**{options.supernodes} SuperNodes, {options.rounds} rounds**\n\n{table(found)}", flush=True)
 
 

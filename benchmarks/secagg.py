@@ -9,16 +9,19 @@ an MLP with BatchNorm. Runs with and without take turns, and a ratio is taken wi
 
 With ``--only sites`` rounds are those of a SuperLink and SuperNodes on this machine, with the digits: without
 ``secagg``, with it, and with it where training and evaluation are two answers. Of a run the median of the
-rounds between the first and the last one counts, in which sites have their workers.
+rounds between the first and the last one counts, in which sites have their workers. They take minutes: with
+``--found`` each is kept in a file as it comes, and the same command goes on after those that are there.
 
 python benchmarks/secagg.py
 python benchmarks/secagg.py --only rounds --backend ray
-python benchmarks/secagg.py --only sites --sites 3 --repetitions 2
+python benchmarks/secagg.py --only sites --sites 3 --repetitions 2 --found runs/secagg-sites.json
 """
 
 import argparse
 import csv
+import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -181,30 +184,27 @@ def round_seconds(folder: Path) -> list[float]:
         return [float(row["seconds"]) for row in csv.DictReader(file)][1:-1]
 
 
-def print_sites(sites: int, rounds: int, repetitions: int) -> None:
-    """Print the seconds of rounds of SuperNodes, with and without."""
+def print_sites(sites: int, rounds: int, repetitions: int, kept: Path | None) -> None:
+    """Print the seconds of rounds of SuperNodes, with and without; ``kept`` has those of earlier calls."""
     found: dict[str, list[float]] = {way: [] for way in AT_SITES}
-    keys = {
-        "dataset": "digits",
-        "partition": "iid",
-        "client": "fedavg",
-        "clip-update-norm": 1.0,
-        "num-clients": sites,
-        "rounds": rounds,
-    }
+    if kept and kept.exists():
+        found = json.loads(kept.read_text())
+    missing = [
+        way
+        for repetition in range(repetitions)
+        for way in [*AT_SITES][:: -1 if repetition % 2 else 1]
+        if len(found[way]) <= repetition
+    ]
     with (
         tempfile.TemporaryDirectory() as name,
-        LocalFederation(Path(name) / "federation", sites) as federation,
+        LocalFederation(Path(name) / "federation", sites if missing else 0) as federation,
     ):
-        for repetition in range(repetitions):
-            for way in [*AT_SITES][:: -1 if repetition % 2 else 1]:
-                folder = Path(name) / f"{repetition}-{way.replace(', ', '-').replace(' ', '-')}"
-                given = {**keys, "run-dir": str(folder), **AT_SITES[way]}
-                words = " ".join(f"{key}={value!r}" for key, value in given.items())
-                done = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", words], quiet=True)
-                if not (folder / "summary.json").exists():
-                    raise RuntimeError(f"the run failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-                found[way].append(median(round_seconds(folder)))
+        for number, way in enumerate(missing):
+            took = site_seconds(federation, Path(name) / str(number), AT_SITES[way], rounds)
+            found[way].append(took)
+            print(f"{way}: {took:.2f}", file=sys.stderr, flush=True)
+            if kept:
+                kept.write_text(json.dumps(found))
     print(
         f"{sites} SuperNodes, {rounds} rounds:\n\n| secagg | a round, s | over off, s |\n| --- | --- | --- |"
     )
@@ -213,6 +213,25 @@ def print_sites(sites: int, rounds: int, repetitions: int) -> None:
         columns = (f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in (values, more))
         print(f"| {way} | {' | '.join(columns)} |", flush=True)
     print()
+
+
+def site_seconds(federation: LocalFederation, folder: Path, way: dict[str, str], rounds: int) -> float:
+    """Return the seconds of a round of SuperNodes, from a run of so many rounds.
+
+    Raises
+    ------
+    RuntimeError
+        When the run fails.
+    """
+    keys = {
+        "dataset": "digits", "partition": "iid", "client": "fedavg", "clip-update-norm": 1.0,
+        "num-clients": federation.supernodes, "rounds": rounds, "run-dir": str(folder), **way,
+    }  # fmt: skip
+    words = " ".join(f"{key}={value!r}" for key, value in keys.items())
+    done = federation.run(["flwr", "run", ROOT, "--stream", "--run-config", words], quiet=True)
+    if not (folder / "summary.json").exists():
+        raise RuntimeError(f"the run failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return median(round_seconds(folder))
 
 
 class Round:
@@ -311,7 +330,9 @@ def main() -> None:
     parser.add_argument("--backend", default="inline", help="of rounds: inline or ray")
     parser.add_argument("--modes", default="off,plain", help="of rounds: of off, plain and on, off first")
     parser.add_argument("--sites", type=int, default=3, help="SuperNodes of --only sites")
+    parser.add_argument("--found", type=Path, metavar="FILE", help="keeps what --only sites has measured")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     torch.set_num_threads(1)
     tables: dict[str, Callable[[], None]] = {
         "clients": lambda: print_clients(options.repetitions),
@@ -321,7 +342,7 @@ def main() -> None:
         "rounds": lambda: print_rounds(options.backend, options.repetitions, options.modes.split(",")),
     }
     if options.only == "sites":
-        print_sites(options.sites, 5, options.repetitions)
+        print_sites(options.sites, 5, options.repetitions, options.found)
     for name, table in tables.items():
         if options.only in (None, name):
             table()

@@ -5,8 +5,10 @@
 - empty: a Flower app whose client sends back at once what it gets, 78 kB (`empty_app`).
 - warm: the digits with their model of the same size, as SuperNodes train it.
 - cold: the same with ``warm=false`` in the node config.
+- looks: as warm, where the site's SuperExec looks for messages every 0.1 s instead of every second
+  (``FLWR_SUPEREXEC_TASK_POLL_INTERVAL``, a variable of Flower's).
 
-Two federations stand on this machine, one warm and one cold. The sides of a repetition run one after the
+A federation stands on this machine for each of the last three. The sides of a repetition run one after the
 other, in turning order, the empty app on the warm one. The first exchange of a run is told apart.
 """
 
@@ -14,6 +16,7 @@ import argparse
 import csv
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,6 +35,12 @@ NODES = 2
 Side = Callable[[Path, int], list[float]]
 Seconds = dict[str, list[list[float]]]
 """Of every exchange, by side and repetition."""
+
+
+def looking_often(federation: LocalFederation) -> LocalFederation:
+    """Have the SuperExecs of a federation, which has not begun, look for messages every 0.1 s."""
+    federation.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.1"
+    return federation
 
 
 def flwr_run(federation: LocalFederation, app: Path, config: str) -> None:
@@ -81,6 +90,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         app = folder / "fedbn-flower"
@@ -89,11 +99,13 @@ def main() -> None:
         with (
             LocalFederation(folder / "warm", NODES) as warm,
             LocalFederation(folder / "cold", NODES, node_config="warm=false") as cold,
+            looking_often(LocalFederation(folder / "looks", NODES)) as looks,
         ):
             sides: dict[str, Side] = {
                 "empty": partial(empty, warm),
                 "warm": partial(ours, warm, app),
                 "cold": partial(ours, cold, app),
+                "looks": partial(ours, looks, app),
             }
             seconds = measure(sides, options.repetitions, options.rounds, folder)
     print("| side | s an exchange | spread | the first |\n| --- | --- | --- | --- |")
@@ -102,7 +114,7 @@ def main() -> None:
         first = median(run[0] for run in runs)
         print(f"| {name} | {median(later[name]):.1f} | {span(later[name], 1)} | {first:.1f} |")
     print()
-    for name in ("warm", "cold"):
+    for name in ("warm", "cold", "looks"):
         pairs = zip(seconds[name], seconds["empty"], strict=True)
         ratios = [median(own[1:]) / median(other[1:]) for own, other in pairs]
         print(f"- {name} / empty: {median(ratios):.2f} ({span(ratios)})")

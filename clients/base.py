@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ from .problems import Problem
 from .problems.evaluation import evaluate_splits, evaluation_batch, mean_loss
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
-from .training import LocalRun, LocalTask, load_entries, train_model
+from .training import LocalRun, LocalTask, first_batch, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
 
 Value = TypeVar("Value")
@@ -169,6 +170,7 @@ class FedAvgClient(NumPyClient):
         records = parameters.records if isinstance(parameters, Received) else {}
         self.load(self.task.model.state_dict(), parameters)
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
+        run.objective.first_batch = partial(first_batch, self.task.model, run)
         found = run.objective.first_answer()
         return {name: self._by_every_name(arrays) for name, arrays in found.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -224,6 +225,15 @@ class LocalRun:
         means = {name: value / predictions for name, value in sums.items()}
         metrics = {**means, **derived_of(self.objective.problem, means)}
         return {**{f"train-{name}": value for name, value in metrics.items()}, LOCAL_STEPS: steps}
+
+
+@contextmanager
+def first_batch(model: nn.Module, run: LocalRun) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield inputs and targets of the first step of `train_model`, and draw what it draws, until the end."""
+    rng = run.generator()
+    train_mode(model, run.still)
+    with seeded(int(rng.integers(2**63))):
+        yield next(run.examples.load(next(run.epochs(rng))[:1], training=True))
 
 
 @usual_surroundings()

@@ -39,6 +39,7 @@ from .rules.fednova import FedNova
 from .rules.fedproto import FedProto
 from .rules.fedsat import FedSat
 from .rules.fedsmoo import FedSMOO
+from .rules.fedtan import FedTAN
 from .rules.fedyogi import FedYogi
 from .rules.krum import Bulyan, Krum, MultiKrum
 from .rules.scaffold import Scaffold, ScaffoldMomentum
@@ -72,6 +73,7 @@ STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {
     "fedacg": FedACG,
     "mimelite": MimeLite,
     "mime": Mime,
+    "fedtan": FedTAN,
     "fedproto": FedProto,
     "fedsat": FedSat,
     "ifca": IFCA,

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedbn_flower.core.ground.columns import TRAIN
 from fedbn_flower.core.ground.wire import ASKED, EVAL_SPLITS, SERVER_ROUND
@@ -23,13 +24,36 @@ QUESTION = "question"
 """The name of the exchange in the log."""
 
 
+class FirstAnswers(NamedTuple):
+    """The mean of the answers to a question, by the names of their arrays, and the sum of their weights."""
+
+    mean: Mapping[str, NDArray]
+    weight: float
+
+
+class Ask(Protocol):
+    """Ask the round's clients `AsksFirst.first_question`, one exchange.
+
+    ``expected`` returns what answers with arrays of these names are to be like; those of the first that can
+    be used are the names of all. ``records`` go with the question. None where no answer can be used.
+    """
+
+    def __call__(
+        self,
+        expected: Callable[[Collection[str]], Mapping[str, NDArray]],
+        dtype: np.dtype,
+        records: Mapping[str, ArrayRecord] = {},
+    ) -> FirstAnswers | None: ...
+
+
 class AsksFirst(PseudoGradientStrategy):
     """Asks the clients that are to train for a vector at the model that they are sent.
 
     Its mean over those that answer goes to all of them with the message to train, as the record
     `first_question`, and is `first_mean` in the rule's step. So a round has two exchanges. It is weighted as
-    models are. A client whose answer to the question is lost is asked to train nevertheless; if no answer can
-    be used, nobody trains in this round, and all have failed.
+    models are. A client whose answer to the question is lost is asked to train nevertheless, and what became
+    of the answer is among the failures of the training; if no answer can be used, nobody trains in this
+    round. A rule that overrides `first_records` asks for other arrays, or several times.
 
     The question is an evaluate message with `ASKED` in its configuration, and all that a train message has.
     The objective answers by `Objective.first_answer`.
@@ -37,6 +61,8 @@ class AsksFirst(PseudoGradientStrategy):
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {"mean": {"weighted"}, "devices": {"none"}}
     """The mean of the vectors is weighted; a simulated clock knows of one exchange a round."""
+    in_simulations_only: ClassVar[bool] = False
+    """Whether it is refused where sites have data of their own."""
     first_question: ClassVar[str]
     """The record of arrays like the stepped parameters that clients are asked for."""
     first_mean: Vector
@@ -47,11 +73,12 @@ class AsksFirst(PseudoGradientStrategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._questions_ = Replies(self.node_directory)
+        self._lost_answers_: dict[int, str] = {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self._questions_.expect(QUESTION, server_round, [])
+        self._lost_answers_.clear()
         timeout = self.node_directory.query_timeout
         self._asking_ = self.node_asking or partial(grid.send_and_receive, timeout=timeout)
         return super().configure_train(server_round, arrays, config, grid)
@@ -60,9 +87,8 @@ class AsksFirst(PseudoGradientStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         found = super().aggregate_train(server_round, replies)
-        if not self.phase_report.metrics:  # nobody trained, or no answer could be used
-            for partition, reason in self._questions_.report.failures.items():
-                self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
+        for partition, reason in self._lost_answers_.items():
+            self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
         return found
 
     def _construct_messages(
@@ -73,31 +99,71 @@ class AsksFirst(PseudoGradientStrategy):
             server_round = config[SERVER_ROUND]
             assert isinstance(server_round, int)
             round = self.new_round(server_round, self._train_phase_)
-            told = ConfigRecord({**config, ASKED: self.first_question, EVAL_SPLITS: TRAIN})
-            question = RecordDict({**record, self.configrecord_key: told})
-            messages = [Message(question, node, MessageType.EVALUATE) for node in node_ids]
-            mean = self.__mean_of_answers(messages, round)
-            if mean is None:
+            records = self.first_records(round, partial(self.__ask, round, record, node_ids))
+            if records is None:
                 LOGGER.warning("round %d: no answer to the question of %r", server_round, self.first_question)
                 return []
-            self.first_mean = mean
-            record[self.first_question] = round.layout.parameters_record(mean)
+            record.update(records)
         return super()._construct_messages(record, node_ids, message_type)
 
-    def __mean_of_answers(self, messages: list[Message], round: Round) -> Vector | None:
-        """Return the mean of the answers that can be used, in partition order; None without any."""
+    def first_records(self, round: Round, ask: Ask) -> Mapping[str, ArrayRecord] | None:
+        """Ask, and return the records that go with the messages to train; None if no answer can be used."""
         expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        most = self._max_weight_ or MAX_WEIGHT
+        found = ask(lambda _: expected, round.layout.dtypes[0])
+        if found is None:
+            return None
+        self.first_mean = round.layout.flatten_parameters(found.mean)
+        return {self.first_question: round.layout.parameters_record(self.first_mean)}
 
-        def read(content: RecordDict) -> Summand:
+    def __ask(
+        self,
+        round: Round,
+        record: RecordDict,
+        node_ids: list[int],
+        expected: Callable[[Collection[str]], Mapping[str, NDArray]],
+        dtype: np.dtype,
+        records: Mapping[str, ArrayRecord] = {},
+    ) -> FirstAnswers | None:
+        """Return the mean of the answers that can be used, in partition order; see `Ask`."""
+        config = record.config_records[self.configrecord_key]
+        told = ConfigRecord({**config, ASKED: self.first_question, EVAL_SPLITS: TRAIN})
+        question = RecordDict({**record, **records, self.configrecord_key: told})
+        messages = [Message(question, node, MessageType.EVALUATE) for node in node_ids]
+        most = self._max_weight_ or MAX_WEIGHT
+        like: Mapping[str, NDArray] = {}
+        mean: WeightedMean | None = None
+
+        def read(content: RecordDict) -> tuple[Mapping[str, NDArray], Summand]:
             with refusing():
                 weight, _ = check_metrics(content, self.weighted_by_key, most)
-                found = check_arrays(record_of(content, self.first_question, ArrayRecord), expected)
-            return Summand([round.layout.flatten_parameters(found)], 1.0 if self.weighs_alike else weight)
+                answer = record_of(content, self.first_question, ArrayRecord)
+                wanted = like if mean else expected(answer.keys())
+                found = check_arrays(answer, wanted)
+            vector = _flat(found.values(), dtype)
+            return wanted, Summand([vector], 1.0 if self.weighs_alike else weight)
 
-        like = round.layout.flatten_parameters(expected)
-        mean, questions = WeightedMean([like], like.dtype), self._questions_
+        questions = self._questions_
         questions.expect(QUESTION, round.number, messages)
-        for _, _, summand in questions.usable(QUESTION, round.number, self._asking_(messages), read):
+        for _, _, (wanted, summand) in questions.usable(
+            QUESTION, round.number, self._asking_(messages), read
+        ):
+            if mean is None:
+                like, mean = wanted, WeightedMean([_flat(map(np.zeros_like, wanted.values()), dtype)], dtype)
             mean.add(summand)
-        return mean.mean() if mean.total_weight else None
+        for partition, reason in questions.report.failures.items():
+            self._lost_answers_.setdefault(partition, reason)
+        if mean is None or not mean.total_weight:
+            return None
+        weight, vector = mean.total_weight, mean.mean()
+        starts = np.cumsum([0, *(entry.size for entry in like.values())])
+        return FirstAnswers(
+            {
+                name: vector[start : start + entry.size].reshape(entry.shape)
+                for (name, entry), start in zip(like.items(), starts[:-1], strict=True)
+            },
+            weight,
+        )
+
+
+def _flat(arrays: Iterable[NDArray], dtype: np.dtype) -> Vector:
+    return np.concatenate([np.empty(0, dtype), *(array.ravel() for array in arrays)], dtype=dtype)

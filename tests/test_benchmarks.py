@@ -54,26 +54,36 @@ def test_where_the_server_evaluates_every_round_does(job):
     assert run(replace(job, central=True)) == ([True, True, True, True], 3)
 
 
-def write_run(folder, waits, seconds):
-    """A run's folder: of each round the seconds waited for training and for evaluation."""
+def write_run(folder, waits):
+    """A run's folder: of each round the seconds waited for training and for evaluation, and half a second."""
     folder.mkdir()
-    rows = [f"{number},{train},{evaluate}" for number, (train, evaluate) in enumerate(waits, 1)]
-    (folder / "metrics.csv").write_text("\n".join(["round,train-seconds,evaluate-seconds", *rows]) + "\n")
-    summary = {"rounds": len(waits), "seconds-per-round": seconds}
+    rows = [
+        f"{number},{train + evaluate + 0.5},{train},{evaluate}"
+        for number, (train, evaluate) in enumerate(waits, 1)
+    ]
+    (folder / "metrics.csv").write_text(
+        "\n".join(["round,seconds,train-seconds,evaluate-seconds", *rows]) + "\n"
+    )
+    summary = {"rounds": len(waits), "seconds-per-round": sum(map(sum, waits)) / len(waits) + 0.5}
     (folder / "summary.json").write_text(json.dumps(summary))
     return one_exchange.measured(folder)
 
 
 def test_exchanges_are_counted_by_what_was_waited_for(tmp_path):
-    """Of two rounds: four exchanges, or three."""
-    off = write_run(tmp_path / "off", [(7.0, 6.0), (8.0, 7.0)], 14.5)
-    auto = write_run(tmp_path / "auto", [(7.5, 0.0), (8.0, 6.5)], 11.6)
-    assert (off, auto) == ((2.0, 14.0, 14.5), (1.5, 11.0, 11.6))
-    lines = one_exchange.table({"off": [off], "auto": [auto]}).splitlines()
-    assert lines[3] == "| `auto` | 1.50 (1.50-1.50) | 11.00 (11.00-11.00) | 11.60 (11.60-11.60) |"
-    assert lines[-2:] == [
-        "- exchanges, `auto` / `off`: 0.75 (0.75-0.75)",
-        "- seconds, `auto` / `off`: 0.80 (0.80-0.80)",
+    """Of three rounds: six exchanges, or four."""
+    cold = write_run(tmp_path / "cold", [(14.0, 12.0), (16.0, 14.0), (18.0, 16.0)])
+    off = write_run(tmp_path / "off", [(7.0, 6.0), (8.0, 7.0), (9.0, 8.0)])
+    auto = write_run(tmp_path / "auto", [(7.5, 0.0), (8.0, 0.0), (8.0, 6.5)])
+    assert (off, auto) == ((2.0, 15.0, 15.5, 15.5), (4 / 3, 10.0, 10.5, 8.5))
+    runs = zip(one_exchange.WAYS, ([cold], [off], [auto]), strict=True)
+    lines = one_exchange.table(dict(runs)).splitlines()
+    columns = "1.33 (1.33-1.33) | 10.00 (10.00-10.00) | 10.50 (10.50-10.50) | 8.50 (8.50-8.50)"
+    assert lines[4] == f"| `auto` | {columns} |"
+    assert lines[-4:] == [
+        "- seconds, `auto` / `off`: 0.68 (0.68-0.68)",
+        "- seconds, `auto` / `off`, `warm=false`: 0.34 (0.34-0.34)",
+        "- seconds of a round between, `auto` / `off`: 0.55 (0.55-0.55)",
+        "- seconds of a round between, `auto` / `off`, `warm=false`: 0.28 (0.28-0.28)",
     ]
 
 

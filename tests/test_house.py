@@ -247,3 +247,26 @@ def test_flower_packs_every_file_that_the_app_reads():
         and not any(path.match(pattern) for pattern in FAB_INCLUDE_PATTERNS)
     ]
     assert not left_out
+
+
+@pytest.mark.slow
+def test_every_name_that_a_run_can_choose_selects_tests():
+    """``pytest -k NAME`` does, whatever the name: ``-k fedbn``, ``-k least-squares``."""
+    from fedbn_flower.cli.listing import NAMES
+
+    collect = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        "addopts=",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
+    shown = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, timeout=300).stdout.lower()
+    tests = [line for line in shown.splitlines() if "::" in line]
+    assert len(tests) > 1000, shown[-2000:]
+    names = {(kind, name) for kind, found in NAMES.items() for name in found}
+    assert not {(kind, name) for kind, name in names if not any(name in test for test in tests)}

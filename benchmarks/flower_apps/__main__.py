@@ -63,6 +63,9 @@ APPS = {
     ),
     "opacus": App("examples/opacus", 2, "num-server-rounds=2"),
     "quickstart-catboost": App("examples/quickstart-catboost", 3, "num-server-rounds=2"),
+    "quickstart-monai": App(
+        "examples/quickstart-monai", 2, "num-server-rounds=1 fraction-train=1.0 batch-size=8", rows=36
+    ),
     "quickstart-numpy": App("examples/quickstart-numpy", 10),
     "quickstart-pandas": App("examples/quickstart-pandas", 5),
     "quickstart-pennylane": App(
@@ -71,6 +74,9 @@ APPS = {
     "quickstart-pytorch": App("examples/quickstart-pytorch", 10, EVERYBODY),
     "quickstart-sklearn": App("examples/quickstart-sklearn", 4, "num-server-rounds=5"),
     "quickstart-xgboost": App("examples/quickstart-xgboost", 4, XGBOOST),
+    "xgboost-comprehensive": App(
+        "examples/xgboost-comprehensive", 3, "num-server-rounds=2 params.nthread=1", rows=500_400
+    ),
     "step-by-step-pytorch": App(
         "examples/flower-simulation-step-by-step-pytorch/my-awesome-app",
         4,

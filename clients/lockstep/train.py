@@ -19,6 +19,7 @@ from ..objectives import Objective
 from ..problems.evaluation import scores_of
 from ..training import LocalRun, LocalTask, LocalTraining
 from ..update import Received, Update
+from .graphs import Steps, graphs_of
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 
 
@@ -85,14 +86,12 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     finished: list[tuple[slice, dict[str, Tensor]]] = []
     active = len(runs)
     train_mode(model, runs[0].still)
-    for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
-        if remaining < active:  # later steps also change the finished rows, which are restored at the end
-            rows = slice(remaining, active)
-            finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
-            active = remaining
-        inputs, targets, mask = plan.batch(step, active)
+
+    def take(active: int, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         for layer in layers:
             layer.serve(active, mask)
+        for product in products:
+            product.factors = []  # some may be left where a capture failed
         optimizer.zero_grad()
         losses, outputs = objective.loss(model, inputs, targets, "none")
         losses = losses.view(-1, active)
@@ -106,7 +105,17 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         optimizer.step()
         for product in products:
             product.descend(runs[0].learning_rate)
-        plan.record(step, losses.detach(), outputs.detach(), targets)
+        return losses.detach(), outputs.detach()
+
+    steps = Steps(take, plan.shapes, graphs_of(model, runs[0], parameters))
+    for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
+        if remaining < active:  # later steps also change the finished rows, which are restored at the end
+            rows = slice(remaining, active)
+            finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
+            active = remaining
+        inputs, targets, mask = plan.batch(step, active)
+        losses, outputs = steps.take(plan.shapes[step], active, inputs, targets, mask)
+        plan.record(step, losses, outputs, targets)
     optimizer.zero_grad()
     for rows, final in finished:
         for name, values in final.items():
@@ -154,6 +163,7 @@ class _Plan:
             self.sizes[: len(client_batches), i] = [len(batch) for batch in client_batches]
         self.widths = self.sizes.max(1).tolist()
         self.padded = ((self.sizes > 0) & (self.sizes < self.sizes.max(1, keepdims=True))).any(1).tolist()
+        self.shapes = list(zip(self.widths, (self.sizes > 0).sum(1).tolist(), self.padded, strict=True))
         shape = (len(self.sizes), max(self.widths), len(runs))
         rows = np.zeros(shape, np.int64)  # padding is the first example, masked
         for i, client_batches in enumerate(batches):

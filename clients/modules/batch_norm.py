@@ -108,6 +108,22 @@ def estimate_statistics(
         model.train(was_training)
 
 
+def follow(layer: BatchNorm, mean: torch.Tensor, variance: torch.Tensor, count: float) -> None:
+    """Move running statistics towards a batch's, the variance's without bias, as BatchNorm does.
+
+    ``mean`` and the biased ``variance`` (C,) are of ``count`` values a channel; one value has no variance.
+    """
+    if layer.momentum == 0 or count < 2:
+        return
+    assert layer.num_batches_tracked is not None
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    layer.num_batches_tracked.add_(1)
+    share = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
+    layer.running_mean.lerp_(mean, share)
+    layer.running_var.lerp_(variance * count / (count - 1), share)
+
+
 def one_pass(
     model: nn.Module,
     layers: Iterable[nn.Module],

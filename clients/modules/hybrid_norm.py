@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .batch_norm import follow
+
 
 class HybridBatchNorm(nn.BatchNorm1d):
     """BatchNorm whose training mixes the running statistics with the batch's, by a learnt factor a channel.
@@ -35,21 +37,9 @@ class HybridBatchNorm(nn.BatchNorm1d):
         share = self.factor.sigmoid()
         running = self.running_mean.clone(), self.running_var.clone()  # the gradient of factor needs them
         mixed = torch.lerp(running[0], mean, share), torch.lerp(running[1], variance, share)
-        self._follow(mean.detach(), variance.detach(), x.numel() // x.shape[1])
+        follow(self, mean.detach(), variance.detach(), x.numel() // x.shape[1])
         shape = (-1, *[1] * (x.dim() - 2))
         y = (x - mixed[0].view(shape)) * torch.rsqrt(mixed[1] + self.eps).view(shape)
         if self.affine:
             y = y * self.weight.view(shape) + self.bias.view(shape)
         return y.to(input.dtype)
-
-    def _follow(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Move the running statistics towards a batch's, the variance's without bias, as BatchNorm does."""
-        if self.momentum == 0 or count < 2:
-            return
-        assert self.num_batches_tracked is not None
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        self.num_batches_tracked.add_(1)
-        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(variance * count / (count - 1), share)

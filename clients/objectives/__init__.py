@@ -17,6 +17,7 @@ from .fedproto import FedProto
 from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedsat import FedSat
+from .fedtan import FedTAN
 from .moon import Moon
 from .plain import Plain
 from .scaffold import Scaffold, ScaffoldMomentum
@@ -36,6 +37,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "fedacg": FedACG,
     "mimelite": MimeLite,
     "mime": Mime,
+    "fedtan": FedTAN,
     "moon": Moon,
     "fedrs": FedRS,
     "fedlc": FedLC,

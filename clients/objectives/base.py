@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -124,6 +125,10 @@ class Objective:
     """Whether `loss` is a mean over examples, of each by itself, and all else uses the data only through the
     gradients. DP-SGD needs both. Not inherited: each class sets it for its own methods."""
 
+    first_batch: Callable[[], AbstractContextManager[tuple[torch.Tensor, torch.Tensor]]]
+    """In `first_answer`: yields inputs and targets of the batch of the round's first step, as that will have
+    them. The model is then in training mode, and torch's generators are as they will be before its pass."""
+
     def __init__(
         self,
         parameters: Mapping[str, torch.Tensor],
@@ -144,6 +149,11 @@ class Objective:
         self.start = {name: in_float32(p.detach().clone()) for name, p in parameters.items()}
         set_values(self, settings)
         self.begin()
+
+    @classmethod
+    def misfit(cls, model: nn.Module) -> str:
+        """Return why a model, in training mode, cannot be trained by it, in words; "" if it can."""
+        return ""
 
     def begin(self) -> None:
         """Read the memory and the received records. It is called once, before training."""

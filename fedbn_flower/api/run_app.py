@@ -45,7 +45,8 @@ class AppResult:
         """What each strategy gave, Flower's own objects: a Result, or a History of a legacy one."""
         self.arrays: Mapping[str, NDArray] = outcome.results.arrays()
         """The final arrays by name; empty if no strategy gave some."""
-        self.rounds = outcome.rounds.number
+        self.rounds = outcome.rounds.total
+        """Of all strategies together."""
         self.failures = outcome.rounds.failures
         """Replies that were errors."""
         self.seconds = outcome.seconds
@@ -65,9 +66,10 @@ class AppResult:
 
 
 def run_app(
-    app: str | PathLike[str] | ServerApp,
+    app: str | PathLike[str] | ServerApp | None = None,
     client_app: ClientApp | None = None,
     *,
+    server_app: ServerApp | None = None,
     run_config: Mapping[str, Any] | str | Sequence[str] = (),
     num_supernodes: int = 2,
     backend: str = AUTO,
@@ -80,10 +82,12 @@ def run_app(
 
     Parameters
     ----------
-    app : str, Path or ServerApp
+    app : str, Path or ServerApp, optional
         The folder of the app, with its ``pyproject.toml``; or a ServerApp, as defined in a notebook.
     client_app : ClientApp, optional
         The other side, with a ServerApp.
+    server_app : ServerApp, optional
+        The ServerApp by name, in the place of ``app``.
     run_config : Mapping, str or Sequence[str], optional
         Values in place of the app's own: by key, or as ``flwr run --run-config`` takes them. With app
         objects, the whole configuration.
@@ -128,7 +132,8 @@ def run_app(
     >>> result = run_app(server, client, num_supernodes=3)
     3 nodes
     """
-    found = _app(app, client_app, [run_config] if isinstance(run_config, str) else run_config)
+    overrides = [run_config] if isinstance(run_config, str) else run_config
+    found = _app(_server_or_folder(app, server_app), client_app, overrides)
     drawn = secrets.randbelow(SEEDS) if seed is None else seed
     settings = Settings(num_supernodes, backend, workers, drawn)
     folder = _folder(run_dir)
@@ -142,6 +147,16 @@ def run_app(
             error.add_note(f"results so far are in {folder}")
             raise
     return AppResult(folder, outcome)
+
+
+def _server_or_folder(app: Any, server_app: Any) -> Any:
+    if server_app is None:
+        return app
+    if app is not None:
+        raise not_allowed("app", app, "none: server_app is given")
+    if not isinstance(server_app, ServerApp):
+        raise not_allowed("server_app", server_app, "a ServerApp")
+    return server_app
 
 
 def _app(app: Any, client_app: Any, run_config: Mapping[str, Any] | Sequence[str]) -> FlowerApp:

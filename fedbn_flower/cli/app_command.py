@@ -35,10 +35,13 @@ def app(arguments: Sequence[str]) -> int:
     options["run_config"] = options["run_config"] or ()
     try:
         result = run_app(options.pop("app"), **options)
-    except UserError:
+    except (UserError, BrokenPipeError):
         raise
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("\n".join(["interrupted", *getattr(error, "__notes__", ())])) from error
+    except SystemExit as error:
+        print(*getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        raise
     except BdbQuit:
         print("ended in the debugger", file=sys.stderr)
         return INTERRUPTED

@@ -1,10 +1,13 @@
 """The command ``run_sim.py`` or ``fedbn-sim``. Slow imports are made only when they are needed."""
 
 import gc
+import os
 import platform
+import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pkgutil import resolve_name
 
@@ -23,19 +26,41 @@ COMMANDS = {
     "ledger": "ledger_command",
 }
 """What may stand in the place of flags, each with the module of its function."""
-USER_ERROR, INTERRUPTED = 2, 130  # exit status
+CLOSED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, ``kill`` and a closed terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default this process's, and return the exit status."""
-    is_process = arguments is None
-    if arguments is None:
-        arguments = sys.argv[1:]
-        for number in STOPPING:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
-                signal.signal(number, _interrupt)
+    if arguments is not None:
+        return _main(arguments, is_process=False)
+    for number in STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, _interrupt)
+    with _until_nobody_reads():
+        return _main(sys.argv[1:], is_process=True)
+
+
+@contextmanager
+def _until_nobody_reads() -> Iterator[None]:
+    """End quietly if what reads the output has ended, as ``head`` does: see Python's `signal`, on SIGPIPE."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        reader = select.poll()
+        reader.register(sys.stdout)
+        if not any(event & (select.POLLERR | select.POLLHUP) for _, event in reader.poll(0)):
+            raise  # it was another pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        sys.exit(CLOSED)
+
+
+def _main(arguments: Sequence[str], is_process: bool) -> int:
     try:
         if "--version" in arguments:
             print(_versions())

@@ -13,7 +13,6 @@ from ..results.report.inspection.contents import MAX_LISTED, Inspection
 from ..results.report.inspection.page import PAGE, inspect_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from ..results.terminal import fit_to_width
 from .argument_parser import Parser
 from .parser import Job, parse_command_line
 
@@ -60,7 +59,7 @@ def inspect(arguments: Sequence[str]) -> int:
     if found.features:
         tables["features"] = found.feature_table()
     for title, table in tables.items():
-        console.print(fit_to_width(table.terminal(title), console.width))
+        table.show(console, title)
     if (count := len(found.names)) > MAX_LISTED:
         print(f"the first {MAX_LISTED} of {count} clients")
     print(f"the page is {folder / PAGE}")

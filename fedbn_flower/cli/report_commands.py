@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..api.export import FORMATS
 from ..api.result import export_model
-from ..core.errors import UserError, os_errors_as_user_errors
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..records.metric_words import spelt
 from ..results.comparisons.gain import gains_of
@@ -32,7 +32,6 @@ from ..results.report.sections.gain import gain_table
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
-from ..results.terminal import fit_to_width
 from .argument_parser import Parser
 
 IN_WORDS = {"methods": methods, "model-card": model_card}
@@ -100,10 +99,7 @@ def _compare(options: argparse.Namespace) -> int:
             save_figure(figure, folder / RANKS)
     console = Console()
     for title, table in tables.items():
-        for part in table.parts(console.width, table.words if table.words < len(table.header) else 1):
-            console.print(fit_to_width(part.terminal(title), console.width))
-        if table.note:
-            print(table.note)
+        table.show(console, title)
     for line in (warning, *together):
         if line:
             print(line)
@@ -118,7 +114,7 @@ def export(arguments: Sequence[str]) -> int:
     """
     parser = Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
     parser.add_argument("folder", metavar="DIR", type=Path)
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="[onnx]")
+    parser.add_argument("--format", choices=FORMATS, help="[onnx]")
     parser.add_argument("--client", help="a client's model, by number or name [the aggregated model]")
     parser.add_argument(
         "--to",
@@ -129,6 +125,9 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust-code", choices=("true", "false"), default="false", help="run code of DIR")
     options = parser.parse_args(arguments)
     if written := IN_WORDS.get(str(options.to)):
+        for key in ("client", "format"):
+            if given := getattr(options, key):
+                raise not_allowed(key, given, f"none with to {str(options.to)!r}, which is about the run")
         path = options.folder / f"{options.to}.md"
         text = written(Run.read(options.folder, "export"))
         with os_errors_as_user_errors("to", f"write to {str(path)!r}"):
@@ -136,9 +135,9 @@ def export(arguments: Sequence[str]) -> int:
         print(path)
         return 0
     client = int(options.client) if (options.client or "").isdecimal() else options.client
-    ending = "onnx" if options.format == "onnx" else "pt"
-    path = options.to or options.folder / f"model.{ending}"
-    export_model(options.folder, path, options.format, client, trust_code=options.trust_code == "true")
+    form = options.format or "onnx"
+    path = options.to or options.folder / f"model.{'onnx' if form == 'onnx' else 'pt'}"
+    export_model(options.folder, path, form, client, trust_code=options.trust_code == "true")
     print(path)
     return 0
 

@@ -42,9 +42,14 @@ class RunCutOff(RunFailed):
 
 @contextmanager
 def os_errors_as_user_errors(key: str, what: str) -> Iterator[None]:
-    """Re-raise an OSError (no permission, a full disk) as ``UserError("KEY: cannot WHAT (REASON)")``."""
+    """Re-raise an OSError (no permission, a full disk) as ``UserError("KEY: cannot WHAT (REASON)")``.
+
+    A pipe that nobody reads is not meant: it is where the output goes.
+    """
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UserError(f"{key}: cannot {what} ({error})") from error
 

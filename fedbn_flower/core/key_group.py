@@ -22,5 +22,7 @@ class KeyGroup(Numbers):
     bits: ClassVar[int] = 63
     of_references: ClassVar[bool] = True
     """Whether they mean something in a run that a federation is compared with, in which all take part."""
+    protects: ClassVar[bool] = False
+    """Whether they say how what leaves a client is protected: nothing of that is in an estimate of time."""
     after: ClassVar[str] = ""
     """The key that these follow in ``--help``: in its section if that has the same title, else below it."""

@@ -6,13 +6,13 @@ what it does for a number.
 
 import hashlib
 from difflib import get_close_matches
-from functools import lru_cache
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from .errors import UserError, check_plain, not_allowed
 from .files import path_of
 from .ground.wire import PARTITION, PARTITION_ID
+from .process_cache import process_cache
 
 WARM = "warm"
 """The key of a node that says whether a worker stays between messages."""
@@ -66,7 +66,7 @@ def check_node_config(context: Context) -> None:
     idle_seconds(context)
 
 
-@lru_cache(maxsize=64)  # every message asks, several times
+@process_cache(maxsize=64)
 def _meant(key: str) -> str:
     """Return which of `NODE_KEYS` a key is or resembles; empty where it is another app's."""
     words = key.strip().lower().replace("_", "-")

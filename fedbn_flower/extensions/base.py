@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -20,9 +20,7 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.run_totals import RunTotals
 from .conflict import Conflict
 
-if TYPE_CHECKING:
-    from flwr.app import ConfigRecord
-
+Record = ArrayRecord | ConfigRecord | MetricRecord
 OnAnswer = Callable[[str, int, int], None]
 """Called with the phase, the number of replies so far, and the number of messages."""
 
@@ -32,6 +30,16 @@ class Stop:
     """Why a round is to be the last one: ``stopped`` in ``summary.json``."""
 
     reason: str
+
+
+class AddsAnswers(Protocol):
+    """Adds the answers of a group in the process that has trained them."""
+
+    def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
+        """Add an answer, and the model that goes with it."""
+
+    def records(self) -> Mapping[str, Record]:
+        """Return the records of the sum, which one answer of the group carries."""
 
 
 class Exchange(Protocol):
@@ -229,6 +237,14 @@ class Extension(Observer):
         """Return whether clients need what their nodes keep in RAM between messages; a `RunConfig`."""
         return False
 
+    @classmethod
+    def apart(cls, config: Any) -> str:
+        """Return why clients cannot evaluate a round's model with the next one's training, of a `RunConfig`.
+
+        Empty if they can, as far as a built-in extension is concerned.
+        """
+        return ""
+
     # ---- a round, in this order ----------------------------------------------------------------------
 
     def before_round(self, server_round: int) -> Stop | None:
@@ -273,6 +289,29 @@ class Extension(Observer):
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
         """Return what a client sends in the place of what it trained. The client's process calls it."""
         return outgoing
+
+    @classmethod
+    def evaluated(
+        cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient
+    ) -> Mapping[str, Record] | None:
+        """Return the records that a client sends in the place of what it found of a model; None to send that.
+
+        As `trained`, of a built-in extension.
+        """
+        return None
+
+    @classmethod
+    def group_sum(cls, config: Any) -> AddsAnswers | None:
+        """Return what adds a group's answers in a worker; None for the sum that the server's rule makes.
+
+        Of a built-in extension that is `in_workers`.
+        """
+        return None
+
+    @classmethod
+    def answer(cls, message: Message, context: Context, config: Any) -> Message | None:
+        """Return a client's answer to a message of a built-in extension's own, or None to others."""
+        return None
 
     def received(self, answer: Message, asked: Message, moment: Moment) -> Message:
         """Return an answer to a train message as the server reads it."""

@@ -47,6 +47,11 @@ class Freezing(Extension):
     keys = FreezingKeys
 
     @classmethod
+    def apart(cls, config: Any) -> str:
+        since = config.unfreeze_at
+        return f"from round {since} on more of the model travels (unfreeze-at)" if since else ""
+
+    @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
         if not (since := config["unfreeze-at"]):
             return

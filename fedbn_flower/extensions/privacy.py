@@ -12,13 +12,16 @@ from ..core.ground.columns import PRIVACY
 from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
+from ..privacy.client_privacy import ClientPrivacy
 from ..privacy.local_privacy import released
-from ..privacy.private_run import ADAPTIVE, NO_SEED, against_server, num_answers, num_groups
+from ..privacy.private_run import ADAPTIVE, NO_SEED, PrivateRun, against_server, num_answers, num_groups
+from ..privacy.run_privacy import RunPrivacy
 from ..privacy.site import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
 from .base import AtClient, Extension, Moment, Outgoing, Stop
 from .conflict import Conflict, Unused
 from .holdout import num_training
+from .secagg.private import SummedPrivacy
 from .selection import sampled
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -49,6 +52,7 @@ class PrivacyKeys(KeyGroup):
     """Differential privacy"""
 
     of_references = False
+    protects = True
     after = "mixing"
 
     dp: Literal["none", "client", "local", "example"] = setting(
@@ -161,6 +165,17 @@ class Account(Protocol):
         """Return what ``summary.json`` says of it."""
 
 
+def account_of_clients(config: PrivateRun, parameters: int) -> RunPrivacy:
+    """Return the privacy of a run with ``dp`` client: of noise that the server adds, or clients in shares.
+
+    Raises
+    ------
+    UserError
+        As `ClientPrivacy` and `SummedPrivacy`.
+    """
+    return (SummedPrivacy if config.against_server else ClientPrivacy)(config, parameters)
+
+
 class Privacy(Extension):
     """Accounts each round before a client is asked, and ends a run whose budget is spent.
 
@@ -195,6 +210,10 @@ class Privacy(Extension):
             return
         for key, wanted in _unfit(config):
             yield Conflict(key, config[key], f"{wanted} with dp {notion!r}")
+
+    @classmethod
+    def apart(cls, config: Any) -> str:
+        return "" if config.dp == NONE else f"with dp {config.dp!r} a round is accounted before the next"
 
     def notices(self) -> Iterator[str]:
         yield from self.account.notices() if self.account else ()

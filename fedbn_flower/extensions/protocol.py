@@ -112,6 +112,10 @@ class Protocol(Extension):
         self.used: list[int] = []
 
     @classmethod
+    def apart(cls, config: Any) -> str:
+        return f"with protocol {config.protocol!r} clients train older models" if config.asynchronous else ""
+
+    @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
         protocol, name = asynchronous(config), config["protocol"]
         if config["mixing"] != ALPHA and not isinstance(protocol, FedAsync):

@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import ArrayRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.returned import WrongResult
@@ -34,6 +34,7 @@ from ..core.ground.columns import (
 from ..core.ground.overriding import overridden
 from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
+from ..extensions.base import AddsAnswers, Record
 from ..names import as_user_error, short
 from ..records.events import RoundResult, RunInfo
 
@@ -308,6 +309,25 @@ def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
             if not isinstance(outgoing, Outgoing):
                 raise WrongResult(cls, "trained", outgoing, "Outgoing")
     return outgoing
+
+
+def reported_by_client(
+    num_examples: int, metrics: Mapping[str, Any], at: AtClient
+) -> Mapping[str, Record] | None:
+    """Return what a client sends in the place of what it found of a model; None to send that."""
+    found = (cls.evaluated(num_examples, metrics, at) for cls in BUILT_IN)
+    return next((records for records in found if records is not None), None)
+
+
+def group_sum_in(config: RunConfig) -> AddsAnswers | None:
+    """Return what adds a group's answers in the place of the server's rule; None if that does."""
+    return next((one for cls in BUILT_IN if (one := cls.group_sum(config))), None)
+
+
+def answered_by_extension(message: Message, context: Context, config: RunConfig) -> Message | None:
+    """Return a client's answer to a message of an extension's own, or None to others."""
+    found = (cls.answer(message, context, config) for cls in BUILT_IN)
+    return next((answer for answer in found if answer is not None), None)
 
 
 def _mistakes_of(name: str) -> AbstractContextManager[None]:

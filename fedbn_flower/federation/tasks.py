@@ -24,7 +24,7 @@ from ..data.images.shift_spec import domain_of, seen_by
 from ..data.partition.shares import Shares
 from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
-from ..names import CLIENT, LOSS, OBJECTIVE
+from ..names import CLIENT, LOSS, OBJECTIVE, STRATEGY
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from .attackers import patched_examples, training_examples
 from .checks.example_wise import check_example_wise
@@ -62,6 +62,9 @@ def inputs_at(
     if "data-path" in node_config:
         if config.attacks:
             raise not_allowed("attack", config.attack, "'none' at a node with data of its own (data-path)")
+        if getattr(STRATEGY.find(config.strategy), "in_simulations_only", False):
+            wanted = "another one at a node with data of its own (data-path): it is for simulations"
+            raise not_allowed("strategy", config.strategy, wanted)
         place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto")), scale
     if config.init and (init := node_config.get("init")):
         config = config.model_copy(update={"init": str(init)})

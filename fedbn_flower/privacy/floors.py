@@ -109,11 +109,15 @@ class Floors(BaseModel):
 
         Raises
         ------
-        UserError
-            When the node config has bounds that cannot be used; `Refused` when the run asks for less.
+        Refused
+            When the node config has bounds that cannot be used, or the run asks for less. The server reads
+            it: it has nothing of the data.
         """
-        check_secagg(node_config, config)
-        floors = cls.of(node_config)
+        try:
+            check_secagg(node_config, config)
+            floors = cls.of(node_config)
+        except UserError as mistake:
+            raise Refused(str(mistake)) from None
         floors.check(config)
         return floors
 

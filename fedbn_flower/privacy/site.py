@@ -271,19 +271,21 @@ Answers = Callable[[Message, Context], Message]
 def refusals_in_one_line(answer: Answers) -> Answers:
     """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
 
-    Under the notions that hold against the server any other error is told in the site's log only: its text
-    may quote the data, and a server could choose a configuration under which it does.
+    So is a mistake of a user. Under the notions that hold against the server any other error than a refusal
+    is told in the site's log only: its text may quote the data, and a server could choose a configuration
+    under which it does.
     """
 
     @wraps(answer)
     def answered(message: Message, context: Context) -> Message:
         try:
             return answer(message, context)
-        except Refused as refusal:
-            LOGGER.warning("refused: %s", refusal)
-            return failed(message, str(refusal))
         except Exception as error:
-            if not against_server(context.run_config):
+            told = not against_server(context.run_config)
+            if isinstance(error, Refused) or (told and isinstance(error, UserError)):
+                LOGGER.warning("refused: %s", error)
+                return failed(message, str(error))
+            if told:
                 raise
             return failed(message, _unsaid(error))
 

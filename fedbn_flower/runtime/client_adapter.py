@@ -28,13 +28,11 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.secagg.at_client import IntegerSum, answer_step, is_step
-from ..extensions.secagg.both import in_one_sum
-from ..extensions.secagg.extension import reported as sum_of_reports
+from ..extensions.base import AddsAnswers
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
-from ..federation.extensions import sent_by_client
+from ..federation.extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
 from ..federation.inputs import inputs_of
 from ..federation.learnt import what_is_learnt
 from ..federation.strategy import make_strategy, set_rates
@@ -211,7 +209,7 @@ def _trained(
     update: Update,
     context: Context,
     config: RunConfig,
-    group: GroupSum | IntegerSum | None = None,
+    group: AddsAnswers | None = None,
 ) -> Message:
     """The reply with what `fit` gave; the client's memory changes now.
 
@@ -276,8 +274,7 @@ def _at(client: FedAvgClient, message: Message, context: Context, config: RunCon
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on the received model, once it is evaluated if the message asks for both."""
-    with in_one_sum(context.state):
-        return answer_both(message, context, evaluate, _train)
+    return answer_both(message, context, evaluate, _train)
 
 
 @usual_surroundings()
@@ -303,9 +300,9 @@ def _train(message: Message, context: Context) -> Message:
 @usual_surroundings()
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model; or answer a question before training, or a step of secure aggregation."""
-    if is_step(message):
-        return answer_step(message, context, run_config(context.run_config))
+    """Evaluate the received model; or answer a question before training, or a message of an extension."""
+    if answer := answered_by_extension(message, context, run_config(context.run_config)):
+        return answer
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(run_config(context.run_config), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
@@ -322,10 +319,9 @@ def evaluate(message: Message, context: Context) -> Message:
         client, message.content, lambda: _evaluated(client, message, settings)
     )
     metrics = _recalibrated(metrics, client, message, context, config)
-    if summed := sum_of_reports(
-        num_examples, {wire.LOSS: loss, **metrics}, _at(client, message, context, config)
-    ):
-        return Message(RecordDict({**summed, **_remembered(client, context)}), reply_to=message)
+    found = {wire.LOSS: loss, **metrics}
+    if records := reported_by_client(num_examples, found, _at(client, message, context, config)):
+        return Message(RecordDict({**records, **_remembered(client, context)}), reply_to=message)
     reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
     cases = settled(metrics.get(wire.CASES), message, context, config)
     reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
@@ -385,9 +381,9 @@ class FedbnClients:
 _rule = process_cache(maxsize=4)(make_strategy)
 
 
-def _group(config: RunConfig, message: Message) -> GroupSum | IntegerSum:
-    if config.secagg != "off":
-        return IntegerSum()
+def _group(config: RunConfig, message: Message) -> AddsAnswers:
+    if group := group_sum_in(config):
+        return group
     inputs = inputs_of(config)
     _, initial = inputs.model()
     arrays = message.content.array_records[wire.ARRAYS]
@@ -398,9 +394,7 @@ def _group(config: RunConfig, message: Message) -> GroupSum | IntegerSum:
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
-def _answer(
-    message: Message, context: Context, config: RunConfig, group: GroupSum | IntegerSum | None
-) -> Message:
+def _answer(message: Message, context: Context, config: RunConfig, group: AddsAnswers | None) -> Message:
     try:
         if group is None:
             return app(message, context)
@@ -415,7 +409,7 @@ def _train_in_lockstep(
     messages: Sequence[Message],
     contexts: Sequence[Context],
     config: RunConfig,
-    group: GroupSum | IntegerSum | None,
+    group: AddsAnswers | None,
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
     from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch

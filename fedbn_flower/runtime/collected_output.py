@@ -10,13 +10,37 @@ from typing import Any, TextIO
 from ..core.private import console_handlers
 
 
+class Collected(io.TextIOWrapper):
+    """What is printed, as a stream that can do what a console's can; kept as long as the process.
+
+    A handler of logs that an app makes while its output is collected has this stream ever after.
+    """
+
+    name = "<collected>"
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, "utf-8", "backslashreplace", newline="", write_through=True)
+
+    def fileno(self) -> int:
+        """The process's own output: for programs that are started with this stream."""
+        return 1
+
+    def taken(self) -> str:
+        """Return what was written since the last time."""
+        self.flush()
+        text = self._bytes.getvalue().decode(self.encoding, "replace")
+        self._bytes.seek(0)
+        self._bytes.truncate()
+        return text
+
+
 @contextmanager
-def collected_output() -> Iterator[io.StringIO]:
-    """Collect what this process prints and logs until the context ends."""
-    text = io.StringIO()
+def collected_output(stream: Collected) -> Iterator[None]:
+    """Have a stream collect what this process prints and logs until the context ends."""
     of = sys.stdout, sys.stderr
-    with redirect_stdout(text), redirect_stderr(text), logs_to(text, of):
-        yield text
+    with redirect_stdout(stream), redirect_stderr(stream), logs_to(stream, of):
+        yield
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 @contextmanager
@@ -98,3 +99,28 @@ def stop_once() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+@cache
+def forked_children_end_by_sigterm() -> None:
+    """Have processes that this one forks end at a SIGTERM, also if this one has a handler for it, as now.
+
+    A handler in Python runs between two instructions. A child that begins to wait for a lock just then never
+    gets to the next one, and `multiprocessing.Pool`, which ends its children so, waits for it for ever.
+    A handler that is set later is the program's own, and stays.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    masks = threading.local()
+
+    def before() -> None:  # a SIGTERM to the child waits until it has the handler
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def after_in_child() -> None:
+        if callable(handler) and signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)

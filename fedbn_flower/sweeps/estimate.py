@@ -16,6 +16,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
+from ..extensions import BUILT_IN
 from ..federation.cohorts import why_one_by_one
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
@@ -29,6 +30,13 @@ STEPS = 8
 EXAMPLES = 1024
 IRRELEVANT_KEYS = ("seed", "rounds", "run-dir", "resume", "local-epochs", "num-clients", "checkpoint-every")
 """Keys that do not change the time of a step, only the number of steps; so do all keys with a float value."""
+WITHOUT_PROTECTION = {
+    name: key.default
+    for cls in BUILT_IN
+    if cls.keys and cls.keys.protects
+    for name, key in cls.keys.model_fields.items()
+}
+"""What an estimate has in the place of what protects a run's answers: nothing leaves its clients."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +152,7 @@ class _Recorded(Exception):
 
 def _first_messages(config: RunConfig) -> list[Message]:
     """Return the training messages of the first round; empty if no client trains."""
-    nothing_is_published = {"dp": "none", "secagg": "off"}
-    only = config.model_copy(update={"rounds": 1, "resume": ""} | nothing_is_published)
+    only = config.model_copy(update={"rounds": 1, "resume": ""} | WITHOUT_PROTECTION)
     grid = _RecordingGrid(only)
     with suppress(_Recorded):
         Federation(only).run(grid, [])

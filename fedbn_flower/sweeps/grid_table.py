@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from rich.markup import escape
-from rich.table import Table
-
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
@@ -21,6 +18,7 @@ from ..results.comparisons.held_out import CASES, held_out_table
 from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
+from ..results.report.tables import Table
 from ..results.run_reader import Run
 from ..results.summary import (
     JAIN_OF_CLIENTS,
@@ -256,24 +254,27 @@ class Comparison:
         return list(dict.fromkeys(found)) or [self.compared_by]
 
     def table(self) -> Table:
-        """Return the table for the terminal: common values are in the title, errors in the caption."""
+        """Return the table for a terminal: common values are in the `title`, errors below it."""
         header, rows, problems = self._table()
         if header[-len(COLUMNS) :] == [*COLUMNS]:  # too wide for many terminals; the marks say it, too
             header, rows = header[: -len(COLUMNS)], [row[: -len(COLUMNS)] for row in rows]
-        constant = [i for i in range(len(AXES)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
-        common = " ".join(rows[0][i] for i in constant)
-        header, *rows = ([text for i, text in enumerate(row) if i not in constant] for row in (header, *rows))
-        table = Table(title=f"{common}: {self._title()}" if common else self._title())
-        footnotes: list[str] = []
-        for column in [*header, *(["failed"] if any(problems) else [])]:
-            table.add_column(column)
-        for row, problem in zip(rows, problems, strict=True):
-            number = [f"[{len(footnotes) + 1}]"] if problem else [""]
-            table.add_row(*map(escape, [*row, *(number if any(problems) else [])]))
-            footnotes += [f"{number[0]} {problem}"] if problem else []
-        table.caption = escape("\n".join(footnotes)) or None
-        table.caption_justify = "left"
-        return table
+        notes = [f"[{number}] {problem}" for number, problem in enumerate(filter(None, problems), 1)]
+        if notes:
+            numbers = iter(range(1, len(notes) + 1))
+            header = [*header, "failed"]
+            rows = [
+                [*row, f"[{next(numbers)}]" if problem else ""]
+                for row, problem in zip(rows, problems, strict=True)
+            ]
+        table = Table(header, rows, len(self.axes), note="\n".join(notes))
+        return table.without_common(len(AXES)) if len(rows) > 1 else table
+
+    @property
+    def title(self) -> str:
+        """What the table's numbers are, after the values that all rows have in common."""
+        columns = list(zip(*self._groups(), strict=True))[: len(AXES)]
+        common = " ".join(column[0] for column in columns if len(column) > 1 and len(set(column)) == 1)
+        return f"{common}: {self._title()}" if common else self._title()
 
     def plot(self) -> None:
         """Write ``grid.png`` and the report.

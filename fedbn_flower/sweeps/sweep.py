@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table as TerminalTable
 
 from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
@@ -15,9 +14,7 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
 from ..results.manifest import EXPERIMENT
 from ..results.progress import progress, say
-from ..results.report.tables import Table
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
-from ..results.terminal import fit_to_width
 from ..runtime.pools import pool_for
 from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
@@ -115,20 +112,14 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
                         failed += 1
         finally:
             comparison.plot()
-    console.print(fit_to_width(comparison.table(), console.width))
+    comparison.table().show(console, comparison.title)
     if folds := comparison.folds.table():
-        console.print(fit_to_width(_terminal(folds, "out of fold"), console.width))
-        say(console, folds.note)
+        folds.without_common(folds.words - 1).show(console, "out of fold")
     if ranks := comparison.ranks:
-        console.print(fit_to_width(_terminal(ranks.table(), ranks.title), console.width))
-    of_ranks = [ranks.sentence] if ranks else []
-    for line in filter(None, [comparison.sentence, *of_ranks, *comparison.privacy_together]):
+        ranks.table().show(console, ranks.title)
+    for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
         say(console, line)
     return failed
-
-
-def _terminal(table: Table, title: str) -> TerminalTable:
-    return table.without_common(table.words - 1).terminal(title)
 
 
 def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:

@@ -31,7 +31,8 @@ class PhaseReport:
     metrics: dict[int, MetricRecord] = field(default_factory=dict)
     """Metrics by partition id (node id if that is unknown), in the order in which the answers were used."""
     failures: dict[int, str] = field(default_factory=dict)
-    """Reason why an answer was not used, by partition id. A client that answered twice is in both."""
+    """Reason why an answer was not used, by partition id. A client that answered twice is in both, and
+    one that trained but did not answer a question before."""
     states: dict[int, Mapping[str, NDArray]] = field(default_factory=dict)
     """States of the further metrics by partition id, of the answers that have any."""
     models: dict[int, str] = field(default_factory=dict)

@@ -37,3 +37,11 @@ def make_client(cls, record=None, model=None, seed=0, training=None, objective="
         OBJECTIVES[objective],
     )
     return cls(task, Memory(ContextStore(record)))
+
+
+def batch_statistics(layer="2", channels=5):
+    """What FedTAN's server sends of `small_model`, as if one client had one batch."""
+    zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
+    mean, variance = f"0:{layer}.running_mean", f"0:{layer}.running_var"
+    of_layer = {mean: zeros, variance: ones, f"{mean}.gradient": zeros, f"{variance}.gradient": zeros}
+    return of_layer | {"shares": np.ones(2), "weight": np.full(1, 40.0)}

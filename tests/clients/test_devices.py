@@ -11,7 +11,7 @@ from clients import CLIENTS, OBJECTIVES
 
 from .helpers import CONFIG, make_client, small_model
 
-NEEDS_VALUES = {"fedlc", "fedntd", "fedrs", "mimelite"}
+NEEDS_VALUES = {"fedlc", "fedntd", "fedrs", "fedtan", "mimelite"}
 """They select or count by values, which meta tensors do not have."""
 
 

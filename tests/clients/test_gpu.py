@@ -11,7 +11,7 @@ from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 from clients.modules.precision import compute_in
 
-from .helpers import CONFIG, make_client, make_examples, small_model
+from .helpers import CONFIG, batch_statistics, make_client, make_examples, small_model
 from .lockstep.test_lockstep import conv_model
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,7 +40,7 @@ def received(client):
     small = {name: np.full_like(client.task.initial[name], 0.01) for name in client.trained_names}
     shared = {name: client.task.initial[name] for name in client.shared_names}
     records = ("control", "gradient", "h", "perturbation", "momentum", "second-moment")
-    return Received(shared, dict.fromkeys(records, small))
+    return Received(shared, {**dict.fromkeys(records, small), "batch-statistics": batch_statistics()})
 
 
 def two_rounds(client):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Classification, Examples, LeastSquares, MultiLabel, NextCharacter, Regression
+from clients import PROBLEMS, Classification, Examples, LeastSquares, MultiLabel, NextCharacter, Regression
 from clients.problems.evaluation import evaluate_splits
 
 THIRD = math.log(3)
@@ -154,12 +154,17 @@ DOES_NOT_FIT = [
 ]
 
 
-@pytest.mark.parametrize(("problem", "model", "inputs", "outputs"), FITS)
+def name_of(value):
+    """The name under which a run finds a problem."""
+    return next((name for name, cls in PROBLEMS.items() if type(value) is cls), None)
+
+
+@pytest.mark.parametrize(("problem", "model", "inputs", "outputs"), FITS, ids=name_of)
 def test_what_fits(problem, model, inputs, outputs):
     assert problem.misfit(model, inputs, model(inputs), outputs) == ""
 
 
-@pytest.mark.parametrize(("problem", "model", "inputs", "outputs", "told"), DOES_NOT_FIT)
+@pytest.mark.parametrize(("problem", "model", "inputs", "outputs", "told"), DOES_NOT_FIT, ids=name_of)
 def test_what_does_not_fit_is_reported(problem, model, inputs, outputs, told):
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -78,24 +78,60 @@ def test_a_legacy_app(both, tmp_path):
 
 
 def test_app_objects_of_a_session(both):
+    """A process that a client forks ends at a SIGTERM (-15): `multiprocessing.Pool` waits for that."""
     server, client = ServerApp(), ClientApp()
     offset = 5
     found = []
 
     @client.query("where")
     def where(message, context):
-        return Message(RecordDict({"m": MetricRecord({"pid": os.getpid(), "sum": offset})}), reply_to=message)
+        child = os.fork()
+        if not child:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                os._exit(7)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        metrics = MetricRecord({"pid": os.getpid(), "sum": offset, "code": code})
+        return Message(RecordDict({"m": metrics}), reply_to=message)
 
     @server.main()
     def main(grid, context):
         content = RecordDict({"config": ConfigRecord()})
         replies = grid.send_and_receive([Message(content, n, "query.where") for n in grid.get_node_ids()])
-        found.append(
-            [(reply.content["m"]["sum"], reply.content["m"]["pid"] == os.getpid()) for reply in replies]
-        )
+        metrics = [reply.content["m"] for reply in replies]
+        found.append([(one["sum"], one["code"], one["pid"] == os.getpid()) for one in metrics])
 
     both(server, client, num_supernodes=3)
-    assert found == [[(5, True)] * 3, [(5, False)] * 3]
+    assert found == [[(5, -15, True)] * 3, [(5, -15, False)] * 3]
+
+
+def test_a_node_has_its_messages_one_after_the_other_and_handlers_of_logs_stay(both):
+    """Each message adds to what the client kept; a handler that the first one makes logs them all."""
+    server, client = ServerApp(), ClientApp()
+    counts, logger = [], "of an app"
+
+    @client.train()
+    def train(message, context):
+        import logging
+
+        numbers = context.state.config_records.setdefault("n", ConfigRecord({"n": 0}))
+        numbers["n"] += 1
+        if numbers["n"] == 1 and not logging.getLogger(logger).handlers:
+            logging.getLogger(logger).addHandler(logging.StreamHandler())
+        logging.getLogger(logger).warning("logged %d", numbers["n"])
+        return Message(RecordDict({"n": numbers}), reply_to=message)
+
+    @server.main()
+    def main(grid, context):
+        for _ in range(2):
+            messages = [Message(RecordDict(), node, "train") for node in (2, 2, 2, 3, 2)]
+            counts.append([reply.content["n"]["n"] for reply in grid.send_and_receive(messages)])
+
+    results = both(server, client)
+    assert counts == [[1, 2, 3, 1, 4], [5, 6, 7, 2, 8]] * 2
+    for result in results:
+        assert (result.folder / "log.txt").read_text().count("logged") == 10
 
 
 def test_what_cannot_be_sent_is_one_line(both):

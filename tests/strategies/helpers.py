@@ -22,7 +22,7 @@ class QFedAvg(STRATEGIES["qfedavg"]):
     read_extras = STRATEGIES["qfedavg"].read_extras
 
 
-OF_RECORDS = {"fedproto", "fedsat", "fedadmm", "fedsmoo", "afl", "feddisco", "mimelite", "mime"}
+OF_RECORDS = {"fedproto", "fedsat", "fedadmm", "fedsmoo", "afl", "feddisco", "mimelite", "mime", "fedtan"}
 OF_MODELS = {
     name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS and not rule.keeps_models
 } | {"qfedavg": QFedAvg}

@@ -14,6 +14,7 @@
 | `SECOND_MOMENT` | ArrayRecord | train, MimeLite, Mime | v |
 | `GRADIENT` | ArrayRecord | train's answer, MimeLite | the gradient of the client's loss at x |
 | `GRADIENT` | ArrayRecord | train, and the answer to a question before it, Mime | c; the same |
+| `BATCH_STATISTICS` | ArrayRecord | train, questions before it, answers, FedTAN | BatchNorm's, of batches |
 | `AUGMENTED` | ArrayRecord | train's answer, FedADMM | the change of x_i + y_i / rho |
 | `PROTOTYPES` | ArrayRecord | train and its answer, FedProto | prototypes; sums of features and shares |
 | `FEATURES` | ArrayRecord | train's answer, FedPAC | mean features of each class, and their variance |
@@ -53,6 +54,7 @@ MOMENTUM = "momentum"
 AUGMENTED = "augmented"
 SECOND_MOMENT = "second-moment"
 GRADIENT = "gradient"
+BATCH_STATISTICS = "batch-statistics"
 PROTOTYPES = "prototypes"
 FEATURES = "features"
 STRUGGLE = "struggle"
@@ -108,6 +110,11 @@ SENT_BYTES = "sent-bytes"  # all arrays of a simulated answer, with the model th
 KNOWN = "known"
 FEATURE_SUMS = "sums"
 SHARES = "shares"
+
+# In BATCH_STATISTICS, beside ``CALL:ENTRY`` of running statistics.
+BATCH_SHARES = "shares"  # examples of a client's batch, and predictions, over the weight of its model
+BATCH_WEIGHT = "weight"  # to the clients: the sum of the weights of those that answered
+BATCH_GRADIENT = ".gradient"  # how the names of gradients end that are of the array named before
 
 # In FEATURES.
 CLASS_MEANS = "class-means"

@@ -6,6 +6,7 @@ evaluation, and one sum has two parts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -52,11 +53,42 @@ class Gathered:
         What else is in the answers, by node.
     failures : dict[int, str]
         Why a client has no part in the sum, by node.
+    heard : bytes
+        The digest of what those that have answered were told, where sites sign.
     """
 
     total: NDArray[np.unsignedinteger]
     answered: dict[int, RecordDict] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
+    heard: bytes = b""
+    apart: list[int] = field(default_factory=list)
+    """Who was told something else."""
+    _totals: dict[bytes, NDArray[np.unsignedinteger]] = field(default_factory=dict)
+    _heard: dict[int, bytes] = field(default_factory=dict)
+
+    def add(
+        self, node: int, beside: RecordDict, vector: NDArray[np.unsignedinteger] | None, heard: bytes
+    ) -> None:
+        """Add a client's vector to those of the clients that were told the same."""
+        if heard not in self._totals:
+            self._totals[heard] = np.zeros_like(self.total) if self._totals else self.total
+        if vector is not None:
+            self._totals[heard] += vector
+        self._heard[node], self.answered[node] = heard, beside
+
+    def settle(self) -> None:
+        """Leave those out that were told something else than most.
+
+        Their masks with the others do not cancel. So they have not answered, and their vectors stay masked.
+        """
+        if not self._heard:
+            return
+        self.heard, most = Counter(self._heard.values()).most_common(1)[0]
+        self.total = self._totals[self.heard]
+        self.apart = [node for node, heard in self._heard.items() if heard != self.heard]
+        for node in self.apart:
+            del self.answered[node]
+            self.failures[node] = f"secagg: it was told another model or configuration than {most} others"
 
     def ends(self, reason: str, nodes: Iterable[int]) -> None:
         """Note that there is no sum: nobody has a part in it."""

@@ -13,18 +13,15 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ...core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
-from ...privacy.floors import Refused, check_secagg
+from ...core.partition_id import check_node_config
+from ...privacy.floors import Floors, Refused
 from ...privacy.private_run import PrivateRun
+from ..base import AtClient
 from . import words
 from .keys import ON
 from .private import least_at_client
-from .signatures import Signer
-from .site import advertised, agreed, helped, shared_out
-
-
-def is_step(message: Message) -> bool:
-    """Return whether a message is a step of secure aggregation."""
-    return words.SECAGG in message.content
+from .signatures import Signer, digest_of_heard
+from .site import advertised, agreed, heard_in, helped, masked, shared_out
 
 
 def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
@@ -33,9 +30,10 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     Raises
     ------
     UserError
-        As `check_secagg`; when the client does not do it.
+        As `check_node_config` and `Floors.checked`; when the client does not do it.
     """
-    check_secagg(context.node_config, run)
+    check_node_config(context)
+    Floors.checked(context.node_config, run)
     asked, state = message.content[words.SECAGG], context.state
     if not isinstance(asked, ConfigRecord) or run.secagg != ON:
         raise Refused("secagg: this run has no secure aggregation")
@@ -43,7 +41,7 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     signer = Signer.of(context, number if type(number) is int else 0)
     least = least_at_client(run, whole=signer is not None)
     if (step := asked.get(words.STEP)) == words.ADVERTISE:
-        found = ConfigRecord({words.KEYS: advertised(state, signer)})
+        found = ConfigRecord(advertised(state, signer))  # type: ignore[arg-type]
     elif step == words.SHARE:
         found = shared_out(state, asked, least, signer)
     elif step == words.AGREE and signer:
@@ -76,3 +74,19 @@ class IntegerSum:
     def records(self) -> dict[str, ArrayRecord]:
         """Return the record of the sum. One answer of the group carries it."""
         return {} if self.total is None else {COMPRESSED: ArrayRecord({words.VECTOR: encoded(self.total)})}
+
+
+def leaving(
+    at: AtClient, vector: NDArray[np.unsignedinteger]
+) -> tuple[ArrayRecord, dict[str, dict[str, NDArray]]]:
+    """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
+    if at.config.secagg != ON:
+        return ArrayRecord({words.VECTOR: encoded(vector)}), {}
+    state, signer = at.context.state, Signer.of(at.context, at.number)
+    told = at.asked, at.context.run_config
+    vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
+    said = advertised(state, signer)
+    if heard := heard_in(state, at.asked):
+        said[words.HEARD] = heard
+    keys = {name: np.frombuffer(value, np.uint8) for name, value in said.items()}
+    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: keys}

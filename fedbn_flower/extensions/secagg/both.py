@@ -6,16 +6,18 @@ training. They are never sent by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
+from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
+from ...core.ground.wire import CONFIG, EVALUATION
 from . import words
+from .answers import contents_of
 from .plan import Plan
 
 Vector = NDArray[np.unsignedinteger]
@@ -23,22 +25,18 @@ WAITING = "secagg-evaluated"
 """The entry of a node's state for the integers of an evaluation that goes with a training."""
 
 
-@contextmanager
-def in_one_sum(state: RecordDict) -> Iterator[None]:
-    """Have what a client finds of a model wait for what it trains, as long as this lasts."""
-    state[WAITING] = ArrayRecord()
-    try:
-        yield
-    finally:
-        state.pop(WAITING, None)
+def say_both(messages: Iterable[Message], number: int) -> None:
+    """Tell clients that evaluate and train in a round that both go into one vector."""
+    for content in contents_of(messages):
+        for name in {CONFIG, EVALUATION} & content.keys():
+            record_of(content, name, ConfigRecord)[words.BOTH] = number
 
 
-def waits(state: RecordDict, vector: Vector) -> bool:
+def waits(state: RecordDict, vector: Vector, asked: Mapping[str, object]) -> bool:
     """Keep the vector of an evaluation if a training is to follow it; return whether it is kept."""
-    waiting = state.get(WAITING)
-    if not isinstance(waiting, ArrayRecord):
+    if not asked.get(words.BOTH):
         return False
-    waiting[words.VECTOR] = encoded(vector)
+    state[WAITING] = ArrayRecord({str(asked[words.BOTH]): encoded(vector)})
     return True
 
 
@@ -47,8 +45,9 @@ def followed(vector: Vector, state: RecordDict, asked: Mapping[str, object], pla
 
     A client that has evaluated nothing adds nothing to the metrics.
     """
-    if not asked.get(words.BOTH):
+    waiting, number = state.pop(WAITING, None), asked.get(words.BOTH)
+    if not number:
         return vector
-    waiting = state.array_records.get(WAITING, ArrayRecord())
-    own = viewed(waiting[words.VECTOR]) if words.VECTOR in waiting else plan.evaluated(0, {}, {})
+    found = waiting.get(str(number)) if isinstance(waiting, ArrayRecord) else None
+    own = plan.evaluated(0, {}, {}) if found is None else viewed(found)
     return np.concatenate([vector, own.astype(vector.dtype)])

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Update
@@ -28,7 +28,7 @@ from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
-from ..base import AtClient, Extension, Moment, Outgoing
+from ..base import AtClient, Extension, Moment, Outgoing, Record
 from ..conflict import Conflict
 from . import words
 from .answers import (
@@ -44,15 +44,16 @@ from .answers import (
     without_metrics,
     written,
 )
-from .both import followed, waits
+from .at_client import IntegerSum, answer_step, leaving
+from .both import followed, say_both, waits
+from .cards import Card, names
 from .in_words import LIBRARIES, seen
 from .keys import OFF, ON, SecAggKeys, conflicts
+from .masks import LENGTH
 from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
-from .session import NoSum, Session, keys_in
-from .signatures import Signer, digest_of_heard
-from .site import advertised, masked
+from .session import NoSum, Session
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -112,8 +113,8 @@ class SecAgg(Extension):
         """Whether an update has drowned in rounding, and somebody was told."""
         self.prepared: Session | None = None
         """The next session, if it was begun with the last one."""
-        self.known: dict[int, bytes] = {}
-        """Keys of the next session that clients have advertised, by node."""
+        self.known: dict[int, Card] = {}
+        """What clients have advertised for the next session, by node."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -130,6 +131,13 @@ class SecAgg(Extension):
     @classmethod
     def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
         yield from seen(found)
+
+    @classmethod
+    def apart(cls, config: Any) -> str:
+        all_do_both = {config.fraction_train, config.fraction_evaluate} == {1} and not config.dropout
+        if config.secagg == OFF or (all_do_both and config.availability == "always"):
+            return ""
+        return f"with secagg {config.secagg!r} training and evaluation are sums of different clients"
 
     # ---- the server's side ---------------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class SecAgg(Extension):
         gathered.failures |= dict.fromkeys(set(nodes).difference(nodes_of(asked)), NOT_ASKED)
         parts: dict[str, Part] = {}
         try:
-            total = self._summed(moment, phase, asked, gathered, {words.BOTH: True} if both else {})
+            total = self._summed(moment, phase, asked, gathered, both)
             count = len(gathered.answered)
             found = plan.read(total[:size], count, layout)
             part = self._part(moment, found, layout)
@@ -188,8 +196,10 @@ class SecAgg(Extension):
             parts[""] = part
             self.sums = [min([count, *self.sums]), max([count, *self.sums])]
         except NoSum as why:
-            LOGGER.warning("round %d, %s: secagg: there is no sum: %s", moment.number, phase, why)
-            gathered.ends(f"secagg: there is no sum: {why}", nodes)
+            apart = names([n for n in nodes if n in gathered.apart], rule.node_directory.name)
+            reason = f"secagg: there is no sum: {why}" + (f"; told something else: {apart}" if apart else "")
+            LOGGER.warning("round %d, %s: %s", moment.number, phase, reason)
+            gathered.ends(reason, nodes)
         if both and gathered.answered:
             parts[EVALUATED] = self._evaluated(moment, plan.read(total[size:], len(gathered.answered), None))
         return written(messages, gathered, parts, f"{words.SECAGG}-{moment.number}-{phase}")
@@ -224,9 +234,9 @@ class SecAgg(Extension):
         phase: str,
         messages: list[Message],
         gathered: Gathered,
-        told: Mapping[str, Any],
+        both: bool,
     ) -> NDArray[np.unsignedinteger]:
-        """Return the sum of the clients' integers; they are told further settings.
+        """Return the sum of the clients' integers; with ``both`` of what they evaluate and train.
 
         Raises
         ------
@@ -239,15 +249,14 @@ class SecAgg(Extension):
             least = self.privacy.shares.survivors
             least_is = f"the noise is that of {least}"
         configs = [record_of(content, CONFIG, ConfigRecord) for content in contents_of(messages)]
-        for config in configs:
-            config.update(told)
+        if both:
+            say_both(messages, number)
+        nodes, new_session = nodes_of(messages), partial(self._new_session, moment, least, least_is)
+        session, upcoming = self._prepared_for(nodes) or new_session(), None
         if self.mode != ON:
             self._gather(moment, messages, gathered)
-            if len(gathered.answered) < least:
-                raise NoSum(f"{len(gathered.answered)} clients are left, and {least_is}")
+            session.check(len(gathered.answered))
             return gathered.total
-        nodes = nodes_of(messages)
-        session, upcoming = self._prepared_for(nodes) or self._new_session(least, least_is), None
         session.server_round, session.send = number, partial(self._sent, moment)
         invitations: Mapping[int, Mapping[str, object]] = {}
         try:
@@ -259,21 +268,23 @@ class SecAgg(Extension):
             self._gather(moment, [m for m in messages if m.metadata.dst_node_id in numbers], gathered)
             answered = [node for node in nodes if node in gathered.answered]
             if self._goes_on(moment, phase) and all(node in self.known for node in answered):
-                upcoming = self._new_session(least, least_is)
+                upcoming = new_session()
                 with suppress(NoSum):
-                    invitations = upcoming.invited(answered, self._taken(answered))
-            total = session.close(gathered.total, [numbers[n] for n in answered], upcoming, invitations)
+                    invitations = upcoming.invited(self._taken(answered))
+            survivors = [numbers[node] for node in answered]
+            total = session.close(gathered.total, survivors, gathered.heard, upcoming, invitations)
             self.signed = min(session.signatures, self.signed) if self.sums else session.signatures
             return total
         finally:
             self.prepared = upcoming
             gathered.failures = {**session.failures, **gathered.failures}
-            for node in gathered.answered:
-                gathered.failures.pop(node, None)
+            for node in gathered.answered.keys() & gathered.failures.keys():
+                why, name = gathered.failures.pop(node), session.name(node)
+                LOGGER.warning("round %d, %s: %s has answered, but: %s", number, phase, name, why)
 
-    def _new_session(self, least: int, least_is: str) -> Session:
-        shares = int(self.run.config["secagg-threshold"])
-        return Session(secrets.token_hex(16), least, shares, least_is)
+    def _new_session(self, moment: Moment, least: int, least_is: str) -> Session:
+        shares, name = int(self.run.config["secagg-threshold"]), moment.rule.node_directory.name
+        return Session(secrets.token_hex(16), least, shares, least_is, name)
 
     def _prepared_for(self, nodes: list[int]) -> Session | None:
         """Return the session that was begun with the last one, if it is of these nodes."""
@@ -283,8 +294,8 @@ class SecAgg(Extension):
         session.failures.clear()
         return session
 
-    def _taken(self, nodes: list[int]) -> dict[int, bytes]:
-        """Return the keys that these nodes have advertised, which are for one session."""
+    def _taken(self, nodes: list[int]) -> dict[int, Card]:
+        """Return what these nodes have advertised, which is for one session."""
         return {node: self.known.pop(node) for node in nodes if node in self.known}
 
     def _goes_on(self, moment: Moment, phase: str) -> bool:
@@ -321,19 +332,22 @@ class SecAgg(Extension):
             except ReplyRefused as refusal:
                 gathered.failures[node] = printable(str(refusal))
                 continue
-            if vector is not None:
-                gathered.total += vector
-            gathered.answered[node] = beside(content, EVALUATION in asked.content)
-            self._take_keys(node, content.get(words.SECAGG))
+            told = self._take_keys(node, content.get(words.SECAGG))
+            gathered.add(node, beside(content, EVALUATION in asked.content), vector, told)
+        gathered.settle()
 
-    def _take_keys(self, node: int, keys: object) -> None:
-        """Take the keys of a client's next session."""
-        if isinstance(keys, ArrayRecord) and words.KEYS in keys:
-            try:
-                with refusing():
-                    self.known[node] = keys_in(keys[words.KEYS].numpy().tobytes())
-            except ReplyRefused:
-                self.known.pop(node, None)
+    def _take_keys(self, node: int, record: object) -> bytes:
+        """Take the keys of a client's next session; return the digest of what it was told."""
+        if not isinstance(record, ArrayRecord):
+            return b""
+        try:
+            with refusing():
+                said = {name: array.numpy().tobytes() for name, array in record.items()}
+                self.known[node] = Card.of(said.get(words.KEYS), said.get(words.PARTNERS, b""))
+                return said.get(words.HEARD, b"")[:LENGTH]
+        except ReplyRefused:
+            self.known.pop(node, None)
+            return b""
 
     def _part(self, moment: Moment, found: Found, layout: Layout | None) -> Part:
         """Return what a sum says of a training, or without a layout of an evaluation.
@@ -438,33 +452,30 @@ class SecAgg(Extension):
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
             vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
-        codes, keys = _leaving(at, followed(vector, at.context.state, at.asked, plan))
+        codes, keys = leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)
 
+    @classmethod
+    def evaluated(
+        cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient
+    ) -> Mapping[str, Record] | None:
+        """Return a client's integers in the place of what it has found of a model."""
+        if at.config.secagg == OFF:
+            return None
+        vector = Plan.heard(at.asked).evaluated(num_examples, metrics, metrics.get(STATES) or {})
+        found: dict[str, Record] = {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
+        if waits(at.context.state, vector, at.asked):
+            return found
+        codes, keys = leaving(at, vector)
+        further = {name: {n: encoded(a) for n, a in arrays.items()} for name, arrays in keys.items()}
+        return {**found, COMPRESSED: codes, **{name: ArrayRecord(one) for name, one in further.items()}}
 
-def reported(
-    examples: int, metrics: Mapping[str, Any], at: AtClient
-) -> dict[str, ArrayRecord | MetricRecord] | None:
-    """Return the records of what a client has found of a model, as it may leave; None without ``secagg``."""
-    if at.config.secagg == OFF:
-        return None
-    vector = Plan.heard(at.asked).evaluated(examples, metrics, metrics.get(STATES) or {})
-    if waits(at.context.state, vector):
-        return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
-    codes, keys = _leaving(at, vector)
-    further = {name: ArrayRecord({n: encoded(a) for n, a in arrays.items()}) for name, arrays in keys.items()}
-    return {METRICS: MetricRecord({NUM_EXAMPLES: ALONE}), COMPRESSED: codes, **further}
+    @classmethod
+    def group_sum(cls, config: Any) -> IntegerSum | None:
+        return None if config.secagg == OFF else IntegerSum()
 
-
-def _leaving(
-    at: AtClient, vector: NDArray[np.unsignedinteger]
-) -> tuple[ArrayRecord, dict[str, dict[str, NDArray]]]:
-    """Return the record of a vector, masked with ``on``, and that of the keys of the next session."""
-    if at.config.secagg != ON:
-        return ArrayRecord({words.VECTOR: encoded(vector)}), {}
-    state, signer = at.context.state, Signer.of(at.context, at.number)
-    told = at.asked, at.context.run_config
-    vector = masked(state, at.asked, vector, lambda: digest_of_heard(at.views().by_name(), *told))
-    keys = np.frombuffer(advertised(state, signer), np.uint8)
-    return ArrayRecord({words.VECTOR: encoded(vector)}), {words.SECAGG: {words.KEYS: keys}}
+    @classmethod
+    def answer(cls, message: Message, context: Context, config: Any) -> Message | None:
+        """Return the answer to a step of the exchange."""
+        return answer_step(message, context, config) if words.SECAGG in message.content else None

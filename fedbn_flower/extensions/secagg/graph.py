@@ -1,4 +1,4 @@
-"""Who masks with whom: a random k-regular graph, by Bell et al. 2020 (ePrint 2020/704), section 3.
+"""Who masks with whom: a random k-regular graph, by Bell et al. 2020 (ePrint 2020/704).
 
 Clients stand in a circle in a random order; each has the k that stand next to it as neighbours (Harary 1962,
 whose graphs stay connected when any k - 1 clients go). For few clients everybody is everybody's neighbour, as
@@ -87,7 +87,7 @@ def threshold(n: int, tolerance: float = TOLERANCE, k: int | None = None) -> int
 def default_k(n: int, tolerance: float = TOLERANCE, corrupt: float = CORRUPT) -> int:
     """Return the least even number of neighbours that is safe enough; all others where none smaller is.
 
-    Conditions (Bell et al. 2020, section 3.3, with the exact hypergeometric distribution in place of its
+    Conditions (Bell et al. 2020, with the exact hypergeometric distribution in place of its
     bounds, and a server that may lie about who dropped out):
 
     - a `threshold` for it;

@@ -52,6 +52,7 @@ class SecAggKeys(KeyGroup):
     """Secure aggregation"""
 
     of_references = False
+    protects = True
     after = "dp-simulate-population"
 
     secagg: Literal["off", "plain", "on"] = setting(
@@ -125,10 +126,14 @@ def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if config["secagg-min"] > most:
         yield "secagg-min", f"at most {most}, the clients that train in a round,"
     evaluating = int(config["num-clients"] * config["fraction-evaluate"])
-    if config["fraction-evaluate"] and config["eval-model"] != "local" and evaluating < config["secagg-min"]:
+    summed = config["fraction-evaluate"] and config["eval-model"] != "local"
+    if summed and evaluating < config["secagg-min"]:
         wanted = f"0, or a share of at least {config['secagg-min']} clients (secagg-min)"
         yield "fraction-evaluate", f"{wanted}: metrics are sums too,"
-    if config["secagg-threshold"] > most or 0 < 2 * config["secagg-threshold"] <= most:
-        yield "secagg-threshold", f"0, or more than half of {most}, the clients that train in a round,"
+    counts = {"train": most} | ({"evaluate": evaluating} if summed else {})
+    for what, count in counts.items():
+        if config["secagg-threshold"] > count or 0 < 2 * config["secagg-threshold"] <= count:
+            yield "secagg-threshold", f"0, or more than half of {count}, the clients that {what} in a round,"
+            break
     if num_training(config) < config["secagg-min"]:
         yield "num-clients", f"at least {config['secagg-min']} (secagg-min)"

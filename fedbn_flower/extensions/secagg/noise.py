@@ -143,7 +143,7 @@ def num_honest(survivors: int, honest: float) -> int:
 
 
 def tau(deviation: float, count: int) -> float:
-    """Return what the sum of discrete Gaussians differs by from one, in each entry (2102.06387, theorem 9).
+    """Return what the sum of discrete Gaussians differs by from one, in each entry (arXiv 2102.06387).
 
     Parameters
     ----------

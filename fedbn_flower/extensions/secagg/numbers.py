@@ -1,10 +1,11 @@
 """Whole numbers in the place of floats, so that a sum modulo 2^32 or 2^64 is exact.
 
 A client's numbers are divided by the grid's step and rounded at random, up with the probability of what is
-left: unbiased, with a variance of a quarter of a squared step at most. Rounding can make a vector longer. It
-is done again until the length is within a bound, which nearly every rounding meets (conditional rounding:
-Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that the bound always holds, and privacy may
-rest on it. The paper's random rotation is left out: 32 bits have room for numbers as great as the clip.
+left in 16 bits: with a bias of `BIAS` steps at most, and a variance of a quarter of a squared step at most.
+Rounding can make a vector longer. It is done again until the length is within a bound, which nearly every
+rounding meets (conditional rounding: Kairouz, Liu and Steinke 2021, arXiv 2102.06387, section 4.1), so that
+the bound always holds, and privacy may rest on it. The paper's random rotation is left out: 32 bits have room
+for numbers as great as the clip.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .masks import DTYPES, Vector
 ERROR = 1e-4
 """Of the mean of a round, over the clip: a tenth of a per mille."""
 REJECTED = 2.0**-40
-"""beta: a rounding is done again with this probability at most, which is what bias there is, in steps."""
+"""beta: a rounding is done again with this probability at most, which is what bias that makes, in steps."""
 MOST_BITS = 48
 """Of one client's number: a float64 still has its fraction."""
 OVERSHOOT = 1e-6
@@ -28,6 +29,12 @@ OVERSHOOT = 1e-6
 TAILS = 12
 """Deviations of the sum's noise that have room in it: it is greater with a probability of 1e-31 an entry."""
 BLOCK = 2**14  # numbers that are rounded together
+UNIFORM = 2**16
+"""Of how many equally likely numbers a number is rounded by one: 16 bits of a generator's word."""
+WORDS = 4  # of 16 bits, in one of a generator
+BIAS = 0.5 / UNIFORM + 2.0**-23
+"""How far the mean of what a number is rounded to is from it at most, in steps: u is one of a grid's middles,
+and x + u has the last bit of a float64 up to 2^31."""
 NORM_BLOCK = 2**16
 
 
@@ -142,6 +149,7 @@ class Grid:
         rng: np.random.Generator,
         out: Vector | None = None,
         length: float | None = None,
+        factor: float = 1.0,
     ) -> Vector:
         """Return a client's numbers in steps, modulo ``2^bits``.
 
@@ -151,11 +159,13 @@ class Grid:
             Of `entries` floats, of any shape. If it is too long by `OVERSHOOT` at most, as float32 makes it,
             it is shortened to `most`.
         rng : Generator
-            For rounding; of the operating system's entropy, but for experiments that are to be repeated.
+            For rounding, with raw words of 64 bits, as `numpy.random.default_rng` has them.
         out : NDArray, optional
             A flat place for the numbers; by default a new one.
         length : float, optional
-            The vector's; by default it is computed.
+            The vector's, times the factor; by default it is computed.
+        factor : float
+            What the vector is multiplied by first.
 
         Raises
         ------
@@ -165,7 +175,7 @@ class Grid:
         flat = vector.reshape(-1)
         if flat.size != self.entries:
             raise ValueError(f"{flat.size} numbers: must be {self.entries}")
-        scale = self._scale_of(_length(flat) if length is None else length) / self.step
+        scale = factor * self._scale_of(factor * _length(flat) if length is None else length) / self.step
         numbers: Vector = np.empty(flat.size, DTYPES[self.bits]) if out is None else out
         while True:
             squares = _round(flat, scale, rng, numbers)
@@ -184,19 +194,30 @@ class Grid:
 
 
 def _round(flat: NDArray[np.floating], scale: float, rng: np.random.Generator, out: Vector) -> float:
-    """Round a scaled vector at random; return the sum of squares. Blocks stay in the processor's cache."""
-    squares, signed = 0.0, out.view(f"i{out.itemsize}")
-    scaled, whole, drawn = np.empty((3, min(BLOCK, flat.size)))
+    """Round a scaled vector at random; return the sum of squares. Blocks stay in the processor's cache.
+
+    A number becomes ``floor(x + u)`` with u from the middles of `UNIFORM` parts of [0, 1), so that whole
+    numbers stay. A float64 has room for both in a sum of 32 bits; in one of 64 bits the fraction is
+    rounded by itself.
+    """
+    squares, signed, apart = 0.0, out.view(f"i{out.itemsize}"), out.itemsize > 4
+    scaled, drawn, wholes = np.empty((3, min(BLOCK, flat.size)))
     for start in range(0, flat.size, BLOCK):
         size = min(BLOCK, flat.size - start)
-        part, low, uniform = scaled[:size], whole[:size], drawn[:size]
+        part, uniform, whole = scaled[:size], drawn[:size], wholes[:size]
+        words = rng.bit_generator.random_raw(-(-size // WORDS)).view(np.uint16)
+        np.multiply(words[:size], 1 / UNIFORM, out=uniform)
+        uniform += 0.5 / UNIFORM
         np.multiply(flat[start : start + size], scale, out=part, dtype=np.float64)
-        np.floor(part, out=low)
-        part -= low
-        rng.random(out=uniform)
-        low += uniform < part
-        squares += float(low @ low)
-        np.copyto(signed[start : start + size], low, casting="unsafe")
+        if apart:
+            np.floor(part, out=whole)
+            part -= whole
+        part += uniform
+        np.floor(part, out=part)
+        if apart:
+            part += whole
+        squares += float(part @ part)
+        np.copyto(signed[start : start + size], part, casting="unsafe")
     return squares
 
 
@@ -208,7 +229,7 @@ def _length(flat: NDArray) -> float:
 
 
 def rounded_norm(length: float, entries: int) -> float:
-    """Return how long a vector is at most after conditional rounding, in steps (2102.06387, equation 4).
+    """Return how long a vector is at most after conditional rounding, in steps (arXiv 2102.06387, theorem 1).
 
     Parameters
     ----------

@@ -170,7 +170,7 @@ class Plan:
         states : Mapping[str, NDArray]
             Of further metrics.
         rng : np.random.Generator
-            Rounds the update, without bias.
+            Rounds the update at random.
 
         Raises
         ------
@@ -181,10 +181,12 @@ class Plan:
         weight = self.weight(examples)
         update, norm = _stepped(layout, model, received)
         factor = weight * clipping_factor(norm, self.clip * ROUNDING)
-        update *= factor
         others = _flat(layout.statistics, model, received) * weight
-        usable = math.isfinite(norm) or all_finite(update)
-        length = norm * factor if math.isfinite(norm) else None
+        length: float | None = norm * factor
+        if not math.isfinite(norm):  # nearly always it is: then rounding multiplies
+            update *= factor
+            factor, length = 1.0, None
+        usable = length is not None or all_finite(update)
         if self.noise:  # nothing leaves that has none
             update, others = update if usable else np.zeros_like(update), np.zeros_like(others)
         elif not (usable and np.isfinite(others).all()):
@@ -194,7 +196,7 @@ class Plan:
         rest = np.concatenate([words_of(others, NUMBER), self._reported(examples, metrics, states)])
         vector = np.empty(update.size + rest.size, DTYPES[grid.bits])
         vector[update.size :] = rest
-        grid.quantise(update, rng, vector[: update.size], length)
+        grid.quantise(update, rng, vector[: update.size], length, factor)
         return vector
 
     def evaluated(

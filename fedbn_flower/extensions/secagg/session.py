@@ -9,8 +9,10 @@ the last message: nobody needs them before, and so all clients get the same mess
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 
 import numpy as np
@@ -22,16 +24,17 @@ from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
+from .cards import LONGEST_SEAL, MOST_NAMES, Card, Names, left_out
 from .graph import default_k, neighbours, threshold
 from .masks import LENGTH, KeyPair, agree, remove
 from .shares import join
-from .signatures import is_fresh
+from .signatures import is_signed_by, who_of
 from .site import SHARE_LENGTH, context_of_mask
 
 LONGEST_LETTER = 256
 """Bytes; one has 100."""
-LONGEST_SEAL = 256
-"""Bytes; one has 36, and a signature."""
+LONGEST_PUBLIC = 512
+"""Bytes of the key of a site."""
 SEED_BITS = 63
 Send = Callable[[Sequence[Message]], Iterable[Message]]
 Vector = NDArray[np.uint32] | NDArray[np.uint64]
@@ -49,24 +52,28 @@ class Member:
     ----------
     node : int
         Its node.
-    keys : bytes
-        Its public keys: of masks, and of letters; where it signs them with a seal.
+    card : Card
+        What it has advertised.
+    letters : Mapping[int, bytes]
+        To others, by number.
+    digest : bytes
+        Of the seed of its mask.
     """
 
     node: int
-    keys: bytes
+    card: Card
     letters: Mapping[int, bytes]
     digest: bytes = b""
 
     @property
     def mask_key(self) -> bytes:
         """The public key by which it agrees on masks."""
-        return self.keys[:LENGTH]
+        return self.card.both[0]
 
     @property
     def signs(self) -> bool:
         """Whether it has a key to sign with."""
-        return bool(seal_of(self.keys))
+        return bool(self.card.seal)
 
 
 class Session:
@@ -82,13 +89,18 @@ class Session:
         How many shares give a secret; 0 for as many as `threshold` says.
     least_is : str
         Why `least` is as it is, for messages.
+    name : callable, optional
+        Returns what a node is called.
     """
 
-    def __init__(self, tag: str, least: int, shares: int, least_is: str) -> None:
+    def __init__(
+        self, tag: str, least: int, shares: int, least_is: str, name: Names = "node {}".format
+    ) -> None:
         self.tag = tag
         self.least = least
         self.least_is = least_is
         self.shares = shares
+        self.name = name
         self.server_round = 0
         """The round in which its messages are sent."""
         self.send: Send = lambda messages: ()
@@ -101,37 +113,33 @@ class Session:
         """How many have signed who has answered."""
         self._heard = b""
         self._graph: Mapping[int, Sequence[int]] = {}
-        self._threshold = 0
+        self._threshold = shares
         self._numbers: Mapping[int, int] = {}
-        self._keys: Mapping[int, bytes] = {}
+        self._cards: Mapping[int, Card] = {}
 
-    def open(self, nodes: Sequence[int], known: Mapping[int, bytes]) -> None:
+    def open(self, nodes: Sequence[int], known: Mapping[int, Card]) -> None:
         """Have clients share out their secrets.
 
         Parameters
         ----------
         nodes : Sequence[int]
             Those that are to have a part in it.
-        known : Mapping[int, bytes]
-            Keys that were advertised before, by node.
+        known : Mapping[int, Card]
+            What was advertised before, by node.
 
         Raises
         ------
         NoSum
             When fewer than `least` do.
         """
-        keys = {
-            node: known[node]
-            for node in nodes
-            if node in known and is_fresh(seal_of(known[node]), self.server_round)
-        }
-        keys |= self._advertised([node for node in nodes if node not in keys])
-        asked = self.invited([node for node in nodes if node in keys], keys)
+        cards = {node: card for node, card in known.items() if card.is_fresh(self.server_round)}
+        cards |= self._advertised([node for node in nodes if node not in cards])
+        asked = self.invited({node: cards[node] for node in nodes if node in cards})
         for node, content in self._asked(words.SHARE, asked):
             self.admit(node, content.get(words.SECAGG))
-        self._check(len(self.members))
+        self.check(len(self.members))
 
-    def invited(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> dict[int, dict[str, object]]:
+    def invited(self, cards: Mapping[int, Card]) -> dict[int, dict[str, object]]:
         """Draw who masks with whom; return what each client is told of it, by node.
 
         Raises
@@ -139,16 +147,17 @@ class Session:
         NoSum
             When there are fewer than `least`.
         """
-        alone = self._alone_with_its_keys(nodes, keys)
-        self._check(len(alone))
-        signed = any(seal_of(keys[node]) for node in alone)
+        self.failures |= left_out(cards, self.least, self.name)
+        alone = [node for node in cards if node not in self.failures]
+        self.check(len(alone))
+        signed = any(cards[node].seal for node in alone)
         k = len(alone) - 1 if signed else default_k(len(alone))  # who signs has to know of all
         k = max(k, self.shares - 1)  # so that there are as many shares as are needed
         self._graph = neighbours(range(len(alone)), k, secrets.randbits(SEED_BITS))
         self._threshold = self.shares or threshold(len(alone), k=k)
         self._numbers = {node: me for me, node in enumerate(alone)}
-        self._keys = keys
-        return {alone[me]: self._invitation(me, keys, alone) for me in self._graph}
+        self._cards = cards
+        return {alone[me]: self._invitation(me, alone) for me in self._graph}
 
     def admit(self, node: int, record: object) -> None:
         """Take the letters of a client that shares out its secrets."""
@@ -156,7 +165,7 @@ class Session:
         try:
             if not isinstance(record, ConfigRecord):
                 raise ReplyRefused("secagg: it does not share out its secrets")
-            self.members[me] = self._member(me, node, self._keys[node], record)
+            self.members[me] = self._member(me, node, record)
         except ReplyRefused as refusal:
             self.failures[node] = printable(str(refusal))
 
@@ -176,6 +185,7 @@ class Session:
         self,
         total: Vector,
         answered: Collection[int],
+        heard: bytes = b"",
         upcoming: Session | None = None,
         invitations: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
     ) -> Vector:
@@ -189,6 +199,8 @@ class Session:
             The sum of the masked vectors.
         answered : Collection[int]
             Whose these are, by number.
+        heard : bytes, optional
+            The digest of what these were told, where sites sign.
         upcoming : Session, optional
             The next session, which clients share out their secrets in.
         invitations : Mapping[int, Mapping[str, object]]
@@ -199,7 +211,8 @@ class Session:
         NoSum
             When too few have answered, or helped.
         """
-        self._check(len(answered))
+        self.check(len(answered))
+        self._heard = heard
         gone = self.members.keys() - set(answered)
         signatures = self._agreed(answered, gone)
         helping = [me for me in sorted(answered) if me in signatures or not self.members[me].signs]
@@ -238,56 +251,48 @@ class Session:
         try:
             return join(shares, self._threshold, public=public, digest=digest)
         except ValueError as error:  # Tampered is one
-            raise NoSum(f"the mask of {self._name(me)} cannot be taken off: {error}") from None
+            name = self.name(self.members[me].node)
+            raise NoSum(f"the mask of {name} cannot be taken off: {error}") from None
 
-    def _name(self, me: int) -> str:
-        return f"node {self.members[me].node}"
+    def check(self, count: int) -> None:
+        """Check that so many clients are enough for a sum.
 
-    def _check(self, count: int) -> None:
+        Raises
+        ------
+        NoSum
+            When they are not.
+        """
         if count < max(self.least, self._threshold):
             wanted = self.least_is
             if self._threshold > self.least:
-                wanted = f"{self._threshold} are needed to unmask the sum"
+                needed = f"{self._threshold} are needed to unmask the sum"
+                wanted = f"secagg-threshold is {self.shares}" if self.shares else needed
             raise NoSum(f"{count} clients are left, and {wanted}")
 
-    def _advertised(self, nodes: Sequence[int]) -> dict[int, bytes]:
-        """Return the keys of clients that have none that the server knows."""
+    def _advertised(self, nodes: Sequence[int]) -> dict[int, Card]:
+        """Return what clients advertise of which the server knows nothing."""
         found = {}
         for node, content in self._asked(words.ADVERTISE, {node: {} for node in nodes}):
             try:
-                found[node] = keys_in(record_of(content, words.SECAGG, ConfigRecord).get(words.KEYS))
+                record = record_of(content, words.SECAGG, ConfigRecord)
+                found[node] = Card.of(record.get(words.KEYS), record.get(words.PARTNERS, b""))
             except ReplyRefused as refusal:
                 self.failures[node] = printable(str(refusal))
         return found
 
-    def _alone_with_its_keys(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> list[int]:
-        """Return the nodes but those that advertise another's keys, or do not sign theirs as others do."""
-        first: dict[bytes, int] = {}
-        for node in nodes:
-            for key in (keys[node][:LENGTH], keys[node][LENGTH : 2 * LENGTH]):
-                if first.setdefault(key, node) != node:
-                    self.failures[node] = "secagg: it advertises the keys of another client"
-        signing = [node for node in nodes if seal_of(keys[node])]
-        others = [node for node in nodes if node not in signing]
-        if signing and others:  # they refuse a sum with each other
-            if len(signing) >= self.least:
-                self.failures |= dict.fromkeys(others, "secagg: it does not sign its keys (secagg-key)")
-            else:
-                self.failures |= dict.fromkeys(signing, "secagg: too few others sign their keys (secagg-key)")
-        return [node for node in nodes if node not in self.failures]
-
-    def _invitation(self, me: int, keys: Mapping[int, bytes], invited: Sequence[int]) -> dict[str, object]:
+    def _invitation(self, me: int, invited: Sequence[int]) -> dict[str, object]:
         others = list(self._graph[me])
+        cards = [self._cards[invited[other]] for other in others]
         found = {
             words.ME: me,
             words.NEIGHBOURS: others,
-            words.KEYS: b"".join(keys[invited[other]][: 2 * LENGTH] for other in others),
+            words.KEYS: b"".join(card.keys for card in cards),
             words.THRESHOLD: self._threshold,
         }
-        seals = [seal_of(keys[invited[other]]) for other in others]
+        seals = [card.seal for card in cards]
         return {**found, words.SEALS: seals} if any(seals) else found
 
-    def _member(self, me: int, node: int, keys: bytes, record: ConfigRecord) -> Member:
+    def _member(self, me: int, node: int, record: ConfigRecord) -> Member:
         letters, digest = record.get(words.LETTERS), record.get(words.DIGEST)
         others = self._graph[me]
         if not isinstance(letters, list) or len(letters) != len(others):
@@ -297,7 +302,7 @@ class Session:
             raise ReplyRefused(f"{words.LETTERS}: not letters")
         if not isinstance(digest, bytes) or len(digest) != LENGTH:
             raise ReplyRefused(f"{words.DIGEST}: not one of {LENGTH} bytes")
-        return Member(node, keys, dict(zip(others, whole, strict=True)), digest)
+        return Member(node, self._cards[node], dict(zip(others, whole, strict=True)), digest)
 
     def _agreed(self, answered: Collection[int], gone: Collection[int]) -> dict[int, bytes]:
         """Return the signatures on who has answered of those that have a key to sign with, by number.
@@ -305,26 +310,44 @@ class Session:
         Raises
         ------
         NoSum
-            When too few of them have signed.
+            When too few of them have signed the same.
         """
         signing = [me for me in sorted(answered) if self.members[me].signs]
         asked = {self.members[me].node: self._request(me, gone, letters=False) for me in signing}
-        found, heard, numbers = {}, set(), self.nodes
+        found: dict[int, tuple[bytes, bytes]] = {}
+        numbers = self.nodes
         for node, content in self._asked(words.AGREE, asked):
-            record = record_of(content, words.SECAGG, ConfigRecord)
-            signature, digest = record.get(words.SIGNATURE), record.get(words.HEARD)
-            if isinstance(signature, bytes) and len(signature) <= LONGEST_SEAL and isinstance(digest, bytes):
-                found[numbers[node]] = signature
-                heard.add(digest)
-            else:
-                self.failures[node] = f"{words.SIGNATURE}: not one"
+            try:
+                found[numbers[node]] = self._signed(node, record_of(content, words.SECAGG, ConfigRecord))
+            except ReplyRefused as refusal:
+                self.failures[node] = printable(str(refusal))
+        same, count = (Counter(statement for statement, _ in found.values()).most_common(1) or [(b"", 0)])[0]
+        for me in [me for me, (statement, _) in found.items() if statement != same]:
+            node = self.members[me].node
+            self.failures[node] = f"secagg: it has signed something else of the sum than {count} others"
+            del found[me]
         if signing and len(found) < max(self.least, self._threshold):
-            why = next((f"; {self.failures[node]}" for node in asked if node in self.failures), "")
-            raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{why}")
-        if len(heard) > 1:
-            raise NoSum("clients were told different things: their masks do not cancel")
-        self.signatures, self._heard = len(found), b"".join(heard)
-        return found
+            whys = (f"; {self.name(node)}: {self.failures[node]}" for node in asked if node in self.failures)
+            lacking = "".join(islice(whys, MOST_NAMES))
+            raise NoSum(f"{len(found)} of {len(signing)} clients have signed who has answered{lacking}")
+        self.signatures = len(found)
+        return {me: signature for me, (_, signature) in found.items()}
+
+    def _signed(self, node: int, record: ConfigRecord) -> tuple[bytes, bytes]:
+        """Return what a client has signed, and the signature."""
+        longest = {words.STATEMENT: LENGTH, words.SIGNATURE: LONGEST_SEAL, words.PUBLIC: LONGEST_PUBLIC}
+        values = {name: record.get(name) for name in longest}
+        found = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, bytes) and len(value) <= longest[name]
+        }
+        if len(found) < len(longest):
+            raise ReplyRefused(f"secagg: {words.SIGNATURE}: not one")
+        statement, signature, public = found.values()
+        if not is_signed_by(who_of(self._cards[node].seal), public, statement, signature):
+            raise ReplyRefused(f"secagg: {words.SIGNATURE}: not of the key that it signs its keys with")
+        return statement, signature
 
     def _request(
         self,
@@ -374,34 +397,9 @@ class Session:
             self.failures[node] = f"secagg: no answer to {step!r}"
 
 
-def seal_of(keys: bytes) -> bytes:
-    """Return what a client has signed its public keys with; empty if it has not."""
-    return keys[2 * LENGTH :]
-
-
 def _content(content: RecordDict) -> RecordDict:
     record_of(content, words.SECAGG, ConfigRecord)
     return content
-
-
-def keys_in(value: object) -> bytes:
-    """Return the public keys that a client advertises, with its seal if it has one.
-
-    Raises
-    ------
-    ReplyRefused
-        When it is not two different ones of 32 bytes, with which somebody can agree.
-    """
-    if not isinstance(value, bytes) or not 0 <= len(value) - 2 * LENGTH <= LONGEST_SEAL:
-        raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
-    if len({first := value[:LENGTH], second := value[LENGTH : 2 * LENGTH]}) < 2:
-        raise ReplyRefused(f"{words.KEYS}: not two of {LENGTH} bytes")
-    for key in (first, second):
-        try:
-            KeyPair.new().exchange(key)
-        except ValueError as error:
-            raise ReplyRefused(f"{words.KEYS}: nobody can agree with it ({error})") from None
-    return value
 
 
 def _shares_in(content: RecordDict) -> Iterator[tuple[int, bytes]]:

@@ -3,19 +3,19 @@
 The server carries all messages, so without these it may put keys of its own in the place of a neighbour's, or
 name other survivors to one site than to another. A site with a key of its own signs two things:
 
-- the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281,
-  figure 4, round 0). Its partners know its key from a file, not from the server, so it stands for the node.
+- the public keys that it advertises, with the run and the round (Bonawitz et al. 2017, ePrint 2017/281).
+  Its partners know its key from a file, not from the server, so it stands for the node.
 - once the vectors are in, what it was told of the sum: the keys of all clients, what to do with which model,
-  who has answered and who has not (the same, section 6.2 and figure 4, round 3). No site tells a share before
-  it has seen as many such signatures, its own among them, as a sum has clients at least and a secret needs.
+  who has answered and who has not (the consistency check of the same). No site tells a share before it has
+  seen as many such signatures, its own among them, as a sum has clients at least and a secret needs.
 
 Those are more than half of the sum's clients and each signs once, so no two lists get as many signatures
 unless sites lie too. And whoever has signed was there with the keys that the others mask with: so a sum that
 is unmasked has at least so many sites of the list in it, whatever the server has invented or repeated.
 
 A server may give one site another model, by which the others send 0 (Pasquini et al. 2022, arXiv 2111.07380).
-That the others see it would not help the one. So what a site was told is in the masks, as proposed there
-(section 7): masks of sites that were told different things do not cancel.
+That the others see it would not help the one. So what a site was told is in the masks, as proposed there:
+masks of sites that were told different things do not cancel.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
+    load_der_public_key,
     load_pem_private_key,
     load_pem_public_key,
     load_ssh_private_key,
@@ -108,6 +109,11 @@ class Signer:
         """The fingerprint of its own key."""
         return fingerprint(self.private.public_key())
 
+    @property
+    def public(self) -> bytes:
+        """Its own public key."""
+        return _encoded(self.private.public_key())
+
     def sign(self, statement: bytes) -> bytes:
         """Return its signature on a statement."""
         if isinstance(self.private, Ed25519PrivateKey):
@@ -117,14 +123,7 @@ class Signer:
     def is_signed(self, statement: bytes, who: bytes, signature: bytes) -> bool:
         """Return whether a signature on a statement is that of this partner."""
         key = self.partners.get(who)
-        try:
-            if isinstance(key, Ed25519PublicKey):
-                key.verify(signature, statement)
-            elif key:
-                key.verify(signature, statement, ECDSA(SHA384()))
-        except InvalidSignature:
-            return False
-        return key is not None
+        return key is not None and _is_signed(key, statement, signature)
 
     def seal(self, keys: bytes) -> bytes:
         """Return what goes with public keys that are advertised: the round, who does it, and a signature."""
@@ -148,7 +147,7 @@ class Signer:
         return b"".join(found)
 
     def _signer(self, neighbour: int, keys: bytes, seal: bytes) -> bytes:
-        number, who, signature = sealed_in(seal), seal[NUMBER : NUMBER + WHO], seal[NUMBER + WHO :]
+        number, who, signature = sealed_in(seal), who_of(seal), seal[NUMBER + WHO :]
         what = f"secagg: the keys of client {neighbour} of the sum are"
         if not signature:
             raise Refused(f"{what} not signed ({SECAGG_PARTNERS})")
@@ -166,6 +165,20 @@ def sealed_in(seal: bytes) -> int:
     return int.from_bytes(seal[:NUMBER], "big")
 
 
+def who_of(seal: bytes) -> bytes:
+    """Return the fingerprint of the key that a seal was made with."""
+    return seal[NUMBER : NUMBER + WHO]
+
+
+def is_signed_by(who: bytes, public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Return whether a statement is signed with a public key that has this fingerprint."""
+    try:
+        key = load_der_public_key(public)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return isinstance(key, PublicKey) and fingerprint(key) == who and _is_signed(key, statement, signature)
+
+
 def is_fresh(seal: bytes, number: int) -> bool:
     """Return whether keys with this seal are still taken in a round; those without one always are."""
     return not seal or sealed_in(seal) >= number - FRESH
@@ -173,7 +186,7 @@ def is_fresh(seal: bytes, number: int) -> bool:
 
 def fingerprint(key: PublicKey) -> bytes:
     """Return the SHA-256 of a public key, 32 bytes."""
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
+    return hashlib.sha256(_encoded(key)).digest()
 
 
 def statement_of(*parts: bytes) -> bytes:
@@ -192,6 +205,21 @@ def digest_of_heard(arrays: Mapping[str, NDArray], *configs: Mapping[str, object
     for config in configs:
         whole.update(repr(sorted(config.items())).encode())
     return whole.digest()
+
+
+def _encoded(key: PublicKey) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _is_signed(key: PublicKey, statement: bytes, signature: bytes) -> bool:
+    try:
+        if isinstance(key, Ed25519PublicKey):
+            key.verify(signature, statement)
+        else:
+            key.verify(signature, statement, ECDSA(SHA384()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _of_keys(run: int, number: int, keys: bytes) -> bytes:

@@ -125,12 +125,17 @@ def associated(tag: str, sender: int, addressee: int) -> bytes:
     return hashlib.sha256(f"{tag} {sender} {addressee}".encode()).digest()
 
 
-def advertised(state: RecordDict, signer: Signer | None = None) -> bytes:
-    """Return the public keys of the client's next session, new ones: of masks, of letters; and a seal."""
+def advertised(state: RecordDict, signer: Signer | None = None) -> dict[str, bytes]:
+    """Return what a client says of its next session: the public keys, new ones, of masks and of letters.
+
+    Where it signs, they have a seal, and it says which partners it knows.
+    """
     pairs = KeyPair.new(), KeyPair.new()
     state[NEXT] = ConfigRecord({"private": b"".join(pair.private_bytes() for pair in pairs)})
     publics = b"".join(pair.public for pair in pairs)
-    return publics + signer.seal(publics) if signer else publics
+    if not signer:
+        return {words.KEYS: publics}
+    return {words.KEYS: publics + signer.seal(publics), words.PARTNERS: b"".join(sorted(signer.partners))}
 
 
 def shared_out(
@@ -234,6 +239,11 @@ def masked(
     return found
 
 
+def heard_in(state: RecordDict, asked: ConfigRecord) -> bytes:
+    """Return the digest of what a client was told, which is in its masks; empty where sites do not sign."""
+    return Secrets.of(state, asked.get(words.TAG)).heard
+
+
 def agreed(state: RecordDict, asked: ConfigRecord, signer: Signer) -> ConfigRecord:
     """Return the signature on what this client was told of the sum, with who has answered.
 
@@ -249,7 +259,8 @@ def agreed(state: RecordDict, asked: ConfigRecord, signer: Signer) -> ConfigReco
         raise Refused("secagg: this client has signed who has answered")
     statement = _statement(session, survivors, gone)
     state[SESSION] = replace(session, signed=statement).record()
-    return ConfigRecord({words.SIGNATURE: signer.sign(statement), words.HEARD: session.heard})
+    signed = {words.SIGNATURE: signer.sign(statement), words.STATEMENT: statement}
+    return ConfigRecord({**signed, words.PUBLIC: signer.public})
 
 
 def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None) -> ConfigRecord:

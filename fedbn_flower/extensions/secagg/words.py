@@ -3,10 +3,10 @@
 | where | holds |
 |---|---|
 | `SECAGG`, a ConfigRecord of a message of its own | a `STEP` of the exchange, and what it needs |
-| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE`, or `SHARES` |
+| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE` and `STATEMENT`, or `SHARES` |
 | `CONFIG` of train and evaluate messages | the vector's `Plan`, `BOTH`; the session's `TAG`, `PRESENT` |
 | `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
-| `SECAGG`, an ArrayRecord of the answers | `KEYS` of the next session |
+| `SECAGG`, an ArrayRecord of the answers | `KEYS` and `PARTNERS` of the next session, `HEARD` |
 """
 
 SECAGG = "secagg"
@@ -20,6 +20,7 @@ UPCOMING = "secagg-upcoming"
 
 KEYS = "keys"  # two public keys of 32 bytes each: the mask's, and the letters'; advertised with a seal
 SEALS = "seals"  # of neighbours' keys: see `signatures`
+PARTNERS = "partners"  # the fingerprints of the keys that a site knows of others
 TAG = "secagg-tag"  # which session it is: nobody answers twice in one
 ME = "me"
 NEIGHBOURS = "neighbours"
@@ -27,12 +28,14 @@ THRESHOLD = "threshold"
 LEAST = "least"
 LETTERS = "letters"
 DIGEST = "digest"
-BOTH = "secagg-both"  # the vector has the integers of an evaluation too, behind those of the training
+BOTH = "secagg-both"  # the round in which the integers of an evaluation follow those of the training
 PRESENT = "secagg-present"  # who has shared out its secrets, a bit each
 SURVIVORS = "survivors"
 GONE = "gone"
 SHARES = "shares"
 SIGNATURE = "signature"  # on who has answered
+STATEMENT = "statement"  # what is signed
+PUBLIC = "public"  # the key that it was signed with
 HEARD = "heard"  # the digest of what a client was told, which is in its masks
 SIGNATURES = "signatures"  # those of the survivors, in their order
 VECTOR = "vector"

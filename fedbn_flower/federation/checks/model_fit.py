@@ -58,6 +58,9 @@ def check_fit(inputs: RunInputs) -> None:
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
+        if getattr(STRATEGY.find(config.strategy), "in_simulations_only", False):
+            wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
+            raise not_allowed("strategy", config.strategy, wanted)
         return
     if config.val_fraction and dataset.kind.trains_on_all:
         raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
@@ -157,6 +160,10 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise not_allowed("client", config.client, wanted)
     if why := CLIENT.find(config.client).misfit(model, dataset.problem, batch):
         raise not_allowed("client", config.client, f"another one with model {name!r}: {why}")
+    train_mode(model, still_modules(model, initial.constant))
+    if why := OBJECTIVE.find(config.objective).misfit(model):
+        raise not_allowed("objective", config.objective, f"another one with model {name!r}: {why}")
+    model.eval()
     _check_optimizer(config, model, name)
     _check_problem(inputs, model)
     if config.precision != "fp32":

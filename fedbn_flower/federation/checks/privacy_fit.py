@@ -9,8 +9,7 @@ from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ...core.errors import not_allowed
-from ...extensions.secagg.private import SummedPrivacy
-from ...privacy.client_privacy import ClientPrivacy
+from ...extensions.privacy import account_of_clients
 from ...privacy.example_privacy import ExamplePrivacy
 from ...privacy.local_privacy import LocalPrivacy
 from ...privacy.run_privacy import RunPrivacy
@@ -48,7 +47,7 @@ def privacy_of(inputs: RunInputs) -> RunPrivacy | None:
     parameters = int(sum(np.size(entries[name]) for name in tensors))
     if config.dp == "local":
         return LocalPrivacy(config, parameters)
-    return (SummedPrivacy if config.against_server else ClientPrivacy)(config, parameters)
+    return account_of_clients(config, parameters)
 
 
 def _example_privacy(inputs: RunInputs) -> ExamplePrivacy:

@@ -20,7 +20,7 @@ from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
 from ...core.private import ErrorCode, set_message_id
-from ...extensions import Extension, Moment
+from ...extensions import BUILT_IN, Extension, Moment
 from ...records.events import Observer, RoundResult
 from ..refusals import Refusals
 
@@ -50,19 +50,6 @@ APART = (
         lambda config, *_: config.eval_model == "local" or not config.clients_evaluate,
     ),
     Apart(
-        "with protocol {protocol!r} clients train older models",
-        lambda config, *_: config.asynchronous is not None,
-    ),
-    Apart("with dp {dp!r} a round is accounted before the next", lambda config, *_: config.dp != "none"),
-    Apart(
-        "with secagg {secagg!r} training and evaluation are sums of different clients",
-        lambda config, *_: config.secagg != "off" and not _all_do_both(config),
-    ),
-    Apart(
-        "from round {unfreeze_at} on more of the model travels (unfreeze-at)",
-        lambda config, *_: config.unfreeze_at > 0,
-    ),
-    Apart(
         "with strategy {strategy!r} clients have different models",
         lambda _, __, rule: rule.keeps_models,
     ),
@@ -82,13 +69,8 @@ APART = (
         lambda _, own, __: any(overridden(type(one), Extension, BEFORE_THE_ANSWERS) for one in own),
     ),
 )
-"""All reasons beside a simulation, whose clients are asked at no cost. The first that holds is told."""
-
-
-def _all_do_both(config: RunConfig) -> bool:
-    """Return whether every client is asked to train and to evaluate in each round."""
-    shares, drop_out = {config.fraction_train, config.fraction_evaluate}, config.dropout > 0
-    return shares == {1} and not drop_out and config.availability == "always"
+"""Reasons beside a simulation, whose clients are asked at no cost, and those of built-in extensions, which
+come after the second. The first that holds is told."""
 
 
 def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
@@ -110,7 +92,9 @@ def why_apart(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientS
         The server's rule.
     """
     own, values = list(own), config.model_dump()
-    return next((one.why.format(**values) for one in APART if one.holds(config, own, rule)), "")
+    whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in APART]
+    of_extensions = [cls.apart(config) for cls in BUILT_IN]
+    return next(filter(None, [*whys[:2], *of_extensions, *whys[2:]]), "")
 
 
 @dataclass

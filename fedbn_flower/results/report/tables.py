@@ -6,15 +6,19 @@ from html import escape
 from typing import Literal
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
 
 from ...data.notes import Note
+from ..terminal import fit_to_width
 from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
 PADDING = 3  # characters of a column besides its text
+WHOLE = 10_000
+"""Characters of a line where nobody reads it in a terminal: a file, a pipe."""
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -130,3 +134,17 @@ class Table:
         for row in self.rows:
             table.add_row(*map(in_markup, row))
         return table
+
+    def show(self, console: Console, title: str = "") -> None:
+        """Print the table and its note.
+
+        In a terminal it is divided by `parts` beside its columns of words, so that no word is broken. In a
+        file or a pipe it is as wide as it is.
+        """
+        if console.is_terminal or console.is_jupyter:
+            for part in self.parts(console.width, self.words if self.words < len(self.header) else 1):
+                console.print(fit_to_width(part.terminal(title), console.width))
+        else:
+            Console(file=console.file, quiet=console.quiet, width=WHOLE).print(self.terminal(title))
+        if self.note:
+            console.print(self.note, soft_wrap=True, highlight=False, markup=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from click import ClickException
 from flwr.app import UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -30,6 +31,8 @@ from ...core.suggestions import hint
 PROJECT = "pyproject.toml"
 INSTALLED = ("site-packages", "dist-packages")
 MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+QUOTED = r"(?:'[^']*'|\"[^\"]*\"|\S)"
+PAIR = r"[^\s=]+=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]\S*)"
 NUMBER = "a number"
 IN_WORDS = {bool: "true or false", int: NUMBER, float: NUMBER, str: "text"}
 
@@ -63,11 +66,24 @@ class Component:
         UserError
             When there is no such object, or it is of another kind.
         """
-        found = self.given if self.given is not None else _loaded(self.reference, self.folder)
+        with _syntax_errors_in_a_line():
+            found = self.given if self.given is not None else _loaded(self.reference, self.folder)
         if not isinstance(found, self.kind):
             name = f"{self.kind.__name__.lower()} = {self.reference!r}"
             raise UserError(f"app: {name} is of type {type(found).__name__}; expected {self.kind.__name__}")
         return found
+
+
+@contextmanager
+def _syntax_errors_in_a_line() -> Iterator[None]:
+    """Tell a syntax error in a file of the app by its place; those of code in a text are the app's own."""
+    try:
+        yield
+    except SyntaxError as error:
+        if not os.path.isfile(error.filename or ""):
+            raise
+        line = (error.text or "").strip()
+        raise UserError(f"app: {error.filename!r}, line {error.lineno}: {error.msg}: {line}") from error
 
 
 @process_cache(maxsize=4)
@@ -235,7 +251,8 @@ def _found_in(
 ) -> tuple[bool, list[str]]:
     """Return whether the components are there, and what is wrong; what their packages raise is raised."""
     try:
-        with importable(folder, *references):  # Flower imports the packages that components are in
+        # Flower imports the packages that components are in.
+        with importable(folder, *references), _syntax_errors_in_a_line():
             valid, errors, _ = validate_config(config, project_dir=folder)
     except ModuleNotFoundError as error:
         if not any(one.partition(":")[0].startswith(error.name or ":") for one in references):
@@ -268,13 +285,27 @@ def _overrides(given: Sequence[str] | Mapping[str, Any]) -> UserConfig:
 
 
 def _check_pairs(text: str) -> None:
-    """Refuse words that are no ``key=value``: Flower would leave them out without a word."""
+    """Refuse words that are no ``key=value``, or whose value cannot be read, by name.
+
+    Flower would leave the first out without a word, and not say of the others which they are.
+    """
     if text.endswith(".toml"):
         return
-    quoted = r"(?:'[^']*'|\"[^\"]*\"|\S)"
-    for word in re.findall(rf"{quoted}+", text):
-        if not re.match(r"[^\s=]+=\S", word):
+    keys: set[str] = set()
+    for word in re.findall(rf"{QUOTED}+", text):
+        if not re.fullmatch(PAIR, word):
             raise not_allowed("run-config", word, 'key=value key="text", separated by spaces')
+        key, _, value = word.partition("=")
+        if key in keys:
+            raise not_allowed("run-config", word, f"{key} once")
+        keys.add(key)
+        try:
+            parse_config_args([word])
+        except ClickException:
+            expected = f"a number, true, false, or text in quotes, {key}='{value}'; pairs separated by spaces"
+            raise not_allowed("run-config", word, expected) from None
+        except ValueError:  # a list or a date, which Flower's own message names
+            continue
 
 
 def _flat(config: dict[str, Any], what: str) -> UserConfig:

@@ -1,8 +1,10 @@
 """What an app sees of a grid: Flower's Grid, with its checks and its lists of replies."""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from threading import RLock
 from typing import Any, TypeVar, cast
@@ -10,8 +12,17 @@ from typing import Any, TypeVar, cast
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...core.private import NodeInfo, Run, message_errors, online_node, unavailable
+from ...core.private import (
+    NodeInfo,
+    Run,
+    message_errors,
+    online_node,
+    set_message_id,
+    unavailable,
+    with_content,
+)
 from ..grid import LocalGrid
+from .clients import copied
 from .rounds import Rounds
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -69,8 +80,11 @@ class AppGrid(Grid):
         return [online_node(node_id) for node_id in self._grid.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        with self._lock:
-            return [self._push(message) for message in messages if self._may_be_sent(message)]
+        with self._lock:  # the app may change contents before clients work on them
+            sent = [message for message in messages if self._may_be_sent(message)]
+            contents = {id(content): content for content in (message.content for message in sent)}
+            copies = {key: copied(content) for key, content in contents.items()}
+            return [self._push(message, copies[id(message.content)]) for message in sent]
 
     def _may_be_sent(self, message: Message) -> bool:
         errors = message_errors(message, is_reply=False)
@@ -80,9 +94,11 @@ class AppGrid(Grid):
             LOGGER.error("a message is not sent: %s", ", ".join(errors))
         return not errors
 
-    def _push(self, message: Message) -> str:
-        (message_id,) = self._grid.push_messages([message])
-        self._pushed[message_id] = message
+    def _push(self, message: Message, content: RecordDict) -> str:
+        own = with_content(message, content)
+        (message_id,) = self._grid.push_messages([own])
+        set_message_id(message, message_id)
+        self._pushed[message_id] = own
         return message_id
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -113,15 +129,27 @@ class AppGrid(Grid):
     def _taken(self, message_id: str) -> Message:
         """The reply to a message, which is then no longer kept; Flower's error if there is none."""
         message, reply = self._answered.pop(message_id, (None, None))
-        return _in_time(message, reply) if message and reply else unavailable(message_id)
+        return _unexpired(message, reply) if message and reply else unavailable(message_id)
 
     def _work_on(self, message_ids: list[str], timeout: float | None) -> None:
         sent = {message_id: self._pushed.pop(message_id) for message_id in message_ids}
         with self._rounds.phase(list(sent.values())) as told:
-            for reply in self._in_its_time(self._grid.work_on(message_ids, timeout), timeout):
+            for reply in self._in_time(in_turns(sent), timeout):
                 message_id = reply.metadata.reply_to_message_id
                 self._answered[message_id] = sent[message_id], reply
                 told(reply)
+
+    def _in_time(self, turns: Sequence[list[str]], timeout: float | None) -> Iterator[Message]:
+        """The replies that come in time; a node begins with its next message when all have their first."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        for i, ids in enumerate(turns):
+            left = timeout if timeout is None or self._inline else end - time.monotonic()
+            if i == 0 or left is None or left > 0:
+                yield from self._in_its_time(self._grid.work_on(ids, left), left)
+
+    @property
+    def _inline(self) -> bool:
+        return bool(self._grid.place["backend"] == "inline")
 
     def _in_its_time(self, replies: Iterator[Message], timeout: float | None) -> Iterator[Message]:
         """The replies but those of clients in this process that took longer; workers' have been left out.
@@ -134,7 +162,7 @@ class AppGrid(Grid):
             late = timeout is not None and time.monotonic() - started > timeout
             if reply is None:
                 return
-            if not (late and self._grid.place["backend"] == "inline"):
+            if not (late and self._inline):
                 yield reply
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
@@ -184,7 +212,23 @@ class NodeIds(set[int]):
 Sequence.register(NodeIds)  # for random.sample
 
 
-def _in_time(message: Message, reply: Message) -> Message:
+def in_turns(messages: Mapping[str, Message]) -> list[list[str]]:
+    """Return the ids of each node's first messages, of its second ones, ...: it has what it kept of the last.
+
+    On workers, messages of one call are answered at the same time.
+    """
+    turns: list[list[str]] = []
+    before = Counter[int]()
+    for message_id, message in messages.items():
+        node = message.metadata.dst_node_id
+        if before[node] == len(turns):
+            turns.append([])
+        turns[before[node]].append(message_id)
+        before[node] += 1
+    return turns
+
+
+def _unexpired(message: Message, reply: Message) -> Message:
     """The reply, or Flower's error if the message or the reply has expired."""
     late = [one.metadata.created_at + one.metadata.ttl < time.time() for one in (message, reply)]
     return unavailable(message.metadata.message_id, replied=not late[0]) if any(late) else reply

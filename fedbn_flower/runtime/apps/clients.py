@@ -65,7 +65,7 @@ class AppClients:
             return _failed(message, ErrorCode.CLIENT_APP_CRASHED, f"the ClientApp exited with {error.code!r}")
         except _Refused as error:
             return _failed(message, ErrorCode.UNKNOWN, str(error))
-        except Exception as error:  # a client's failure is an answer, never the end of the runtime
+        except BaseException as error:  # as asyncio's CancelledError: an answer, never the runtime's end
             frames = traceback.TracebackException.from_exception(error)
             reason = f"{ClientAppException}:<'{''.join(frames.format())}'>"
             return _failed(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)

@@ -47,8 +47,7 @@ class Results:
         def noting(*args: Any, **kwargs: Any) -> Result:
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            self._rounds.last = given.arguments["num_rounds"]
-            self._rounds.number = 0
+            self._rounds.begin(given.arguments["num_rounds"])
             return start(*args, **kwargs)
 
         return noting

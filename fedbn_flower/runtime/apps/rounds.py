@@ -21,9 +21,11 @@ class Rounds:
 
     watchers: list[Callable[["Rounds"], None]] = field(default_factory=list)
     number: int = 0
-    """Of the round; 0 before the first phase of training."""
+    """Of the round, in the strategy that runs; 0 before the first phase of training."""
     last: int = 0
-    """Number of the last round; 0 if it is not known."""
+    """Number of its last round; 0 if it is not known."""
+    earlier: int = 0
+    """Rounds of the strategies that ran before it."""
     kind: str = ""
     """Of the phase: train, evaluate or query."""
     asked: int = 0
@@ -33,13 +35,25 @@ class Rounds:
     failures: int = 0
     """Of the whole run."""
 
+    def begin(self, last: int) -> None:
+        """A strategy begins, with rounds up to the ``last``."""
+        self.earlier, self.number, self.last = self.total, 0, last
+
+    @property
+    def total(self) -> int:
+        """Rounds so far, of all strategies."""
+        return self.earlier + self.number
+
     @contextmanager
     def phase(self, messages: Sequence[Message]) -> Iterator[Callable[[Message], None]]:
         """A phase begins; the function is told of each reply."""
         if messages:
             self.kind = messages[0].metadata.message_type
             training = self.kind.partition(".")[0] == MessageType.TRAIN
-            self.number = round_named(messages[0]) or self.number + training
+            number = round_named(messages[0]) or self.number + training
+            if number < self.number:  # a loop of the app's own, which begins anew
+                self.earlier += self.number
+            self.number = number
             self.asked, self.answered = len(messages), 0
             self._tell()
         yield self._on_reply
@@ -55,8 +69,11 @@ class Rounds:
             watcher(self)
 
     def expected_last(self) -> int:
-        """Return the number of the last round; as many again as there were, if the app does not say."""
-        return self.last or 2 * self.number
+        """Return the `total` at the end of the strategy that runs.
+
+        As many again as its rounds so far, if the app does not say.
+        """
+        return self.earlier + (self.last or 2 * self.number)
 
 
 def round_named(message: Message) -> int:

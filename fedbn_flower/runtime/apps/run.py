@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..capacity import check_workers
 from ..grid import RUN_ID, LocalGrid
 from ..inline import InlineGrid
 from ..pools import BackgroundPool, Pool, pool_for
+from ..signals import forked_children_end_by_sigterm
 from .app import FlowerApp, importable
 from .app_grid import AppGrid
 from .clients import AppClients
@@ -77,6 +78,8 @@ class Settings:
                 raise not_allowed(key, value, f"a whole number from {least} to {most}")
         if self.backend not in BACKENDS:
             raise not_allowed("backend", self.backend, f"one of {', '.join(BACKENDS)}")
+        if self.backend == INLINE and self.workers:
+            raise not_allowed("workers", self.workers, f"0 with backend {INLINE!r}, which has none")
 
 
 @dataclass
@@ -103,7 +106,7 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
         What the app itself raises.
     """
     if settings.backend == AUTO and is_debugged():
-        settings = Settings(**{**asdict(settings), "backend": INLINE})
+        settings = replace(settings, backend=INLINE, workers=0)
     check_workers(settings)
     folder = folder.absolute()  # the app may change the current folder
     line = Line(sys.stderr, show_line and not is_debugged())
@@ -152,8 +155,8 @@ def _history_writer(folder: Path, results: Results) -> Callable[[Rounds], None]:
 
     def on_phase(rounds: Rounds) -> None:
         nonlocal written
-        if rounds.number > written:
-            written = rounds.number
+        if rounds.total > written:
+            written = rounds.total
             write_history(folder, results)
 
     return on_phase
@@ -164,6 +167,7 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         LOGGER.warning("%s", note)
     server: ServerApp = app.server.load()
     app.client.load()
+    forked_children_end_by_sigterm()
     rounds = outcome.rounds
     with ExitStack() as stack:
         pool = stack.enter_context(_workers(settings))
@@ -220,4 +224,4 @@ def _grid(app: FlowerApp, settings: Settings, pool: "Pool | None", rounds: Round
 
 
 def _plan(auto: AutoGrid, rounds: Rounds) -> None:
-    auto.plan(rounds.number, rounds.expected_last())
+    auto.plan(rounds.total, rounds.expected_last())

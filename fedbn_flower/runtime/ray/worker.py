@@ -1,6 +1,5 @@
 """The Ray actor that runs clients."""
 
-import io
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,9 @@ from ...core.session_objects import replace_session_objects
 from ...federation.evaluating.evaluation import evaluated_share, load_model
 from ...federation.inputs import inputs_of
 from ..client_side import ClientSide
-from ..collected_output import collected_output
+from ..collected_output import Collected, collected_output
 from ..grid import identify_process, node_context, partition_of
+from ..signals import forked_children_end_by_sigterm
 
 LARGE = 2**12  # bytes
 
@@ -38,8 +38,10 @@ class Worker:
         clients: ClientSide,
     ) -> None:
         identify_process()
+        forked_children_end_by_sigterm()  # Ray has a handler
         self.start_run(run_config, num_clients, objects, clients)
         self._content: tuple[Any, RecordDict] = (None, RecordDict())
+        self._printed = Collected()
 
     def process_id(self) -> int:
         """This worker's process."""
@@ -100,18 +102,18 @@ class Worker:
             state = RecordDict(dict(memory)) if memory else None
             contexts.append(node_context(partition_of(message), self._num_clients, self._run_config, state))
         if self._clients.prints:
-            with collected_output() as printed:
+            with collected_output(self._printed):
                 replies = self._clients.answer(envelopes, contexts, summed)
         else:
-            printed, replies = io.StringIO(), self._clients.answer(envelopes, contexts, summed)
+            replies = self._clients.answer(envelopes, contexts, summed)
             for reply in replies:
                 send_out_of_band(reply)
         if not memories:
-            return replies, [], printed.getvalue()
+            return replies, [], self._printed.taken()
         changed = [
             _differs(context.state, memory or {}) for context, memory in zip(contexts, memories, strict=True)
         ]
-        return (replies, changed, printed.getvalue()), *(
+        return (replies, changed, self._printed.taken()), *(
             context.state if new else None for context, new in zip(contexts, changed, strict=True)
         )
 

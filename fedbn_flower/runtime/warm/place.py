@@ -20,6 +20,8 @@ ONLY_USER = 0o700
 FOR_OTHERS = 0o077
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 SOCKET = "socket"
+RUNS = 2
+"""How many runs may have a worker of one node each: so they may take turns."""
 END = 10.0
 """Seconds that a process that was killed has to be gone."""
 
@@ -127,6 +129,24 @@ class Place:
             raise
         return descriptor
 
+    def use(self) -> None:
+        """Declare that a message came to the worker."""
+        os.utime(self.folder)
+
+    def last_used(self) -> int:
+        """Return when one did, in nanoseconds; 0 if the folder is gone."""
+        with contextlib.suppress(OSError):
+            return self.folder.stat().st_mtime_ns
+        return 0
+
+    def hold_the_gpu(self) -> None:
+        """Declare that the worker has memory of a GPU, which another run's is not to lack."""
+        self._alone.touch(ONLY_OWNER)
+
+    def holds_the_gpu(self) -> bool:
+        """Whether the worker declared so."""
+        return self._alone.exists()
+
     def lives(self) -> bool:
         """Whether a worker does. Its lock is the process's, not that of processes which it started.
 
@@ -161,7 +181,7 @@ class Place:
 
     def clear(self) -> None:
         """Remove what a worker that has ended leaves, but for the folder."""
-        for path in (self.folder / SOCKET, self._record, self._life):
+        for path in (self.folder / SOCKET, self._record, self._life, self._alone):
             path.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -175,6 +195,10 @@ class Place:
     @property
     def _life(self) -> Path:
         return self.folder / "lives"
+
+    @property
+    def _alone(self) -> Path:
+        return self.folder / "gpu"
 
     def _opened(self) -> int:
         try:
@@ -232,3 +256,16 @@ def remove_left_places(folder: Path) -> None:
         with contextlib.suppress(OSError), place.reserved() as free:
             if free and not place.lives():
                 place.remove()
+
+
+def make_room(folder: Path, node: str) -> None:
+    """End workers of a node's other runs that are not at work, but for the `RUNS` used last, this one's among
+    them, and those that hold a GPU.
+    """
+    used = sorted(map(Place, folder.glob(f"{node}-*")), key=Place.last_used)
+    for number, place in enumerate(used, RUNS - len(used)):
+        if number < 0 or place.holds_the_gpu():
+            with contextlib.suppress(OSError), place.reserved() as free:
+                if free:
+                    place.kill()
+                    place.remove()

@@ -99,6 +99,10 @@ class Worker:
         for module in ("fedbn_flower.runtime.client_adapter", "torch"):  # while the others do their round
             with contextlib.suppress(Exception):  # a message that needs it will say so
                 importlib.import_module(module)
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda and cuda.is_initialized():
+            with contextlib.suppress(OSError):
+                self.place.hold_the_gpu()
 
     def _answer(self, parts: list[bytes]) -> tuple[bytes, list[bytes]]:
         state = RecordDict()

@@ -19,7 +19,7 @@ from .failures import failure_of
 from .identity import identity_of
 from .node import NoWorker, WorkerLost, descriptor_of, name_of_node
 from .packing import packed_request, reply_of, state_of
-from .place import Place, Record, places, remove_left_places
+from .place import Place, Record, make_room, places, remove_left_places
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -61,10 +61,13 @@ def ask(message: Message, context: Context, process: int) -> Answer:
     WorkerLost
         When it ended before it had answered, or hangs and cannot be ended.
     """
-    place = Place(places() / name_of_node(context.node_id, process))
+    node = name_of_node(context.node_id, process)
+    place = Place(places() / f"{node}-{context.run_id:x}")
     with place.reserved() as free:
         if not free:
             raise NoWorker("the worker is at work on another message")
+        place.use()
+        make_room(place.folder.parent, node)
         identity, request = identity_of(context, process), packed_request(message, context)
         idle = idle_seconds(context)
         lost = ""

@@ -17,7 +17,7 @@ from clients.objectives import Objective
 from clients.objectives.sharpness.fedsam import FedSAM
 from clients.training import LocalRun, train_model
 
-from ..helpers import CONFIG, make_client, small_model
+from ..helpers import CONFIG, batch_statistics, make_client, small_model
 
 HALF = ("bf16", "fp16")
 FINER = {"bf16": 2**-9, "fp16": 2**-12}
@@ -133,6 +133,7 @@ def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     one = make_client(CLIENTS[client], record, model, objective=objective)
     zeros = {name: np.zeros_like(one.task.initial[name]) for name in one.trained_names}
     records = dict.fromkeys(("control", "gradient", "h", "perturbation", "momentum", "second-moment"), zeros)
+    records["batch-statistics"] = batch_statistics()
     update = one.fit(Received(one.get_parameters({}).by_name(), records), CONFIG | {"eval-splits": "test"})
     one.memory.commit()
     groups = [*update.records.values(), *ContextStore(record).groups().values()]

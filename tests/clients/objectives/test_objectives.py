@@ -10,7 +10,7 @@ from torch import nn
 
 from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, LocalWork, Received
 
-from ..helpers import CONFIG, make_client, make_examples, small_model
+from ..helpers import CONFIG, batch_statistics, make_client, make_examples, small_model
 
 VALUES = {"fedprox": {"mu": 0.3}, "feddyn": {"alpha": 0.7}}
 SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
@@ -208,9 +208,8 @@ def test_what_the_loss_does_not_reach_stays(name):
         kinds = {"fedgkd": ("0/",), "fedsmoo": ("lambda.", "mu.")}.get(name, ("",))
         client.memory.write(name, {kind + n: a for kind in kinds for n, a in sevens.items()})
     names = ("control", "perturbation", "momentum", "second-moment", "gradient")
-    sent, *_ = client.fit(
-        Received(client.get_parameters({}).by_name(), dict.fromkeys(names, control)), SETTINGS
-    )
+    records = {**dict.fromkeys(names, control), "batch-statistics": batch_statistics()}
+    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), records), SETTINGS)
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 

@@ -43,7 +43,12 @@ MISTAKES = {
     ),
     "list": ([APP, "-c", "lr=[1,2]"], "run-config: The value for key lr needs to be of type"),
     "no pair": ([APP, "-c", "lr"], "run-config: 'lr' is not allowed; expected key=value"),
-    "no quotes": ([APP, "-c", "name=abc"], "run-config: The provided configuration string"),
+    "no quotes": (
+        [APP, "-c", "lr=1 name=abc"],
+        "'name=abc' is not allowed; expected a number, true, false, or text in quotes, name='abc'",
+    ),
+    "after quotes": ([APP, "-c", "name='it''s'"], """run-config: "name='it''s'" is not allowed"""),
+    "twice": ([APP, "-c", "lr=1 lr=2"], "run-config: 'lr=2' is not allowed; expected lr once"),
     "no TOML file": ([APP, "-c", "none.toml"], "run-config: "),
     "nodes": (
         [APP, "--num-supernodes", "0"],
@@ -55,6 +60,10 @@ MISTAKES = {
         "backend: 'rey' is not allowed; expected one of auto, inline, ray",
     ),
     "workers": ([APP, "--workers", "-1"], "workers: -1 is not allowed"),
+    "workers of one process": (
+        [APP, "--backend", "inline", "--workers", "3"],
+        "workers: 3 is not allowed; expected 0 with backend 'inline'",
+    ),
     "seed": ([APP, "--seed", "-1"], "seed: -1 is not allowed"),
     "folder in use": ([APP, "--run-dir", APP], "run-dir: "),
     "flag": ([APP, "--rounds", "3"], "app: unrecognized arguments: --rounds 3"),
@@ -101,6 +110,17 @@ def test_a_mistake_in_the_app_is_one_line(folder, capsys, case):
     captured = capsys.readouterr()
     assert message in captured.err
     assert len(captured.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("module", ["client_app", "__init__", "task"])
+def test_a_syntax_error_is_one_line_with_its_place(folder, capsys, module):
+    """In a component, in its package, and in a module that a component imports."""
+    file = folder / "small_app" / f"{module}.py"
+    file.write_text("x = 1\ndef f(:\n")
+    (folder / "small_app" / "server_app.py").write_text(f"import small_app.{module}\n{SERVER}")
+    assert main(["app", str(folder), "--run-dir", "run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"error: app: {str(file)!r}, line 2: invalid syntax: def f(:"
 
 
 @pytest.mark.parametrize("module", ["client_app", "__init__"])
@@ -186,3 +206,13 @@ def test_an_interrupted_run_says_where_its_results_are(folder, capsys):
     assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 130
     assert capsys.readouterr().err.endswith("interrupted\nresults so far are in run\n")
     assert (folder.parent / "run" / "history.csv").read_text().splitlines()[1].startswith("1,")
+
+
+def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
+    server = folder / "small_app" / "server_app.py"
+    server.write_text(f"import sys\n{SERVER}    sys.exit(3)\n")
+    with pytest.raises(SystemExit) as raised:
+        main(["app", str(folder), "--run-dir", "run", "--backend", "inline"])
+    assert raised.value.code == 3
+    assert capsys.readouterr().err.endswith("results so far are in run\n")
+    assert len((folder.parent / "run" / "history.csv").read_text().splitlines()) == 3

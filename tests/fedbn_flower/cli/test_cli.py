@@ -1,6 +1,7 @@
 """The command: its help, its list, its exit status, its door."""
 
 import csv
+import os
 import re
 import shlex
 import subprocess
@@ -227,6 +228,29 @@ def test_the_installed_command_is_main(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 2
     assert result.stderr.startswith("error: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)")
+
+
+@pytest.mark.parametrize("word", ["--version", "--list"])  # less than a buffer, and more
+def test_output_that_nobody_reads_any_more_ends_it_quietly(word):
+    """As behind ``| head``, which has left."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:
+        result = subprocess.run(
+            [sys.executable, APP / "run_sim.py", word],
+            stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_another_broken_pipe_is_no_quiet_end(monkeypatch):
+    def broken(*_, **__):
+        raise BrokenPipeError("a worker's")
+
+    monkeypatch.setattr(command, "_main", broken)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    with pytest.raises(BrokenPipeError, match="a worker's"):
+        cli.main()
 
 
 @pytest.fixture

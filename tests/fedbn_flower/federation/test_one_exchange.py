@@ -10,7 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from safetensors.numpy import load_file
 
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.core.ground.overriding import overridden
 from fedbn_flower.core.private import set_message_id
+from fedbn_flower.extensions import BUILT_IN, Extension
 from fedbn_flower.federation.evaluating.one_exchange import APART, Together
 from fedbn_flower.results.round_tables import RoundTables
 from fedbn_flower.runtime.grid import partition_of
@@ -307,7 +309,8 @@ def test_where_nobody_evaluates_no_line_says_that_clients_are_asked_twice(done, 
 
 
 def test_each_reason_to_step_aside_is_tried():
-    assert len(STEPS_ASIDE) == len(APART)
+    of_extensions = [cls for cls in BUILT_IN if overridden(cls, Extension, ("apart",))]
+    assert len(STEPS_ASIDE) == len(APART) + len(of_extensions)
 
 
 @pytest.mark.parametrize("why", STEPS_ASIDE)

@@ -8,7 +8,9 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import inputs_at
 from tests.quick import some_quick
 
 RULES = {
@@ -23,9 +25,10 @@ RULES = {
     "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
     "mimelite": {"objective": "mimelite", "mime_optimizer": "adam", "client_lr": 0.001},
     "mime": {"objective": "mime", "client_lr": 0.02},
+    "fedtan": {"objective": "fedtan", "client": "fedavg"},
 }
 """The keys with which each rule is run."""
-PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime")
+PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime", "fedtan")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
 
 
@@ -78,7 +81,7 @@ def test_in_lockstep_or_one_by_one(run, rule):
         *(
             (
                 {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
-                | {key: value for key, value in RULES[rule].items() if key == "objective"},
+                | {key: value for key, value in RULES[rule].items() if key in ("objective", "client")},
                 "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean|dp: 'client'",
             )
             for rule in RULES
@@ -86,6 +89,17 @@ def test_in_lockstep_or_one_by_one(run, rule):
         ),
         *(({"strategy": rule}, f"objective: .*{rule}") for rule in PAIRS),
         *(({"objective": rule}, f"{rule}") for rule in PAIRS),
+        *(
+            ({"strategy": "fedtan"} | RULES["fedtan"] | keys, words)
+            for keys, words in (
+                ({"client": "silobn"}, "client: 'silobn' is not allowed; expected 'fedavg'"),
+                ({"model": "2nn"}, "objective: 'fedtan' .* with model '2nn': it has no BatchNorm layer that"),
+                ({"model": "mlp-bn", "freeze": "2"}, "with model 'mlp-bn': it has no BatchNorm layer that"),
+                ({"clip_norm": 1.0}, "clip-norm: 1.0 is not allowed"),
+                ({"secagg": "plain"}, "strategy: 'fedtan' is not allowed"),
+                ({"protocol": "fedbuff:2", "concurrency": 2}, "strategy: 'fedtan' is not allowed"),
+            )
+        ),
         ({"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3}, "feddisco.*needs classes"),
         ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
@@ -100,12 +114,33 @@ def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
         run(**keys)
 
 
+def test_fedtan_of_whole_batches_is_training_in_one_place(run):
+    """One step a round of all clients' examples at once, whatever classes they have; FedAvg's is another."""
+    keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": 4, "partition": "dirichlet:0.1"}
+    keys |= {"batch_size": 0, "client_lr": 0.5, "rounds": 5}
+    run(**keys | {"strategy": "fedtan"} | RULES["fedtan"], run_dir="fedtan")
+    run(**keys, strategy="fedavg", run_dir="fedavg")
+    run(**keys, reference="pooled", run_dir="pooled")
+    same(entries("fedtan"), entries("pooled"), atol=1e-5)
+    assert np.abs(entries("fedavg")["4.weight"] - entries("pooled")["4.weight"]).max() > 0.05
+
+
+def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
+    keys = {"dataset": "shape:1x8x8:10", "model": "mlp-bn", "strategy": "fedtan", **RULES["fedtan"]}
+    with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* it is for simulations"):
+        Federation(configured(**keys))
+    with pytest.raises(UserError, match="^strategy: 'fedtan' is not allowed; .* with data of its own"):
+        inputs_at(configured(**keys), {"data-path": "here"})
+
+
 @pytest.mark.parametrize("notion", ["client", "local", "example"])
-@pytest.mark.parametrize("rule", ["qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite", "mime"])
+@pytest.mark.parametrize(
+    "rule", ["qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite", "mime", "fedtan"]
+)
 def test_what_reads_more_of_a_client_than_its_model_does_not_go_with_privacy(run, rule, notion):
     private = {"dp": notion, "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-5, "model": "2nn"}
     with pytest.raises(UserError, match="^(dp|strategy|objective|weighting): "):
-        run(**private, client="fedavg", strategy=rule, **RULES[rule])
+        run(**private | {"client": "fedavg", "strategy": rule} | RULES[rule])
 
 
 def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
@@ -169,7 +204,7 @@ def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
 @pytest.mark.parametrize(
     "rule",
     [
-        pytest.param(rule, marks=[] if rule in ("fedexp", "mimelite") else pytest.mark.exhaustive)
+        pytest.param(rule, marks=[] if rule in ("fedexp", "mimelite", "fedtan") else pytest.mark.exhaustive)
         for rule in RULES
     ],
 )

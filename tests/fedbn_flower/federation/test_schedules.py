@@ -22,6 +22,7 @@ from tests.quick import some_quick
 
 OF_A_PAIR = (
     "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite", "mime",
+    "fedtan",
 )  # fmt: skip
 PARTNERS = {name: {"objective": name} for name in OF_A_PAIR} | {
     "fedamp": {"objective": "fedprox"},

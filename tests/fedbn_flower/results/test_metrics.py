@@ -148,10 +148,14 @@ def summary(examples, clients, accuracies, global_accuracy=None):
     }
 
 
-def shown(table):
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
+def shown(of):
+    """What a terminal shows of a run's table or of a sweep."""
+    console = Console(width=200, file=io.StringIO())
+    if isinstance(of, Comparison):
+        of.table().show(console, of.title)
+    else:
+        console.print(of)
+    return console.file.getvalue()
 
 
 def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
@@ -168,7 +172,7 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     assert "global" not in cells
     assert note.startswith("Accuracy in %, mean +- sample standard deviation (n - 1) over 2 seeds.\n")
     assert "every held-out example counts alike" in note
-    terminal = shown(grid.table())
+    terminal = shown(grid)
     assert "mean +- sample standard deviation (n - 1) over 2 seeds" in terminal
     assert "60.0 +- 14.1" in terminal
     first = next(csv.DictReader((tmp_path / "grid.csv").open()))

@@ -65,3 +65,31 @@ except KeyboardInterrupt:
 def test_a_ctrl_c_within_a_finalizer_is_not_lost():
     done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=50)
     assert (done.stdout, done.stderr) == ("stopped once\n", "")
+
+
+FORKING = """
+import os, signal, sys
+from fedbn_flower.runtime.signals import forked_children_end_by_sigterm
+
+def stop(*_):
+    raise SystemExit(3)
+
+def own(*_):
+    os._exit(5)
+
+signal.signal(signal.SIGTERM, stop)
+forked_children_end_by_sigterm()
+for handler in (stop, own):
+    signal.signal(signal.SIGTERM, handler)
+    if not (child := os.fork()):
+        signal.raise_signal(signal.SIGTERM)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(signal.getsignal(signal.SIGTERM) is own, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+
+
+def test_forked_children_end_by_sigterm_unless_the_program_has_set_a_handler():
+    """-15 is the signal's own end; a handler that was set later, as by the program, stays."""
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-15", "5", "True set()"]

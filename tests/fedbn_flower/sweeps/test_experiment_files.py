@@ -39,6 +39,7 @@ RUNS = {
     "feature-shift-mlp": 3 * 5,
     "feature-shift-new-site": 5 * 12,
     "fedproto": 4 * 2,
+    "fedtan": (2 + 2 + 1) * 3,
     "fixed-point": 3 * 2 + 1 + 4,
     "hospitals": (2 * 3 + 2) * 5,
     "label-skew": 8 * 3,

@@ -1,9 +1,11 @@
 """Further columns of a sweep's table: many clients, clients held out, rounds to a target."""
 
 import csv
+import io
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import ttest_rel
 
 from fedbn_flower.records.summary import Summary
@@ -95,14 +97,44 @@ def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
         grid.add(configured(server_lr=rate), Summary.model_validate(summary(0.5, 0.5, [])))
-    text = shown(grid.table())
+    text = shown(grid)
     assert "fedyogi fedbn plain: accuracy in %" in text
     assert text.count("fedyogi") == 1
     assert "0.1" in text
     assert "0.2" in text
     grid.add(configured(strategy="fedadam"), Summary.model_validate(summary(0.5, 0.5, [])))
-    assert "fedbn plain: accuracy in %" in shown(grid.table())
-    assert shown(grid.table()).count("fedyogi") == 2
+    assert "fedbn plain: accuracy in %" in shown(grid)
+    assert shown(grid).count("fedyogi") == 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_gets_whole_words_and_a_file_whole_rows(configured, tmp_path, width):
+    """A narrow terminal has the metrics in several tables, each beside the names of the rows.
+
+    0.25 and 0.375 have a mean of 0.3125 and a deviation of 0.088.
+    """
+    grid = Comparison(tmp_path, ["server-momentum"])
+    for seed in (0, 1):
+        few, many = (summary(0.5, 0.5, [0.25 + seed / 8] * count) for count in (0, 9))
+        for strategy, momentum, found in (("fedavg", 0.25, few), ("fedavgm", 0.125, many)):
+            config = configured(strategy=strategy, server_momentum=momentum, seed=seed)
+            grid.add(config, Summary.model_validate(found))
+    grid.add(configured(strategy="fedavg", server_momentum=0.25, seed=2), None, "it diverged")
+    texts = []
+    for is_terminal in (True, False):
+        console = Console(
+            width=width, force_terminal=is_terminal, color_system=None, file=io.StringIO(), _environ={}
+        )
+        grid.table().show(console, grid.title)
+        texts.append(console.file.getvalue())
+    wrapped, whole = texts
+    assert max(map(len, wrapped.splitlines())) <= width
+    words = {*whole.replace("server-momentum", "server- momentum").split()}
+    assert {word for word in words if "─" not in word} <= {*wrapped.split()}
+    assert wrapped.count("31.2 +- 8.8") == 9
+    (row,) = (line for line in whole.splitlines() if "fedavgm" in line)
+    assert row.split()[:2] == ["fedavgm", "0.125"]
+    assert row.count("31.2 +- 8.8") == 9
 
 
 def test_the_number_of_seeds_is_as_it_is(configured, tmp_path):
@@ -169,7 +201,7 @@ def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_
     )
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
     assert grid.sentence == words
-    assert "80.2 +- 0.8 *" in shown(grid.table())
+    assert "80.2 +- 0.8 *" in shown(grid)
 
 
 def test_differences_from_the_best_have_p_values_by_scipy(configured, tmp_path):

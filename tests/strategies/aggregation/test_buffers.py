@@ -136,7 +136,7 @@ def test_which_rules_go_with_buffers():
     """Those whose step is a function of the mean, however the answers are scaled."""
     assert {name for name, rule in STRATEGIES.items() if not goes_with_buffers(rule)} == {
         "afl", "cfl", "fedadmm", "fedamp", "fedap", "fedcm", "feddc", "feddisco", "feddyn", "fedexp",
-        "fednova", "fedpac", "fedproto", "fedsat", "fedsmoo", "ifca", "mime", "mimelite", "qfedavg",
+        "fednova", "fedpac", "fedproto", "fedsat", "fedsmoo", "fedtan", "ifca", "mime", "mimelite", "qfedavg",
         "scaffold", "scaffold-momentum", "term",
     }  # fmt: skip
 

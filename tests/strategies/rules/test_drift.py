@@ -16,7 +16,7 @@ from clients.objectives import Local, LocalWork
 from strategies import STRATEGIES
 from strategies.messages.replies import NO_ANSWER
 
-from ..helpers import CannedGrid, ndarrays, record
+from ..helpers import CannedGrid, ndarrays, record, train_reply
 
 CLIENTS, SIZE, LR = 4, 3, 0.05
 RNG = np.random.default_rng(7)
@@ -280,3 +280,10 @@ def test_without_an_answer_to_its_question_mime_asks_nobody_to_train():
     for message in messages:
         np.testing.assert_array_equal(ndarrays(message.content["gradient"])["w"], START)
         assert "asked" not in message.content["config"]
+    lost = CannedGrid(4, lambda message, i: None if i == 2 else train_reply(message, {"w": START}))
+    rule.aggregate_train(3, lost.send_and_receive(messages))
+    assert list(rule.phase_report.metrics) == [0, 1, 3]
+    reasons = rule.phase_report.failures
+    assert {i: reason.partition(":")[0] for i, reason in reasons.items()} == {
+        0: "question", 1: "question", 2: NO_ANSWER
+    }  # fmt: skip

@@ -66,3 +66,8 @@ def private_parts(configs):
 def signer_of(config, number=1, run=1):
     """The one of a node with this config, in a round of a run."""
     return Signer.of(Context(run, 0, config, RecordDict(), {}), number)
+
+
+def other_than(configs, place, folder):
+    """The node config of a site, with a key of the server's."""
+    return {**configs[place], "secagg-key": str(written_pair(Ed25519PrivateKey.generate(), folder, "own"))}

@@ -33,7 +33,7 @@ def asked_to_share(clients, me, /, **changes):
 class Client:
     def __init__(self):
         self.state = RecordDict()
-        self.keys = site.advertised(self.state)
+        self.keys = site.advertised(self.state)[words.KEYS]
 
     def mask(self, present=0b11100000, tag="one", vector=(1, 2)):
         asked = ConfigRecord({words.TAG: tag, words.PRESENT: bytes([present])})
@@ -111,7 +111,7 @@ def test_a_client_refuses_an_invitation_that_cannot_be(changes, why):
     with pytest.raises(Refused, match="3 clients and 2 shares are too few; at least 4 clients"):
         site.shared_out(clients[0].state, asked_to_share(clients, 0), 4)
     twice = b"".join([clients[1].keys] * 2)
-    clients[0].keys = site.advertised(clients[0].state)
+    clients[0].keys = site.advertised(clients[0].state)[words.KEYS]
     with pytest.raises(Refused, match="two neighbours have the same keys"):
         site.shared_out(clients[0].state, asked_to_share(clients, 0, **{words.KEYS: twice}), 2)
 

@@ -107,7 +107,8 @@ def test_a_round_is_two_exchanges(signed, done, tmp_path):
         numbers = {name: dict(record) for name, record in reply.content.metric_records.items()}
         assert numbers == {"metrics": {"num-examples": 1}, "evaluation.metrics": {"num-examples": 1}}
         arrays = {name: list(record) for name, record in reply.content.array_records.items()}
-        assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": ["keys"]}
+        said = ["keys", "partners", "heard"] if signed else ["keys"]
+        assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": said}
 
 
 def test_who_fails_in_a_half_or_is_lost(done, tmp_path):

@@ -32,11 +32,13 @@ REFUSED = {
     "attack": ("label-flip+alie:1", "it follows from the others' answers, which nobody sees"),
     "client": ("fbn", "it sends moments that are pooled"),
     "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
+    "evaluate_every": (1, "0, or more than half of 3, the clients that evaluate in a round"),
     "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
 }
 FITTING = {
     "protocol": {"concurrency": 3, "devices": "none", "weighting": "uniform"},
     "client": {"model": "mlp-bn"},
+    "evaluate_every": {"fraction_evaluate": 0.6, "secagg_threshold": 5},
     "strategy": {"objective": "fedsat"},
     "dp_clip": {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "clip_update_norm": 0.0},
 }

@@ -46,6 +46,36 @@ def test_rounding_is_unbiased_and_its_deviation_is_stated():
     assert found.var(0) == pytest.approx(shares * (1 - shares), abs=0.02)
 
 
+class AllWords:
+    """A generator whose words are all of 16 bits, each once."""
+
+    def __init__(self):
+        self.bit_generator, self.left = self, np.arange(numbers.UNIFORM, dtype=np.uint16).view(np.uint64)
+
+    def random_raw(self, count):
+        found, self.left = self.left[:count], self.left[count:]
+        return found
+
+
+@pytest.mark.parametrize("fraction", [0.0, 2.0**-30, 1 / 3, 0.5, 1 - 2.0**-16, 1 - 2.0**-20])
+@pytest.mark.parametrize(
+    ("dtype", "whole"),
+    [(np.uint32, w) for w in (0, 5, -1, -7, 2**21, 2**31 - 2, -(2**31))]
+    + [(np.uint64, w) for w in (3, 2**47)],
+)
+def test_the_bias_of_rounding_is_at_most_as_stated(dtype, whole, fraction):
+    """Of all numbers that a generator can give, each once. A whole number stays what it is."""
+    x, out = whole + fraction, np.empty(numbers.UNIFORM, dtype)
+    squares = numbers._round(np.full(numbers.UNIFORM, x), 1.0, AllWords(), out)
+    found = out.view(f"i{out.itemsize}").astype(np.int64)
+    ups = np.count_nonzero(found - math.floor(x))
+    assert set(found - math.floor(x)) <= {0, 1}
+    assert abs(ups / numbers.UNIFORM - (x - math.floor(x))) <= numbers.BIAS < 1e-5
+    if x == whole:
+        assert not ups
+    assert squares == pytest.approx(sum(float(q) ** 2 for q in found), rel=1e-9)
+
+
 @pytest.mark.parametrize("clients", [2, 10])
 def test_the_error_of_a_rounds_mean_is_at_most_as_stated(clients):
     grid = Grid.plan(0.1, clients, 10_000, bits=14)
@@ -147,7 +177,7 @@ def test_noise_may_make_a_sum_longer():
 
 
 def test_the_bound_of_a_rounded_vectors_length_is_that_of_the_paper():
-    """Equation 4 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
+    """Theorem 1 in two regimes: a long vector hardly grows; a short one by a whole step an entry at most."""
     beta = 2.0**-40
     expected = math.sqrt(1e6**2 + 2500 + math.sqrt(2 * math.log(1 / beta)) * (1e6 + 50))
     assert rounded_norm(1e6, 10_000) == pytest.approx(expected, rel=2e-9)

@@ -158,6 +158,27 @@ def test_a_run_goes_on_when_a_round_has_too_few(settings, caplog):
     assert said == ["round 2, train: secagg: there is no sum: 2 clients are left, and secagg-min is 3"]
 
 
+@pytest.mark.parametrize("mode", ["on", "plain"])
+def test_with_fewer_than_the_threshold_the_model_stays_and_one_line_says_so(settings, caplog, mode):
+    """One of three is gone in the first round; nobody is asked to share out secrets for nothing."""
+
+    def changed(step, message, reply):
+        number = message.content["config"].get("server-round", 0)
+        grid.lost = {ADVERTISE: (2,), "train": (2,)} if number == 1 else {}
+        return message if reply is None else reply
+
+    config = settings(mode, rounds=2, num_clients=3, secagg_min=2, secagg_threshold=3)
+    grid = Lossy(config, changed=changed)
+    results, _ = run_on(config, grid)
+    why = "secagg: there is no sum: 2 clients are left, and secagg-threshold is 3"
+    assert next(line for line in caplog.messages if "there is no sum" in line) == f"round 1, train: {why}"
+    assert {results[0].train.failures[one] for one in (0, 1)} == {why}
+    assert [len(result.train.metrics) for result in results] == [0, 3]
+    assert not [
+        m for step, _, m, _ in grid.carried if step == SHARE and m.content["config"]["server-round"] == 1
+    ]
+
+
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
     keys = {**KEYS, "secagg": "on", "checkpoint_every": 1, "client": "silobn"}
     whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 4})

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
-from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.core.private import set_message_id
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.extensions.secagg import site, words
+from fedbn_flower.extensions.secagg.cards import Card
 from fedbn_flower.extensions.secagg.extension import SecAgg
 from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.in_words import seen
@@ -19,12 +18,11 @@ from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair, agree, remove
 from fedbn_flower.extensions.secagg.private import least_at_client
 from fedbn_flower.extensions.secagg.session import NoSum, Session
 from fedbn_flower.extensions.secagg.shares import join
-from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
+from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG
 from fedbn_flower.privacy.floors import Refused, check_secagg
-from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.grid import identify_process
 
-from .grids import Lossy, run_on
-from .keyed import Keyed, node_configs, signer_of, written_pair
+from .keyed import node_configs, other_than, signer_of, written_pair
 from .test_runs import settings  # noqa: F401
 
 SITES, THRESHOLD, MOST = 5, 3, 6
@@ -44,7 +42,7 @@ class Site:
         self.advertise()
 
     def advertise(self):
-        self.card = site.advertised(self.state, self.signer)
+        self.card = site.advertised(self.state, self.signer)[words.KEYS]
 
     def invitation(self, sites, **changes):
         others = [other for other in sites if other is not self]
@@ -209,11 +207,6 @@ def made_up(signer, number=3, run=1):
     return keys, replace(signer, number=number, run=run).seal(keys)
 
 
-def other_than(configs, place, folder):
-    """The node config of a site, with a key of the server's."""
-    return {**configs[place], "secagg-key": str(written_pair(Ed25519PrivateKey.generate(), folder, "own"))}
-
-
 # What becomes of the neighbours' keys and seals on their way to site 0 in round 3; the first is of site 1.
 LIES = {
     "its own keys with their seals": (
@@ -280,125 +273,6 @@ def test_keys_are_taken_once(configs):
         sites[0].share(sites)
 
 
-# ---- in runs -------------------------------------------------------------------------------------------
-
-
-def steps_of(grid):
-    return [message.content[SECAGG]["step"] for *_, message, _ in grid.carried if SECAGG in message.content]
-
-
-def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):  # noqa: F811
-    """Two rounds, BatchNorm at home. One site drops out in training; one has answered, but does not sign."""
-    keys = {"rounds": 2, "client": "fedbn", "model": "mlp-bn"}
-    plain = settings("plain", **keys)
-    expected = run_on(plain, Lossy(plain, {"train": (4,)}))
-    with_keys = Keyed(settings("on", **keys), configs, {"train": (4,), AGREE: (1,)})
-    results, model = run_on(settings("on", **keys), with_keys)
-    assert model == expected[1]
-    assert [set(result.train.metrics) for result in results] == [{0, 1, 2, 3}] * 2
-    steps = steps_of(with_keys)
-    assert steps.count(AGREE) == 2 * 4 + 2 * SITES  # of two trainings and two evaluations
-    assert steps.count(UNMASK) == 2 * 3 + 2 * SITES  # who has not signed is not asked again
-    without = Lossy(settings("on", **{**keys, "rounds": 1}))
-    run_on(settings("on", **{**keys, "rounds": 1}), without)
-    assert AGREE not in steps_of(without)
-    for _, _, message, reply in without.carried:
-        for content in (message.content, reply.content):
-            for record in (content.get(SECAGG), content.get(UPCOMING)):
-                assert not {words.SEALS, words.SIGNATURE, words.SIGNATURES, words.HEARD} & set(record or ())
-                if record and words.KEYS in record and words.STEP not in record:
-                    value = record[words.KEYS]
-                    whole = value if isinstance(value, bytes) else value.numpy().tobytes()
-                    assert len(whole) % PAIR == 0
-
-
-def test_a_server_that_finds_that_sites_were_told_different_things_has_no_sum(settings, configs):  # noqa: F811
-    """Another model, or another key of the configuration: it is in the masks."""
-
-    def changed(step, message, reply):
-        if reply is None and step == "train" and partition_of(message) == 2:
-            content = RecordDict(dict(message.content))
-            content["config"] = ConfigRecord({**content["config"], "learning-rate": 0.0})
-            number, message = (
-                message.metadata.message_id,
-                Message(content, message.metadata.dst_node_id, "train"),
-            )
-            set_message_id(message, number)
-        return message if reply is None else reply
-
-    config = settings("on", fraction_evaluate=0)
-    with pytest.raises(RunFailed, match="clients were told different things"):
-        run_on(config, Keyed(config, configs, changed=changed))
-
-
-def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: F811
-    config = settings("on", fraction_evaluate=0)
-    grid = Keyed(config, configs, {AGREE: (0, 1, 2)})
-    with pytest.raises(RunFailed, match=r"2 of 5 clients have signed who has answered; secagg: no answer to"):
-        run_on(config, grid)
-    assert UNMASK not in steps_of(grid)
-
-
-def lying_to(place, at, change):
-    """A server that changes what it says to one site in a step of the first round."""
-
-    def changed(_, message, reply):
-        record = message.content.get(SECAGG)
-        first = message.content["config"].get("server-round", 0) == 1
-        if reply is None and first and record and record.get("step") == at and partition_of(message) == place:
-            message.content[SECAGG] = ConfigRecord({**record, **change(record)})
-        return message if reply is None else reply
-
-    return changed
-
-
-def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):  # noqa: F811
-    def own_keys(record):
-        return {words.KEYS: b"".join(KeyPair.new().public for _ in range(2 * (SITES - 1)))}
-
-    config = settings("on", rounds=2)
-    results, _ = run_on(config, Keyed(config, configs, changed=lying_to(2, SHARE, own_keys)))
-    assert list(results[0].train.failures) == [2]
-    assert "the keys of client 0 of the sum are not those" in results[0].train.failures[2]
-    assert not results[1].train.failures
-    assert run_on(config, Lossy(config, changed=lying_to(2, SHARE, own_keys)))  # without keys nobody sees it
-
-
-def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs):  # noqa: F811
-    def gone(record):
-        survivors = list(record[words.SURVIVORS])
-        return {words.SURVIVORS: survivors[1:], words.GONE: survivors[:1]}
-
-    changed = lying_to(2, AGREE, gone)
-    grid = Keyed(settings("on"), configs, changed=changed)
-    run_on(settings("on"), grid)
-    told = [p for _, p, m, r in grid.carried if steps_in(m) == UNMASK and r.has_content()]
-    assert sorted(set(told)) == [0, 1, 3, 4]
-
-
-def steps_in(message):
-    return message.content[SECAGG]["step"] if SECAGG in message.content else None
-
-
-def test_partners_have_no_sum_with_a_site_whose_key_they_do_not_know(settings, configs, tmp_path):  # noqa: F811
-    grid = Keyed(settings("on"), [*configs[:4], other_than(configs, 4, tmp_path)])
-    with pytest.raises(RunFailed, match="which is none of secagg-partners"):
-        run_on(settings("on"), grid)
-    assert {p for _, p, m, r in grid.carried if r.has_error() and steps_in(m) == SHARE} == {0, 1, 2, 3}
-    assert "train" not in {step for step, *_ in grid.carried}
-
-
-@pytest.mark.parametrize(
-    ("with_keys", "why"), [(4, "it does not sign its keys"), (1, "too few others sign their keys")]
-)
-def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, why):  # noqa: F811
-    grid = Keyed(settings("on"), [*configs[:with_keys], *[{}] * (SITES - with_keys)])
-    results, _ = run_on(settings("on"), grid)
-    left_out = {4} if with_keys == 4 else {0}
-    assert results[0].train.failures == dict.fromkeys(left_out, f"secagg: {why} (secagg-key)")
-    assert set(results[0].train.metrics) == set(range(SITES)) - left_out
-
-
 def test_a_report_says_whether_sites_have_signed():
     found = {"mode": "on", "least": 3, "sums-of": [3, 4]}
     without, signed = (" ".join(seen({**found, **more})) for more in ({}, {"signed": 3}))
@@ -415,24 +289,28 @@ def test_a_report_says_whether_sites_have_signed():
 
 def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_neighbours():
     """Of 100 clients each has 78 neighbours otherwise, and does not see whether a sum has all its noise."""
-    keys = {node: bytes([node]) * LENGTH + bytes([100 + node]) * LENGTH for node in range(100)}
-    seals = {0: 5, 1: 4, 2: 3}
-    known = keys | {node: keys[node] + number.to_bytes(4, "big") + b"who" for node, number in seals.items()}
+    keys = {node: Card(bytes([node]) * LENGTH + bytes([100 + node]) * LENGTH) for node in range(100)}
+    whose = {node: bytes([node]) * LENGTH for node in keys}
+
+    def sealed(node, number):
+        return replace(keys[node], seal=number.to_bytes(4, "big") + whose[node], partners={*whose.values()})
+
+    known = keys | {node: sealed(node, number) for node, number in {0: 5, 1: 4, 2: 3}.items()}
     asked = []
 
     def send(messages):
         asked.extend((m.content[SECAGG]["step"], m.metadata.dst_node_id) for m in messages)
         return ()
 
+    identify_process()
     session = Session("one", 3, 0, "three are the least")
     session.server_round, session.send = 5, send
     with pytest.raises(NoSum):
         session.open(list(range(5)), known)
     assert [node for step, node in asked if step == ADVERTISE] == [2]
-    signed = {node: key + (5).to_bytes(4, "big") + b"who" for node, key in keys.items()}
-    sealed = Session("one", 3, 0, "").invited(list(signed), signed)
-    unsealed = Session("one", 3, 0, "").invited(list(keys), keys)
-    assert {len(told[words.NEIGHBOURS]) for told in sealed.values()} == {99}
+    signed = Session("one", 3, 0, "").invited({node: sealed(node, 5) for node in keys})
+    unsealed = Session("one", 3, 0, "").invited(keys)
+    assert {len(told[words.NEIGHBOURS]) for told in signed.values()} == {99}
     assert {len(told[words.NEIGHBOURS]) for told in unsealed.values()} == {78}
     assert all(words.SEALS not in told for told in unsealed.values())
 

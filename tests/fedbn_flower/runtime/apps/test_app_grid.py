@@ -29,7 +29,10 @@ def test_replies_are_a_list_in_the_order_of_the_messages(run):
 class Reversed(InlineGrid):
     """Gives replies as they may come from workers."""
 
+    calls = ()
+
     def work(self, messages, timeout):
+        self.calls += ([message.metadata.dst_node_id for message in messages],)
         for message in reversed(messages):
             yield Message(message.content, reply_to=message)
 
@@ -37,6 +40,14 @@ class Reversed(InlineGrid):
 def test_replies_of_workers_come_in_the_order_of_the_messages_too():
     grid = AppGrid(Reversed(3, {}), app_run(1, "app", "", {}), Rounds())
     assert [reply.metadata.src_node_id for reply in ask(grid, nodes=[3, 2, 4])] == [3, 2, 4]
+
+
+def test_a_node_has_its_messages_one_after_the_other():
+    """Workers would answer those of one call at the same time, from the same state."""
+    local = Reversed(3, {})
+    replies = ask(AppGrid(local, app_run(1, "app", "", {}), Rounds()), nodes=[3, 2, 3, 3, 2, 4])
+    assert [reply.metadata.src_node_id for reply in replies] == [3, 2, 3, 3, 2, 4]
+    assert local.calls == ([3, 2, 4], [3, 2], [3])
 
 
 def test_equal_contents_are_shared():
@@ -78,6 +89,20 @@ def test_pushed_messages_are_answered_when_they_are_pulled(run):
     result = run(main)
     assert found == [[(True, "5")], 2, (3, True)]
     assert result.rounds == 5
+
+
+def test_what_the_app_changes_after_it_has_pushed_is_not_sent(run):
+    """Also where two messages have the same content, which is then copied once."""
+    found = []
+
+    def main(grid, context):
+        content = RecordDict({"config": ConfigRecord({"n": 1})})
+        ids = list(grid.push_messages([Message(content, node, "train") for node in (2, 3)]))
+        content["config"]["n"] = 2
+        found.extend(reply.content["config"]["n"] for reply in grid.pull_messages(ids))
+
+    run(main)
+    assert found == [1, 1]
 
 
 def test_pushed_messages_that_nobody_pulls_are_answered_too(run):

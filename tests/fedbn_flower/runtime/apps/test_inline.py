@@ -1,5 +1,6 @@
 """Apps in this process: what their two sides see, as Flower has it."""
 
+import asyncio
 import json
 import logging
 import os
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 
 from fedbn_flower import RunFailed, UserError, run_app
 
-from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, write_app
+from .written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, ask, echo, write_app
 
 
 def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
@@ -164,6 +166,7 @@ def test_actions_mods_and_lifespan_are_flowers(run):
 
 
 ERRORS = {
+    "is cancelled": (2, "CancelledError"),
     "raises": (2, "ValueError: bad batch"),
     "exits": (8, "exited with 3"),
     "returns": (0, "returned NoneType"),
@@ -184,6 +187,8 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
                 raise ValueError("bad batch")
             if how == "exits":
                 sys.exit(3)
+            if how == "is cancelled":
+                raise asyncio.CancelledError
             if how == "returns":
                 return None
             if how == "answers":
@@ -279,6 +284,21 @@ def test_a_value_of_another_type_is_refused(tmp_path, key, value):
         run_app(write_app(tmp_path / "app"), **{key: value})
 
 
+def test_app_objects_are_given_by_name_or_in_the_place_of_a_folder(tmp_path):
+    server, client = ServerApp(), echo()
+    server.main()(lambda grid, context: None)
+    assert run_app(server_app=server, client_app=client, run_dir=tmp_path / "run", seed=0).rounds == 0
+    mistakes = {
+        "server_app: 'x' is not allowed; expected a ServerApp": {"server_app": "x", "client_app": client},
+        "app: 'here' is not allowed; expected none": {"app": "here", "server_app": server},
+        "client_app: None is not allowed; expected a ClientApp": {"server_app": server},
+        "app: None is not allowed; expected the folder of a Flower app, or a ServerApp": {},
+    }
+    for message, given in mistakes.items():
+        with pytest.raises(UserError, match=message):
+            run_app(**given)
+
+
 def test_a_run_in_which_every_client_fails_has_failed(run):
     with pytest.raises(RunFailed, match="every client failed: all 3 replies"):
         run(lambda grid, context: ask(grid), ClientApp())
@@ -364,19 +384,26 @@ def test_an_app_may_change_the_current_folder(run, tmp_path):
     assert (tmp_path / "run" / "history.csv").read_text().split() == ["round,server-loss", "0,1.0"]
 
 
-def test_results_of_several_strategies_are_numbered(run):
+def test_results_of_several_strategies_are_numbered_and_written_meanwhile(run, tmp_path):
+    written = []
+
     def main(grid, context):
         for value in (1.0, 2.0):
             FedAvg(fraction_train=0.0).start(
-                grid, ArrayRecord([np.full(1, value)]), num_rounds=1,
+                grid, ArrayRecord([np.full(1, value)]), num_rounds=2,
                 evaluate_fn=lambda number, arrays: MetricRecord({"seen": number, "list": [1, 2]}),
             )  # fmt: skip
+        history = tmp_path / "run" / "history.csv"
+        written.append([line[:3] for line in history.read_text().splitlines()[1:]])
 
-    table = run(main, evaluating()).history
+    result = run(main, evaluating())
+    table = result.history
     assert table.columns.tolist() == ["start", "round", "evaluate-ok", "server-seen", "server-list"]
-    assert table["start"].tolist() == [1, 1, 2, 2]
-    assert table["server-seen"].tolist() == [0, 1, 0, 1]
+    assert table["start"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert table["server-seen"].tolist() == [0, 1, 2, 0, 1, 2]
     assert set(table["server-list"]) == {"[1, 2]"}
+    assert result.rounds == 4
+    assert written == [["1,0", "1,1", "1,2", "2,0", "2,1"]]  # the last round is not over
 
 
 def test_what_an_app_caches_in_its_modules_stays_also_if_it_changes_the_path(tmp_path):

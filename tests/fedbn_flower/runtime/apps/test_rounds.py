@@ -39,6 +39,19 @@ def test_a_phase_of_training_begins_a_round_where_messages_name_none():
     assert rounds.expected_last() == 3
 
 
+def test_rounds_of_several_strategies_add_up():
+    rounds = Rounds()
+    for numbers in ((1, 2, 3), (1, 1, 2)):  # the second one asks twice in its first round
+        rounds.begin(len(set(numbers)))
+        assert rounds.number == 0
+        for number in numbers:
+            with rounds.phase([message(**{"server-round": number})]):
+                assert rounds.number == number
+    assert (rounds.total, rounds.expected_last()) == (5, 5)
+    with rounds.phase([message(**{"server-round": 1})]):  # a loop of the app's own begins anew
+        assert (rounds.number, rounds.total) == (1, 6)
+
+
 def test_the_line_says_what_has_come_and_is_erased():
     stream = io.StringIO()
     stream.isatty = lambda: True

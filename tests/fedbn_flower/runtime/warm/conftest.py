@@ -71,21 +71,23 @@ class Asking:
 
     def workers(self):
         """The processes of workers that live, and what they have started."""
-        return sorted(pid for pid in processes_with(self.mark) if pid != self.process and not _is_dead(pid))
+        return sorted(
+            pid for pid in processes_with(self.mark) if pid != self.process and state_of(pid) != "Z"
+        )
 
     def places(self):
         return [path for folder in self.folder.glob("fedbn-*") for path in folder.iterdir()]
 
 
-def _is_dead(pid):
-    """Whether only its parent does not know yet."""
+def state_of(pid):
+    """Its letter in ``/proc``: ``T`` if it is stopped, ``Z`` if only its parent does not know its end."""
     try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return True
+        return "Z"
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -94,3 +96,7 @@ def until(condition, seconds=20):
 
 def stop(pid):
     os.kill(pid, signal.SIGSTOP)
+
+
+def go_on(pid):
+    os.kill(pid, signal.SIGCONT)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 if __name__ == "__main__":
     start = json.load(sys.stdin)
@@ -51,6 +51,8 @@ if __name__ == "__main__":
             case "child":
                 if not os.fork():
                     time.sleep(600)
+            case "use a GPU":
+                sys.modules["torch"].cuda = SimpleNamespace(is_initialized=lambda: True)
             case "tell":
                 logging.getLogger("flwr.fedbn").info("a line of the log")
                 print("a line of print")
