@@ -177,11 +177,22 @@ def pictures_never_drawn():
         yield
 
 
+def draw_few(replace):
+    replace(intervals, "intervals_of_cases", partial(intervals.intervals_of_cases, draws=20))
+
+
 @pytest.fixture
 def few_draws(monkeypatch):
     """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
-    few = partial(intervals.intervals_of_cases, draws=20)
-    monkeypatch.setattr(intervals, "intervals_of_cases", few)
+    draw_few(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def draws_always_few():
+    """The same for fixtures of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_few(patch.setattr)
+        yield
 
 
 @pytest.fixture

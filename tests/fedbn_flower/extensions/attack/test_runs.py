@@ -39,7 +39,7 @@ def rows(folder, name="metrics.csv"):
 
 
 @pytest.fixture(scope="module")
-def honest(cache_dir, tmp_path_factory, pictures_never_drawn):
+def honest(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     """The folder of a run without attack."""
     keys = (
         {"rounds": 2, "local_epochs": 1, "batch_size": 128}
