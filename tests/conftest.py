@@ -52,6 +52,7 @@ LIBRARIES = {
         "docs/test_volumes",
         "fedbn_flower/config/test_metric_names",
         "fedbn_flower/data/test_library_augment",
+        "fedbn_flower/federation/test_pooled_metrics",
         "fedbn_flower/federation/test_unused_keys",
         "fedbn_flower/models/test_libraries",
         "fedbn_flower/models/test_norms",
