@@ -74,7 +74,6 @@ def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="also what is marked exhaustive")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
@@ -86,13 +85,26 @@ def pytest_collection_modifyitems(config, items):
         file = item.nodeid.split("::")[0]
         shared = "libraries" if file in LIBRARIES else None
         group = next((SHARED[name] for name in SHARED if name in item.fixturenames), shared)
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
         item.group = group or file
         slow[item.group] = slow.get(item.group, False) or item.get_closest_marker("slow") is not None
     if hasattr(config, "workerinput"):
         ranks = {group: rank for rank, group in enumerate(FIRST)}
         items.sort(key=lambda item: (not slow[item.group], ranks.get(item.group, len(FIRST))))
+        for item in items:
+            if not item.nodeid.startswith(item.group):
+                name_group(item)
+
+
+def name_group(item):
+    """Put its group behind an item's name, where the scheduler looks for it.
+
+    xdist 3.8 does so for its marker, but in an attribute that pytest 9.2 no longer has.
+    """
+    named = f"{item.nodeid}@{item.group}"
+    if hasattr(item, "_id"):
+        item._id = type(item.id).parse(named)
+    else:
+        item._nodeid = named
 
 
 def pytest_collection_finish():
