@@ -110,7 +110,6 @@ def name_group(item):
 def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # else a seventh of a run's time; a file's rest is collected after it
     gc.enable()
 
 
