@@ -1,5 +1,6 @@
 """Steps of a cohort that are replayed: with a graph that computes again, and on a GPU with a real one."""
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import nn
 
 from clients import CLIENTS, LocalTraining, Received
 from clients.lockstep import fit_in_lockstep, graphs
+from clients.lockstep.stacked_modules import stacked
 
 from ..helpers import CONFIG, make_client
 from ..test_gpu import needs_gpu, on_device, received
@@ -112,6 +114,22 @@ def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
     assert not graphs.may_repeat(nn.Sequential(Own(), model), on_gpu)
     with torch.autograd.set_detect_anomaly(True):
         assert not graphs.may_repeat(model, on_gpu)
+
+
+def test_graphs_end_with_their_cohort(monkeypatch):
+    monkeypatch.setattr(graphs, "may_repeat", lambda model, run: True)
+    monkeypatch.setattr(graphs, "_LASTING", lasting := type(graphs._LASTING)())
+    client = make_client(CLIENTS["fedavg"])
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    model = stacked(client.task.model, 2)
+    found = graphs.graphs_of(model, run, ["1.weight"])
+    assert graphs.graphs_of(model, run, ["1.weight"]) is found
+    assert graphs.graphs_of(model, run, ["1.bias"]) is not found
+    assert len(lasting) == 1
+    del model
+    stacked.cache_clear()
+    gc.collect()
+    assert not lasting
 
 
 def test_where_a_capture_fails_the_steps_are_taken(monkeypatch, caplog):
