@@ -42,11 +42,29 @@ PROCESSES = {"quick": 2, "all": 3}
 """Slow tests wait for polls of Flower's too: one more than there are cores."""
 SHARED = {"flwr_run": "flower", "pool": "ray"}
 """Tests with one of these fixtures are one group, in one process: what it starts is started once."""
+LIBRARIES = {
+    f"tests/{name}.py"
+    for name in (
+        "clients/test_metrics",
+        "clients/test_segmentation",
+        "clients/test_surfaces",
+        "docs/test_code_blocks",
+        "docs/test_volumes",
+        "fedbn_flower/config/test_metric_names",
+        "fedbn_flower/data/test_library_augment",
+        "fedbn_flower/federation/test_pooled_metrics",
+        "fedbn_flower/federation/test_unused_keys",
+        "fedbn_flower/models/test_libraries",
+        "fedbn_flower/models/test_norms",
+    )
+}
+"""What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
     "tests/integration/test_deployment.py",
     "tests/integration/test_asynchronous.py",
     "flower",
     "ray",
+    "libraries",
     "tests/integration/test_local_federation.py",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""
@@ -56,7 +74,6 @@ def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="also what is marked exhaustive")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
@@ -65,20 +82,34 @@ def pytest_collection_modifyitems(config, items):
         items[:] = chosen
     slow = {}
     for item in items:
-        group = next((SHARED[name] for name in SHARED if name in item.fixturenames), None)
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
-        item.group = group or item.nodeid.split("::")[0]
+        file = item.nodeid.split("::")[0]
+        shared = "libraries" if file in LIBRARIES else None
+        group = next((SHARED[name] for name in SHARED if name in item.fixturenames), shared)
+        item.group = group or file
         slow[item.group] = slow.get(item.group, False) or item.get_closest_marker("slow") is not None
     if hasattr(config, "workerinput"):
         ranks = {group: rank for rank, group in enumerate(FIRST)}
         items.sort(key=lambda item: (not slow[item.group], ranks.get(item.group, len(FIRST))))
+        for item in items:
+            if not item.nodeid.startswith(item.group):
+                name_group(item)
+
+
+def name_group(item):
+    """Put its group behind an item's name, where the scheduler looks for it.
+
+    xdist 3.8 does so for its marker, but in an attribute that pytest 9.2 no longer has.
+    """
+    named = f"{item.nodeid}@{item.group}"
+    if hasattr(item, "_id"):
+        item._id = type(item.id).parse(named)
+    else:
+        item._nodeid = named
 
 
 def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # else a seventh of a run's time; a file's rest is collected after it
     gc.enable()
 
 
@@ -158,11 +189,22 @@ def pictures_never_drawn():
         yield
 
 
+def draw_few(replace):
+    replace(intervals, "intervals_of_cases", partial(intervals.intervals_of_cases, draws=20))
+
+
 @pytest.fixture
 def few_draws(monkeypatch):
     """Runs in this process whose intervals nobody looks at: they take longer than a small run's training."""
-    few = partial(intervals.intervals_of_cases, draws=20)
-    monkeypatch.setattr(intervals, "intervals_of_cases", few)
+    draw_few(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def draws_always_few():
+    """The same for fixtures of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_few(patch.setattr)
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from flwr.common.constant import FAB_INCLUDE_PATTERNS
 
+from .conftest import GroupsAndFiles
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("strategies", "clients", "fedbn_flower")
 LONGEST = 500
@@ -270,3 +272,12 @@ def test_every_name_that_a_run_can_choose_selects_tests():
     assert len(tests) > 1000, shown[-2000:]
     names = {(kind, name) for kind, found in NAMES.items() for name in found}
     assert not {(kind, name) for kind, name in names if not any(name in test for test in tests)}
+
+
+def test_a_group_of_tests_is_run_in_one_process(request):
+    """What shares a SuperLink, Ray's workers or large imports, and each file's rest."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("one process runs all tests")
+    scheduler = object.__new__(GroupsAndFiles)
+    for item in request.session.items:
+        assert scheduler._split_scope(item.nodeid) == item.group

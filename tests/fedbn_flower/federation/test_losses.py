@@ -23,6 +23,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.models import MODELS, InputSpec
 from fedbn_flower.runtime.simulation import simulate
 from strategies.aggregation.fold import GROUP
+from tests.quick import some_quick
 
 OWN = """
 from clients import LOSSES, Loss, setting
@@ -182,7 +183,7 @@ def test_who_trains_in_lockstep(many, caplog, values, together, told):
     assert told in caplog.text
 
 
-@pytest.mark.parametrize("loss", ["focal", "label-smoothing"])
+@pytest.mark.parametrize("loss", some_quick(["focal", "label-smoothing"], {0}))
 def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
     models = []
     for fast in ("auto", "off"):

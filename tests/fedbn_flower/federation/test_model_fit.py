@@ -10,6 +10,7 @@ from clients.modules.optimizers import optimizers
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.model_fit import check_fit
 from fedbn_flower.federation.inputs import inputs_of
+from tests.quick import some_quick
 
 
 @pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])
@@ -69,7 +70,7 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"]
+    "optimizer", some_quick(["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"], {0, 2})
 )
 def test_optimisers_of_torch_train(run, optimizer):
     """Better than guessing among the ten digits, which has a loss of ln 10."""

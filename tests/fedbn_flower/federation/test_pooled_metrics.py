@@ -43,7 +43,7 @@ def predictions(config, folder):
 
 
 @pytest.fixture(scope="module")
-def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
+def trained(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     """A run of two clients that share the model and divide the test set, its folder and its summary."""
     folder = tmp_path_factory.mktemp("pooled") / "run"
     given = {

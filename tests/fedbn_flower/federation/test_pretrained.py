@@ -77,7 +77,11 @@ MEASURES = [
 @pytest.mark.parametrize(
     ("keys", "frozen_bn"),
     [
-        pytest.param(keys, frozen_bn, marks=[pytest.mark.exhaustive] if (i + j) % 2 else [])
+        pytest.param(
+            keys,
+            frozen_bn,
+            marks=[pytest.mark.exhaustive] if (i + j) % 2 else [pytest.mark.slow] if i % 3 else [],
+        )
         for i, keys in enumerate(MEASURES)
         for j, frozen_bn in enumerate(["eval", "adapt"])
     ],

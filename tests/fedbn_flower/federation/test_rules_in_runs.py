@@ -30,7 +30,6 @@ RULES = {
 """The keys with which each rule is run."""
 PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime", "fedtan")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
-EACH = pytest.mark.parametrize("rule", RULES)
 
 
 def entries(folder):
@@ -65,7 +64,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, rule, client):
     same(entries("whole"), entries("parts"))
 
 
-@EACH
+@pytest.mark.parametrize("rule", some_quick(RULES, range(0, 99, 4)))
 def test_in_lockstep_or_one_by_one(run, rule):
     keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2} | RULES[rule]
     run(**keys, fast="off", run_dir="one-by-one")

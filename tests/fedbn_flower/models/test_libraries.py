@@ -94,8 +94,16 @@ TRAINED = [
 @pytest.mark.parametrize(
     ("model", "shape", "masks", "client"),
     [  # what stays is chosen by the type of a layer alone: the others are for two networks each
-        pytest.param(*case, client, marks=[] if i in which else [pytest.mark.exhaustive])
-        for client, which in (("fedbn", range(5)), ("silobn", (0, 4)), ("fedavg", (1, 3)))
+        pytest.param(
+            *case,
+            client,
+            marks=[pytest.mark.slow] if i in some else [] if i in few else [pytest.mark.exhaustive],
+        )
+        for client, few, some in (
+            ("fedbn", (1, 3), (0, 2, 4)),
+            ("silobn", (4,), (0,)),
+            ("fedavg", (3,), (1,)),
+        )
         for i, case in enumerate(TRAINED)
     ],
 )

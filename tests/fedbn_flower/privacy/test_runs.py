@@ -140,8 +140,12 @@ def resume(config, folder, **changed):
 @pytest.mark.parametrize(
     ("clip", "sampling", "secret"),
     [
-        pytest.param(*values, secret, marks=[] if secret == kept else [pytest.mark.exhaustive])
-        for *values, kept in (("0.5", "poisson", 1), ("adaptive", "poisson", 0), ("0.5", "cyclic", 1))
+        pytest.param(*values, secret, marks=some_of if secret == kept else [pytest.mark.exhaustive])
+        for *values, kept, some_of in (
+            ("0.5", "poisson", 1, []),
+            ("adaptive", "poisson", 0, [pytest.mark.slow]),
+            ("0.5", "cyclic", 1, [pytest.mark.slow]),
+        )
         for secret in (False, True)
     ],
 )

@@ -17,7 +17,7 @@ from tests.test_house import ROOT
 
 
 @pytest.fixture(scope="module")
-def ran(cache_dir, tmp_path_factory):
+def ran(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     """Simulates a round on the default sites, and reads its folder."""
 
     def run(**keys):

@@ -207,8 +207,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize("model", ["aggregated", "local"])
+@pytest.mark.parametrize(("allowed", "model"), diagonal_quick([True, False], ["aggregated", "local"]))
 def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowed, model):
     keys = {**SHARE, "rounds": 2, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
     keys |= {"metrics": "auroc", "eval_model": model}

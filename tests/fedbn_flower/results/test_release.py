@@ -40,7 +40,7 @@ def test_an_epsilon_of_nothing_leaves_guessing_and_an_endless_one_all():
 
 
 @pytest.fixture(scope="module")
-def private(tmp_path_factory, cache_dir):
+def private(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
     from fedbn_flower.config.making import run_config
 
     folder = tmp_path_factory.mktemp("private") / "run"

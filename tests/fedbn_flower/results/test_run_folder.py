@@ -22,7 +22,7 @@ from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
-from tests.quick import some_quick
+from tests.quick import diagonal_quick, some_quick
 
 from .written import summary_of, write_run
 
@@ -78,8 +78,7 @@ def test_what_costs_is_done_as_often_as_checkpoints_and_at_the_end(
     assert (folder / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("every", [0, 1, 3])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize(("every", "error"), diagonal_quick([0, 1, 3], [KeyboardInterrupt, RuntimeError]))
 def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every, error):
     stops = Stops(5, error)
     with pytest.raises(error):

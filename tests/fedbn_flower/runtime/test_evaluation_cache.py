@@ -92,7 +92,7 @@ def rows(result):
             {"feature_shift": "inverted"},
             {"fraction_train": 0.5, "objective": "scaffold", "strategy": "scaffold"},
         ],
-        {1, 2, 4},
+        {1, 4},
     ),
 )
 def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):

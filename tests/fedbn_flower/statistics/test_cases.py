@@ -27,6 +27,7 @@ def test_a_group_is_of_one_site_and_without_a_name_a_case():
     numbers = Cases.of(frame(group=[7.0, np.nan, np.nan, 7.0]))
     assert numbers.groups.tolist() == [0, 1, 2, 0]
     assert Cases.of(frame()).groups.tolist() == [0, 1, 2, 3]
+    assert Cases.of(frame(site=[*"aabb"], group=None)).groups.tolist() == [0, 1, 0, 1]
 
 
 def test_a_row_without_a_group_is_no_group_of_its_number():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.statistics.case_metrics import METRICS, Share
@@ -77,6 +77,7 @@ def test_other_groups_are_refused():
         compare_on_cases([frame, frame.assign(group=0)], METRICS["accuracy"])
 
 
+@settings(max_examples=40)  # of six orders
 @given(st.permutations(range(3)), st.integers(0, 100))
 def test_the_order_of_methods_and_of_rows_does_not_matter(order, seed):
     frames = three()

@@ -39,7 +39,7 @@ def rows(folder, name="metrics.csv"):
 
 
 @pytest.fixture(scope="module")
-def honest(cache_dir, tmp_path_factory, pictures_never_drawn):
+def honest(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     """The folder of a run without attack."""
     keys = (
         {"rounds": 2, "local_epochs": 1, "batch_size": 128}
@@ -51,7 +51,7 @@ def honest(cache_dir, tmp_path_factory, pictures_never_drawn):
 
 
 @pytest.mark.usefixtures("empty_figures")
-@pytest.mark.parametrize("attack", some_quick(ALL, {1, 5, 9, 10}))
+@pytest.mark.parametrize("attack", some_quick(ALL, {1, 9}))
 def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
     found = run(**KEYS, attack=attack, run_dir="attacked")
     assert moved(honest, "attacked") > 1e-4
@@ -184,7 +184,7 @@ def test_the_success_is_that_of_the_saved_model(run, cache_dir):
 
 
 @pytest.mark.parametrize(
-    "attack", some_quick(["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"], {1, 3})
+    "attack", some_quick(["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"], {1})
 )
 def test_resumed_runs_have_the_same_attackers(run, attack):
     keys = KEYS | {
@@ -205,9 +205,7 @@ def test_resumed_runs_have_the_same_attackers(run, attack):
 @pytest.mark.parametrize(
     "attack",
     [
-        "gaussian:0.1",  # changes an answer as sign-flip and alie do
-        "label-flip",
-        "backdoor:3",
+        *some_quick(["gaussian:0.1", "label-flip", "backdoor:3"], {1}),  # the first as sign-flip and alie do
         *(pytest.param(attack, marks=pytest.mark.exhaustive) for attack in ("sign-flip:2", "alie:1")),
     ],
 )
