@@ -7,8 +7,8 @@ order: with ``evaluate-with-training`` ``off``, which asks sites to train and th
 which asks them once; and ``off`` in a second federation of which no site is warm. A row of ``metrics.csv``
 says how long the server waited for each. A round between is one after the first, in which workers start, and
 before the last, which has its evaluation: the median of them counts. A ratio is taken within a repetition;
-printed are medians, with the smallest and largest. With ``--found`` each run is kept in a file as it comes, and
-the same command goes on after those that are there.
+printed are medians, with the smallest and largest. With ``--found`` each run is kept in a file as it comes,
+and the same command goes on after those that are there.
 """
 
 import argparse
