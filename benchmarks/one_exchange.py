@@ -1,13 +1,14 @@
 """Seconds of a round between real SuperNodes, in which a site is asked once or twice.
 
-    python benchmarks/one_exchange.py
+    python benchmarks/one_exchange.py --found runs/exchanges.json
 
 A SuperLink and SuperNodes on this machine (deploy/local_federation.py), and runs of ``flwr run`` in turning
 order: with ``evaluate-with-training`` ``off``, which asks sites to train and then to evaluate, and ``auto``,
 which asks them once; and ``off`` in a second federation of which no site is warm. A row of ``metrics.csv``
 says how long the server waited for each. A round between is one after the first, in which workers start, and
 before the last, which has its evaluation: the median of them counts. A ratio is taken within a repetition;
-printed are medians, with the smallest and largest.
+printed are medians, with the smallest and largest. With ``--found`` each run is kept in a file as it comes,
+and the same command goes on after those that are there.
 """
 
 import argparse
@@ -102,10 +103,14 @@ def main() -> None:
     parser.add_argument("--supernodes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--found", type=Path, metavar="FILE", help="keeps what was measured")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     clients = {"dataset": "digits", "num-clients": options.supernodes, "partition": "iid", "client": "fedbn"}
     found: dict[str, list[Measured]] = {way: [] for way in WAYS}
+    if options.found and options.found.exists():
+        kept = json.loads(options.found.read_text())
+        found = {way: [Measured(*values) for values in kept[way]] for way in WAYS}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place = Path(name)
         warm, cold = (
@@ -114,10 +119,14 @@ def main() -> None:
         )
         for repetition in range(options.repetitions):
             for way in list(WAYS)[:: -1 if repetition % 2 else 1]:
+                if len(found[way]) > repetition:
+                    continue
                 keys = {**clients, "rounds": options.rounds, "evaluate-with-training": WAYS[way]}
                 folder = place / f"{list(WAYS).index(way)}-{repetition}"
                 found[way].append(run(cold if way == COLD else warm, folder, keys))
                 print(way, found[way][-1], file=sys.stderr, flush=True)
+                if options.found:
+                    options.found.write_text(json.dumps(found))
     print(f"**{options.supernodes} SuperNodes, {options.rounds} rounds**\n\n{table(found)}", flush=True)
 
 

@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -195,14 +196,13 @@ def print_sites(sites: int, rounds: int, repetitions: int, kept: Path | None) ->
         for way in [*AT_SITES][:: -1 if repetition % 2 else 1]
         if len(found[way]) <= repetition
     ]
-    with (
-        tempfile.TemporaryDirectory() as name,
-        LocalFederation(Path(name) / "federation", sites if missing else 0) as federation,
-    ):
+    with ExitStack() as stack:
+        if missing:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            federation = stack.enter_context(LocalFederation(place / "federation", sites))
         for number, way in enumerate(missing):
-            took = site_seconds(federation, Path(name) / str(number), AT_SITES[way], rounds)
-            found[way].append(took)
-            print(f"{way}: {took:.2f}", file=sys.stderr, flush=True)
+            found[way].append(site_seconds(federation, place / str(number), AT_SITES[way], rounds))
+            print(f"{way}: {found[way][-1]:.2f}", file=sys.stderr, flush=True)
             if kept:
                 kept.write_text(json.dumps(found))
     print(

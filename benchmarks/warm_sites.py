@@ -89,6 +89,7 @@ def main() -> None:
     )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--sides", default="empty,warm,cold,looks", help="others are compared with the first")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     with tempfile.TemporaryDirectory() as name:
@@ -107,17 +108,19 @@ def main() -> None:
                 "cold": partial(ours, cold, app),
                 "looks": partial(ours, looks, app),
             }
+            sides = {name: sides[name] for name in options.sides.split(",")}
             seconds = measure(sides, options.repetitions, options.rounds, folder)
     print("| side | s an exchange | spread | the first |\n| --- | --- | --- | --- |")
     later = {name: [value for run in runs for value in run[1:]] for name, runs in seconds.items()}
     for name, runs in seconds.items():
-        first = median(run[0] for run in runs)
-        print(f"| {name} | {median(later[name]):.1f} | {span(later[name], 1)} | {first:.1f} |")
+        began = median(run[0] for run in runs)
+        print(f"| {name} | {median(later[name]):.1f} | {span(later[name], 1)} | {began:.1f} |")
     print()
-    for name in ("warm", "cold", "looks"):
-        pairs = zip(seconds[name], seconds["empty"], strict=True)
+    first, *others = seconds
+    for name in others:
+        pairs = zip(seconds[name], seconds[first], strict=True)
         ratios = [median(own[1:]) / median(other[1:]) for own, other in pairs]
-        print(f"- {name} / empty: {median(ratios):.2f} ({span(ratios)})")
+        print(f"- {name} / {first}: {median(ratios):.2f} ({span(ratios)})")
 
 
 if __name__ == "__main__":
