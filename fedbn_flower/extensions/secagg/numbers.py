@@ -28,7 +28,7 @@ OVERSHOOT = 1e-6
 """By which a vector that was clipped in float32 may be longer than the clip, over it."""
 TAILS = 12
 """Deviations of the sum's noise that have room in it: it is greater with a probability of 1e-31 an entry."""
-BLOCK = 2**14  # numbers that are rounded together
+BLOCK = 2**15  # numbers that are rounded together
 UNIFORM = 2**16
 """Of how many equally likely numbers a number is rounded by one: 16 bits of a generator's word."""
 WORDS = 4  # of 16 bits, in one of a generator
