@@ -36,9 +36,19 @@ class PoolingClient(FedAvgClient):
         config: Mapping[str, Scalar],
         copy: bool = True,
     ) -> Update:
+        """Return the model with the moments in it.
+
+        Raises
+        ------
+        FloatingPointError
+            As without them; when the model is finite, but not what went into a layer.
+        """
         update = super().end_run(run, metrics, entries, config, copy)
         sent = dict(zip(self.shared_names, update.arrays, strict=True))
         for name, moment in (self.gathered or {}).items():
             if name in sent:
-                sent[name] = to_array(moment.to(entries[name].dtype))
+                found = moment.to(entries[name].dtype)
+                if not found.isfinite().all():
+                    raise FloatingPointError(f"training diverged: {name} of what was gathered is not finite")
+                sent[name] = to_array(found)
         return Update(NamedArrays(sent), *update[1:], update.records)

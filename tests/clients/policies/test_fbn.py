@@ -79,6 +79,16 @@ def test_a_variance_is_never_negative():
     assert pooled(np.array([1.0]), np.array([0.99]), sent, 1.0)[1] == 0
 
 
+def test_inputs_that_overflow_have_diverged():
+    """(1.5e19 + 1e19)^2 is more than float32 holds, where every entry of the model is finite."""
+    client = make_client(FBNClient)
+    first = np.float32([1, 0, 0, 0, 0])
+    entries = {**client.task.initial, "2.weight": 0 * first}
+    entries |= {"1.bias": np.float32(1.5e19) * first, "2.running_mean": np.float32(-1e19) * first}
+    with pytest.raises(FloatingPointError, match=r"training diverged: 2\.running_var of what was gathered"):
+        client.fit([entries[name] for name in client.shared_names], CONFIG | {"client-lr": 1e-30})
+
+
 def test_it_trains_one_by_one():
     client = make_client(FBNClient)
     assert reason_not_supported(FBNClient, client.task) == "client FBNClient overrides train"
