@@ -25,7 +25,7 @@ def ledger(arguments: Sequence[str]) -> int:
     paths = sorted((options.folder / FOLDER).glob(f"*{ENDING}"))
     if not paths:
         raise UserError(f"ledger: no ledger in {str(options.folder / FOLDER)!r}; name a node's state-dir")
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, emoji=False)
     for path in paths:
         if entries := SiteLedger(path).entries():
             console.print(_table(path.stem, entries, options.delta or entries[-1].delta))
