@@ -149,7 +149,7 @@ def simulate(
     with with_session_objects(objects), _restored_process(), usual_surroundings():
         config = resumed(values) if values.get("resume") else run_config(values)
         show_log(config.verbose)
-        folder = _run(config, Console(quiet=not progress), observers)
+        folder = _run(config, Console(quiet=not progress, emoji=False), observers)
     model = next((objects[name] for name in objects if name == config.model), None)
     return Result(folder, model, trust_code=True)
 

@@ -39,7 +39,7 @@ def inspect(arguments: Sequence[str]) -> int:
     if not isinstance(job, Job) or job.sweep:
         raise UserError("inspect: one run's data are looked at, not those of a sweep or a search")
     (config,) = job.configs
-    console = Console()
+    console = Console(emoji=False)
     with waiting(console, "reading data"):
         inputs = inputs_of(config)
         if not inputs.dataset.has_examples:

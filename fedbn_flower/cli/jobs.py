@@ -45,7 +45,7 @@ def run(job: Job | Search, is_process: bool = False) -> int:
 
 
 def _run(job: Job, is_process: bool) -> int:
-    console = Console()
+    console = Console(emoji=False)
     first = job.configs[0]
     show_log(first.verbose)
     check_workers(first)

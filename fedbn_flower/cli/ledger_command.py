@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..core.errors import UserError, not_allowed
@@ -25,7 +26,7 @@ def ledger(arguments: Sequence[str]) -> int:
     paths = sorted((options.folder / FOLDER).glob(f"*{ENDING}"))
     if not paths:
         raise UserError(f"ledger: no ledger in {str(options.folder / FOLDER)!r}; name a node's state-dir")
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, emoji=False)
     for path in paths:
         if entries := SiteLedger(path).entries():
             console.print(_table(path.stem, entries, options.delta or entries[-1].delta))
@@ -38,14 +39,15 @@ def _notion(entry: Entry) -> str:
 
 def _table(client: str, entries: Sequence[Entry], delta: float) -> Table:
     """Return a table of a ledger: a row for each run, one for all."""
-    table = Table(title=f"{client}, delta {delta:g}")
+    table = Table(title=escape(f"{client}, delta {delta:g}"))
     for name in ("run", "dp", "noise", "answers", "epsilon"):
         table.add_column(name, no_wrap=name != "dp", justify="left" if name in ("run", "dp") else "right")
     for run in dict.fromkeys(entry.run for entry in entries):
         of_run = [entry for entry in entries if entry.run == run]
         notions = ", ".join(dict.fromkeys(map(_notion, of_run)))
         noises = ", ".join(dict.fromkeys(f"{entry.noise:.4g}" for entry in of_run))
-        table.add_row(run, notions, noises, str(len(of_run)), f"{epsilon_of(of_run, delta):.3f}")
+        words = (escape(visible(run)), escape(notions), noises)
+        table.add_row(*words, str(len(of_run)), f"{epsilon_of(of_run, delta):.3f}")
     table.add_section()
     table.add_row("all runs", "", "", str(len(entries)), f"{epsilon_of(entries, delta):.3f}")
     return table

@@ -97,7 +97,7 @@ def _compare(options: argparse.Namespace) -> int:
             save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
         if figure := rank_figure(ranks):
             save_figure(figure, folder / RANKS)
-    console = Console()
+    console = Console(emoji=False)
     for title, table in tables.items():
         table.show(console, title)
     for line in (warning, *together):

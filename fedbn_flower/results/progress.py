@@ -61,7 +61,7 @@ def _safe(value: str) -> str:
 
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def last_line(folder: Path) -> str:

@@ -32,7 +32,7 @@ def show(console: Console, table: Table) -> None:
     if is_narrow(console):
         console.print(fit_to_width(table, console.width))
     else:
-        Console(file=console.file, quiet=console.quiet, width=WHOLE).print(table)
+        Console(file=console.file, quiet=console.quiet, width=WHOLE, emoji=False).print(table)
 
 
 def fit_to_width(table: Table, width: int) -> Table:
@@ -40,8 +40,8 @@ def fit_to_width(table: Table, width: int) -> Table:
 
     Headers wrap after hyphens, too. Of columns whose overflow is ``fold`` nothing is left out.
     """
-    cells = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in table.columns]
-    headers = [Text.from_markup(str(column.header)).plain for column in table.columns]
+    cells = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    headers = [_plain(column.header) for column in table.columns]
     words = [max(map(len, HEADER_PIECE.findall(header)), default=0) for header in headers]
     widths = [max(map(len, [*column, " " * n])) for column, n in zip(cells, words, strict=True)]
     names = [i for i, column in enumerate(cells) if not all(NUMBER.fullmatch(text) for text in column)]
@@ -61,6 +61,10 @@ def fit_to_width(table: Table, width: int) -> Table:
     for row in zip(*shortened, strict=True):
         found.add_row(*map(Text, row))
     return found
+
+
+def _plain(cell: object) -> str:
+    return Text.from_markup(str(cell), emoji=False).plain
 
 
 def _fitted(texts: Sequence[str], width: int, whole: bool) -> list[str]:

@@ -54,7 +54,7 @@ def run_search(search: Search) -> int:
     KeyboardInterrupt
         On Ctrl-C and SIGTERM; its message says how to resume.
     """
-    console = Console()
+    console = Console(emoji=False)
     configs = search.configs()
     first = configs[0]
     show_log(first.verbose)

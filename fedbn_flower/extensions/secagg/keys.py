@@ -131,9 +131,12 @@ def _unfit_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         wanted = f"0, or a share of at least {config['secagg-min']} clients (secagg-min)"
         yield "fraction-evaluate", f"{wanted}: metrics are sums too,"
     counts = {"train": most} | ({"evaluate": evaluating} if summed else {})
-    for what, count in counts.items():
-        if config["secagg-threshold"] > count or 0 < 2 * config["secagg-threshold"] <= count:
-            yield "secagg-threshold", f"0, or more than half of {count}, the clients that {what} in a round,"
-            break
+    fewest, greatest = max(counts.values()) // 2 + 1, min(counts.values())
+    if config["secagg-threshold"] and not fewest <= config["secagg-threshold"] <= greatest:
+        whose = " and of ".join(f"the {count} clients that {what}" for what, count in counts.items())
+        numbers, half = f"0, or from {fewest} to {greatest}", "more than half"
+        if fewest > greatest:
+            numbers, half = "0", "no number is more than half, and at most all,"
+        yield "secagg-threshold", f"{numbers}: {half} of {whose} in a round,"
     if num_training(config) < config["secagg-min"]:
         yield "num-clients", f"at least {config['secagg-min']} (secagg-min)"

@@ -143,4 +143,4 @@ class Table:
         for part in self.parts(console.width, names) if is_narrow(console) else [self]:
             show(console, part.terminal(title))
         if self.note:
-            console.print(self.note, soft_wrap=True, highlight=False, markup=False)
+            console.print(self.note, soft_wrap=True, highlight=False, markup=False, emoji=False)

@@ -7,7 +7,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Floors
-from fedbn_flower.privacy.site_ledger import SiteLedger, path_of_ledger
+from fedbn_flower.privacy.site_ledger import Entry, SiteLedger, path_of_ledger
 
 from . import test_example_runs, test_local_runs
 from .asked import RUN, Site
@@ -188,3 +188,14 @@ def test_a_command_shows_what_was_spent_by_run(local, tmp_path, capsys):
     assert f"{by_formula(0.1 * 3**0.5, 1e-3):.3f}" in capsys.readouterr().out
     assert main(["ledger", str(tmp_path / "none")]) == 2
     assert "ledger: no ledger in" in capsys.readouterr().err
+
+
+def test_a_ledger_shows_names_as_they_are(tmp_path, capsys):
+    """A server names the run, and a table its columns."""
+    ledger = SiteLedger(path_of_ledger(tmp_path, "client-0"))
+    for run, unit in (("[red]a", "b[/b]"), ("c[/c]\x1b[2J", "b[/b]")):
+        new = Entry(run, 1, 1, "update", "example", 5.0, 1.0, 1, 1e-5, unit=unit)
+        ledger.charge(new, lambda entries, new: None)
+    assert main(["ledger", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("[red]a", "'b[/b]'", r"c[/c]\x1b[2J"))

@@ -101,6 +101,14 @@ def test_what_looks_like_markup_is_shown():
     assert "[red]Lyon" in shown(table, 80)
 
 
+def test_what_looks_like_a_picture_is_shown_as_it_is():
+    table = Report(["run", "value"], [["clinic:a:1", "1"]], note="expected polynomial:A or hinge:A:B")
+    for terminal in (True, False):
+        file = io.StringIO()
+        table.show(Console(file=file, width=80, force_terminal=terminal, emoji=False), "of :a:")
+        assert all(text in file.getvalue() for text in ("clinic:a:1", "hinge:A:B", "of :a:"))
+
+
 def test_over_how_many_seeds():
     assert [seeds_text(runs) for runs in ([], [1, 1], [2, 2], [1, 3, 2], [0, 2])] == [
         "",

@@ -27,12 +27,12 @@ REFUSED = {
     "dp_clip": (1e-300, "a number from 1e-30 to 1e+30, the bound on an update"),
     "secagg_min": (6, "at most 5, the clients that train in a round"),
     "secagg_bits": (1, "0, or from 2 to 30"),
-    "secagg_threshold": (2, "0, or more than half of 5"),
+    "secagg_threshold": (2, "0, or from 3 to 5: more than half of the 5 clients that train and of the 5"),
     "protocol": ("fedbuff:2", "'sync': an answer's weight depends on its staleness"),
     "attack": ("label-flip+alie:1", "it follows from the others' answers, which nobody sees"),
     "client": ("fbn", "it sends moments that are pooled"),
     "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
-    "evaluate_every": (1, "0, or more than half of 3, the clients that evaluate in a round"),
+    "evaluate_every": (1, "0, or from 3 to 3: more than half of the 5 clients that train and of the 3"),
     "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
 }
 FITTING = {
@@ -68,6 +68,19 @@ def test_what_it_does_not_go_with_is_one_line(configured, key):
         configured(**{**keys, key: value})
     assert why in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_threshold_that_is_told_is_one_that_is_taken(configured):
+    keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 10}
+    for shares, taken in ({"fraction_evaluate": 0.8}, {6, 7, 8}), ({"fraction_train": 0.5}, set()):
+        for threshold in range(1, 12):
+            if threshold in taken:
+                configured(**keys, **shares, secagg_threshold=threshold)
+                continue
+            told = f"0, or from {min(taken)} to {max(taken)}:" if taken else "0: no number is more than half"
+            with pytest.raises(UserError, match=f"secagg-threshold: {threshold} is not allowed") as refused:
+                configured(**keys, **shares, secagg_threshold=threshold)
+            assert f"expected {told}" in str(refused.value)
 
 
 @pytest.mark.parametrize("strategy", ["scaffold", "fednova", "fedproto"])
