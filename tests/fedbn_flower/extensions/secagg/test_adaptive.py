@@ -17,7 +17,7 @@ from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.site import UNSAID
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
-from fedbn_flower.strategies.messages.npy import viewed
+from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from .grids import Lossy, Rounds
 
@@ -205,6 +205,32 @@ def test_a_server_that_asks_for_another_count_is_refused(settings, tmp_path, nam
         federation.privacy.begin(tmp_path, 0, False)
     with pytest.raises(RunFailed, match=line):
         federation.run(Lossy(config, changed=changed), [])
+
+
+def test_a_count_that_clients_cannot_have_costs_the_round_its_result(settings, tmp_path, caplog):
+    """Six halves and twelve deviations of the noise: no more moves the clip."""
+
+    def changed(step, message, reply):
+        if reply is not None and step == "train":
+            entry = reply.content["compressed"]
+            vector = viewed(entry["vector"]).copy()
+            vector[ENTRIES] = 2 ** (8 * vector.itemsize - 4)
+            entry["vector"] = encoded(vector)
+        return message if reply is None else reply
+
+    federation = Federation(config := settings(rounds=1))
+    federation.privacy.begin(tmp_path, 0, False)
+    with pytest.raises(RunFailed, match="it is more than 6 clients can have sent"):
+        federation.run(Lossy(config, changed=changed), [])
+    assert federation.privacy.clip == 0.1
+
+
+def test_a_budget_is_kept_with_both(settings):
+    """The noise is found for updates and count together; for too few clients it is refused."""
+    privacy = Federation(settings(num_clients=40, dp_noise=0.0, dp_epsilon=20.0)).privacy
+    assert 19.9 < privacy.epsilon(4) <= 20.0
+    with pytest.raises(UserError, match="dp-clip: 'adaptive' is not allowed; .*more than"):
+        Federation(settings(dp_noise=0.0, dp_epsilon=1.0))
 
 
 @pytest.mark.parametrize("bound", [{"dp-max-clip": 5.0}, {"dp-min-noise": 0.1}])
