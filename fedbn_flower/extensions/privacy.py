@@ -345,8 +345,6 @@ def _unfit_unit(config: Mapping[str, Any]) -> Unfit:
 
 def _unfit_summed(config: Mapping[str, Any]) -> Unfit:
     """Yield what does not go with noise that clients add before secure aggregation."""
-    if config["dp-clip"] == ADAPTIVE:
-        yield "dp-clip", "a number > 0"
     if config["dp-metrics"]:
         yield "dp-metrics", "0 with secagg, since no metrics leave a client,"
     if config["dp-sampling"] not in (DEFAULTS["dp-sampling"], "all"):

@@ -3,6 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from ..core.errors import not_allowed
+from .private_run import ADAPTIVE
+
 RATE = 0.2
 QUANTILE = 0.5
 FIRST_CLIP = 0.1
@@ -32,6 +35,19 @@ class AdaptiveClip:
     def is_possible(self, noise: float) -> bool:
         """Return whether the count, under its noise, leaves the updates any of what the noise z costs."""
         return 2 * self.count_noise > noise
+
+    def check(self, noise: float) -> None:
+        """Refuse noise that leaves the updates none; see `is_possible`.
+
+        Raises
+        ------
+        UserError
+            Says how many clients a round it needs.
+        """
+        if not self.is_possible(noise):
+            least = COUNT_SHARE * noise / 2
+            wanted = f"a number: with noise {noise:g} it needs more than {least:.0f} clients a round"
+            raise not_allowed("dp-clip", ADAPTIVE, wanted)
 
     def noise_for_updates(self, noise: float) -> float:
         """Return z_Delta: noise with which updates and count together cost as much as z (theorem 1).

@@ -10,12 +10,12 @@ from typing import Any
 from ..core.errors import RunFailed, UserError, not_allowed
 from . import ledger
 from .accounts import check_delta, check_installed, noise_for
-from .adaptive_clip import COUNT_SHARE, FIRST_CLIP
+from .adaptive_clip import FIRST_CLIP
 from .client_mechanism import ClientMechanism
 from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
-from .private_run import ADAPTIVE, NO_SEED, PrivateRun, num_answers, num_groups
+from .private_run import NO_SEED, PrivateRun, num_answers, num_groups
 from .run_privacy import PUBLIC_KEY, RunPrivacy
 from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
@@ -77,10 +77,8 @@ def terms_of(config: PrivateRun) -> Terms:
     check_delta(terms.plan)
     if terms.budget:
         terms = replace(terms, noise=noise_for(terms.budget, terms.plan))
-    if (adaptive := terms.adaptive_clip) and not adaptive.is_possible(terms.noise):
-        least = COUNT_SHARE * terms.noise / 2
-        wanted = f"a number: with noise {terms.noise:g} it needs more than {least:.0f} clients a round"
-        raise not_allowed("dp-clip", ADAPTIVE, wanted)
+    if adaptive := terms.adaptive_clip:
+        adaptive.check(terms.noise)
     return terms
 
 

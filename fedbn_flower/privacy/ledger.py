@@ -27,7 +27,8 @@ class Charge:
     round, attempt : int
         The round, and which attempt at it: more than 1 after a resume that could not repeat the first.
     clip, next_clip : float
-        C of the round, and that of the next.
+        C of the round, and that of the next as far as it is known: a round that is charged before clients
+        are asked has its own in both.
     epsilon : float
         Epsilon of all that was published, with this.
     digest : str

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ..core.errors import not_allowed
 from ..core.ground.columns import PRIVACY
 from . import ledger
+from .adaptive_clip import FIRST_CLIP
 from .client_mechanism import ClientMechanism
 from .composition import Release
 from .ledger import Charge, Ledger
@@ -96,6 +97,11 @@ class PrivacyAtClients(RunPrivacy):
         With ``dp``.
     noise : float
         z, the deviation of the noise over the clip.
+
+    Attributes
+    ----------
+    clip : float
+        C; of the round to come, where it adapts.
     """
 
     notion: str
@@ -109,8 +115,7 @@ class PrivacyAtClients(RunPrivacy):
 
     def __init__(self, config: PrivateRun, noise: float) -> None:
         super().__init__(config)
-        assert config.clip
-        self.noise, self.clip = noise, config.clip
+        self.noise, self.clip = noise, config.clip or FIRST_CLIP
         self._charged = 0
         self._evaluations = 0
 

@@ -26,6 +26,7 @@ from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
+from ...privacy.floors import Refused
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
 from ..base import AtClient, Extension, Moment, Outgoing, Record
@@ -193,6 +194,8 @@ class SecAgg(Extension):
             part = self._part(moment, found, layout)
             if layout:
                 self._look_at(plan, found, total[:size], count, layout)
+                if self.privacy:
+                    self.privacy.adapt(found.within)
             parts[""] = part
             self.sums = [min([count, *self.sums]), max([count, *self.sums])]
         except NoSum as why:
@@ -424,11 +427,14 @@ class SecAgg(Extension):
 
     def state(self) -> Mapping[str, Any]:
         signed = {"signed": self.signed} if self.signed else {}
-        return {"sums": self.sums, "error": self.error, **signed} if self.sums else {}
+        clip = {"clip": self.privacy.clip} if self.privacy and self.privacy.adaptive else {}
+        return {"sums": self.sums, "error": self.error, **signed, **clip} if self.sums else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sums, self.signed = list(state.get("sums", [])), int(state.get("signed", 0))
         self.error = float(state.get("error", 0.0))
+        if self.privacy and "clip" in state:
+            self.privacy.clip = float(state["clip"])
 
     # ---- the client's side ---------------------------------------------------------------------------
 
@@ -443,6 +449,8 @@ class SecAgg(Extension):
         tied = [names for names in client.aliases.values() if len(names) > 1]
         if at.config.against_server:
             check_noise(at.config, plan, update)
+        elif plan.count_noise:
+            raise Refused("secagg: the server asks for a count of updates, and the run has none")
         vector = plan.trained(
             Layout(received, stepped & received.keys(), tied),
             outgoing.model(client.shared_names),
@@ -454,7 +462,8 @@ class SecAgg(Extension):
         )
         if at.config.against_server:
             entries = sum(received[name].size for name in received.keys() & stepped)
-            vector[:entries] += share_of(at.config, entries, client.task.seed[-1], at.number)
+            share = share_of(at.config, entries, client.task.seed[-1], at.number)
+            vector[: share.size] += share
         codes, keys = leaving(at, followed(vector, at.context.state, at.asked, plan))
         blank = Update(update.arrays, ALONE, {}, {**update.records, **keys})
         return Outgoing(blank, {}, codes)

@@ -15,6 +15,10 @@ at most (proposition 14; its third term, of the L1 norm, is left out: it is hard
 Poisson sampling all probabilities, those of the mixture too, are within ``exp(tau d)`` of the discrete
 Gaussian's, whose divergence R_a `privacy.accounts` knows: ``R_a + tau d (2 a - 1) / (a - 1)`` at most.
 
+With a clip that adapts, a vector has one number more: a half of 1 or of -1, by whether the update was within
+the clip (`privacy.adaptive_clip`). It has the same noise, and D is the length of all: the halves are as many
+steps as make the noise that is counted sigma_b.
+
 What is counted is the noise of those who are honest and survive. The client that is protected is one of them.
 """
 
@@ -27,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
+from ...privacy.adaptive_clip import AdaptiveClip
 from ...privacy.discrete_gaussian import STEPS, Words, discrete_gaussian
 from ...privacy.keys import LENGTH, SecretNumbers
 from .masks import DTYPES, Vector
@@ -54,16 +59,26 @@ class NoiseShares:
         The fewest whose sum is ever taken.
     honest : float
         The share of them that tell nobody their noise, in (0, 1].
+    half : int
+        Of a number after the update, the steps of a half; 0 without one.
     """
 
     grid: Grid
     deviation: int
     survivors: int
     honest: float = 1.0
+    half: int = 0
 
     @classmethod
     def plan(
-        cls, noise: float, clip: float, clients: int, survivors: int, entries: int, honest: float = 1.0
+        cls,
+        noise: float,
+        clip: float,
+        clients: int,
+        survivors: int,
+        entries: int,
+        honest: float = 1.0,
+        count_noise: float = 0.0,
     ) -> NoiseShares:
         """Return the shares for a noise on the sum of those who are honest, over what one client can change.
 
@@ -84,30 +99,40 @@ class NoiseShares:
             How many numbers a vector has.
         honest : float
             In (0, 1].
+        count_noise : float
+            sigma_b, of a count of updates within the clip; 0 without one. The noise is then that of both.
 
         Raises
         ------
         ValueError
             When there is no such grid, or a number is out of its range.
         """
+        adaptive = AdaptiveClip(count_noise)
+        if count_noise and not adaptive.is_possible(noise):
+            raise ValueError(f"noise {noise} with {count_noise} on a count: it leaves the updates none")
         if not (noise > 0 and 1 <= survivors <= clients and 0 < honest <= 1):
             raise ValueError(
                 f"noise {noise} of {survivors} of {clients}, {honest} of them honest: out of range"
             )
+        noise_of_update = adaptive.noise_for_updates(noise) if count_noise else noise
         exponent = STEPS.bit_length() - 1
         candidates = [(32, 1 << e) for e in range(exponent, LEAST_STEPS.bit_length() - 2, -1)]
         for bits, deviation in [*candidates, (64, STEPS)]:
             # What one client can change is `norm` steps long: z of it is the deviation of the honest noise.
-            norm = deviation * math.sqrt(num_honest(survivors, honest)) / noise
+            counted = deviation * math.sqrt(num_honest(survivors, honest))
+            norm = counted / noise_of_update
+            halves = counted / (2 * count_noise) if count_noise else 0.0
+            half = math.floor(halves)
             length = length_of_rounded(norm, entries)
             spare = math.ceil(TAILS * deviation * math.sqrt(clients))
             if (
                 length >= 1
                 and norm <= length * (1 + MOST_LOSS)
-                and clients * math.ceil(length) + spare < 1 << bits - 1
+                and halves <= half * (1 + MOST_LOSS)
+                and clients * max(math.ceil(length), half) + spare < 1 << bits - 1
             ):
                 grid = Grid.of_length(length, clip, clients, entries, bits, spare)
-                return cls(grid, deviation, survivors, honest)
+                return cls(grid, deviation, survivors, honest, half)
         raise ValueError(f"noise {noise} on {entries} numbers of {clients} clients: no grid has room for it")
 
     @property
@@ -118,7 +143,17 @@ class NoiseShares:
     @property
     def noise(self) -> float:
         """z: the deviation of the noise that is counted on, over what one client can change."""
-        return self.deviation * math.sqrt(self.counted) / self.grid.norm
+        return self.deviation * math.sqrt(self.counted) / self.norm
+
+    @property
+    def norm(self) -> float:
+        """How far one client moves the sum, in steps."""
+        return math.hypot(self.grid.norm, self.half) if self.half else self.grid.norm
+
+    @property
+    def entries(self) -> int:
+        """How many numbers have noise."""
+        return self.grid.entries + (self.half > 0)
 
     def draw(self, words: Words | None = None) -> Vector:
         """Return a client's noise, to be added to its numbers modulo ``2^bits``.
@@ -129,12 +164,12 @@ class NoiseShares:
             The random bits; by default a keystream under a new key of the operating system.
         """
         words = words or SecretNumbers(secrets.token_bytes(LENGTH)).words
-        numbers = discrete_gaussian(words, self.grid.entries, self.deviation)
+        numbers = discrete_gaussian(words, self.entries, self.deviation)
         return numbers.astype(f"i{self.grid.bits // 8}").view(DTYPES[self.grid.bits])
 
     def epsilon(self, plan: Plan, rounds: int | None = None) -> float:
         """Return epsilon after a number of the plan's rounds, by default all; see `sum_epsilon`."""
-        return sum_epsilon(self.deviation, self.counted, self.grid.norm, self.grid.entries, plan, rounds)
+        return sum_epsilon(self.deviation, self.counted, self.norm, self.entries, plan, rounds)
 
 
 def num_honest(survivors: int, honest: float) -> int:

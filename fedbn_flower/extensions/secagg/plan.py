@@ -1,9 +1,10 @@
 """`Plan`: how what a client would send becomes one vector of integers, and what their sum says.
 
 The vector of a client has, in this order: its update on a grid, ``w_i (x_i - x)`` of the stepped entries;
+with a clip that adapts a number, a half of 1 or of -1, by whether the update was within the clip;
 ``w_i (b_i - b)`` of the other shared ones; its number of examples; of each metric that is a mean ``n a``,
-``n``, ``a`` and 1; counts; the states of further metrics. All but the first are `wide` numbers. To evaluate,
-it has none of the first two.
+``n``, ``a`` and 1; counts; the states of further metrics. All from the third on are `wide` numbers. To
+evaluate, it has none of the first three.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fedbn_flower.strategies.reply_reader import ROUNDING
 
 from ...core.ground.columns import HELD_OUT
 from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
+from ...core.key_group import flag_of
 from .masks import DTYPES
 from .noise import NoiseShares
 from .numbers import Grid
@@ -35,6 +37,8 @@ EXAMPLES = "eval-examples"
 COUNT_OF = {prefix: f"{prefix or 'eval-'}examples" for prefix in HELD_OUT}
 NUMBERS = ("clip", "clients", "bits", "cap", "alike", "noise", "survivors", "honest")
 """What a plan says, beside lists of metrics."""
+COUNT_NOISE = f"{PREFIX}count-noise"
+"""What it says with a clip that adapts."""
 Numbers = NDArray[np.float64]
 
 
@@ -66,6 +70,8 @@ class Plan:
         Of how many clients a sum with noise is at least.
     honest : float
         The share of them whose noise is counted.
+    count_noise : float
+        With a clip that adapts, the deviation of the noise on the count of updates within it. 0 without.
     """
 
     clip: float
@@ -79,6 +85,7 @@ class Plan:
     noise: float = 0.0
     survivors: int = 1
     honest: float = 1.0
+    count_noise: float = 0.0
 
     @classmethod
     def metrics_of(cls, expected: ExpectedMetrics) -> dict[str, tuple[str, ...]]:
@@ -96,9 +103,9 @@ class Plan:
     def told(self) -> dict[str, Any]:
         """Return what messages say of it; see `heard`."""
         return {
-            f"{PREFIX}{name}": list(value) if isinstance(value, tuple) else value
+            f"{PREFIX}{flag_of(name)}": list(value) if isinstance(value, tuple) else value
             for name, value in vars(self).items()
-            if value != ()
+            if value != () and (value or name != "count_noise")
         }
 
     @classmethod
@@ -114,7 +121,7 @@ class Plan:
         numbers = {name: asked.get(f"{PREFIX}{name}") for name in NUMBERS}
         if any(value is None for value in numbers.values()):
             raise ValueError("secagg: the message does not say how numbers are to be rounded")
-        plan = cls(**numbers, **lists)  # type: ignore[arg-type]
+        plan = cls(**numbers, **lists, count_noise=asked.get(COUNT_NOISE, 0.0))  # type: ignore[arg-type]
         if not (0 < plan.clip < math.inf and plan.clients > 0 and plan.cap >= 0):
             raise ValueError(f"secagg: no numbers can be rounded for {numbers}")
         return plan
@@ -122,10 +129,16 @@ class Plan:
     def grid(self, entries: int) -> Grid:
         """Return the grid of an update with so many entries."""
         if self.noise:
-            return NoiseShares.plan(
-                self.noise, self.clip, self.clients, self.survivors, entries, self.honest
-            ).grid
+            return self._shares(entries).grid
         return Grid.plan(self.clip, self.clients, entries, self.bits or None)
+
+    def _shares(self, entries: int) -> NoiseShares:
+        numbers = self.noise, self.clip, self.clients, self.survivors, entries, self.honest
+        return NoiseShares.plan(*numbers, self.count_noise)
+
+    def _half(self, entries: int) -> int:
+        """Return the steps of a half of the number after an update; 0 without one."""
+        return self._shares(entries).half if self.noise and self.count_noise else 0
 
     def grid_of(self, layout: Layout) -> Grid:
         """Return the grid of a layout's update."""
@@ -187,13 +200,16 @@ class Plan:
             update *= factor
             factor, length = 1.0, None
         usable = length is not None or all_finite(update)
+        within = not usable or norm <= self.clip * ROUNDING
         if self.noise:  # nothing leaves that has none
             update, others = update if usable else np.zeros_like(update), np.zeros_like(others)
         elif not (usable and np.isfinite(others).all()):
             raise ValueError("secagg: what was trained is not finite")
         check_room(others, "the change of a shared statistic")
         grid = self.grid(update.size)
-        rest = np.concatenate([words_of(others, NUMBER), self._reported(examples, metrics, states)])
+        bit = np.array([half if within else -half] if (half := self._half(update.size)) else [], np.int64)
+        parts = bit.view(np.uint64), words_of(others, NUMBER), self._reported(examples, metrics, states)
+        rest = np.concatenate(parts)
         vector = np.empty(update.size + rest.size, DTYPES[grid.bits])
         vector[update.size :] = rest
         grid.quantise(update, rng, vector[: update.size], length, factor)
@@ -240,7 +256,7 @@ class Plan:
         """Return the length of a vector; without a layout, of one that has evaluated."""
         update, others = _sizes(layout)
         states = sum(WORDS[kind] * size for _, size, kind in map(_state, self.states))
-        counts = WORDS[COUNT] * (1 + len(self.counts))
+        counts = WORDS[COUNT] * (1 + len(self.counts)) + (self._half(update) > 0 if layout else 0)
         return update + WORDS[NUMBER] * (others + 4 * len(self.means)) + counts + states
 
     def dtype(self, layout: Layout | None) -> np.dtype:
@@ -255,14 +271,19 @@ class Plan:
         Nobody sees what a single client sends, so it may be anything. But the weights of all are at most 1
         each, and their updates as long as the clip at most. So the mean is never longer than the clip.
         """
-        update = total[: found.update.size]
-        return found.weight <= count and self.grid_of(layout).is_possible(update, count, found.weight)
+        update, grid = total[: found.update.size], self.grid_of(layout)
+        if (half := self._half(update.size)) and abs(found.within) * 2 * half > count * half + grid.spare:
+            return False
+        return found.weight <= count and grid.is_possible(update, count, found.weight)
 
     def read(self, total: NDArray[np.unsignedinteger], count: int, layout: Layout | None) -> Found:
         """Return what the sum of so many clients' vectors says."""
         update_size, others_size = _sizes(layout)
         update = self.grid_of(layout).read(total[:update_size]) if layout else np.empty(0)
-        at = update_size
+        at, within = update_size, 0.0
+        if half := self._half(update_size) if layout else 0:
+            within = int(total[at : at + 1].view(f"i{total.itemsize}")[0]) / (2 * half)
+            at += 1
 
         def numbers(size: int, kind: str) -> Numbers:
             nonlocal at
@@ -284,6 +305,7 @@ class Plan:
             {n: row[2] / row[3] for n, row in zip(names, means, strict=True) if row[3] > 0},
             {name: value for name, value in zip(self.counts, counts.tolist(), strict=True) if value > 0},
             states,
+            within,
         )
 
 
@@ -303,6 +325,8 @@ class Found:
         The sums of counts.
     states : Mapping[str, Numbers]
         The sums of states, flat.
+    within : float
+        With a clip that adapts, the sum of b_i - 1/2 with its noise, where b_i is 1 for an update within it.
     """
 
     update: Numbers
@@ -313,6 +337,7 @@ class Found:
     client_means: Mapping[str, float]
     counts: Mapping[str, float]
     states: Mapping[str, Numbers]
+    within: float = 0.0
 
 
 def _counted_by(name: str) -> str:

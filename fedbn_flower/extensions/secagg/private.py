@@ -4,6 +4,9 @@ A sum is only taken of as many clients as the noise is divided among, two thirds
 ``secagg-min``: with fewer there is no result, rather than one with too little noise. Nothing else of a
 client's answer leaves it, no metrics and no number of examples. The server sees who takes part, so no sample
 hides anybody: a client's epsilon is that of its own rounds, and the run's is the greatest.
+
+A clip that adapts (`privacy.adaptive_clip`) is told with the model; the count that moves it is one more
+number of the sum, with noise in shares too. Whatever clip a server tells, the noise goes with it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from fedbn_flower.clients import Update
 from ...core.errors import not_allowed
 from ...core.process_cache import process_cache
 from ...privacy.accounts import Plan, check_installed
+from ...privacy.adaptive_clip import FIRST_CLIP, AdaptiveClip
 from ...privacy.client_privacy import DROWNED, SECURE
 from ...privacy.composition import Release
 from ...privacy.floors import Refused
@@ -27,9 +31,10 @@ from ...privacy.private_run import NO_SEED, PrivateRun
 from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
 from ...privacy.terms import FILES_OUTSIDE, GUARANTEE, SIMULATED, SUMMED
 from .graph import TOLERANCE, default_k
-from .keys import ON
+from .keys import LEAST_CLIP, MOST_CLIP, ON
 from .masks import Vector
 from .noise import NoiseShares, num_honest, sum_noise_for
+from .plan import Plan as VectorPlan
 
 OUTSIDE = (
     f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
@@ -90,19 +95,38 @@ def noise_of(config: PrivateRun) -> float:
 _noise_for = process_cache(maxsize=16)(sum_noise_for)
 
 
-def shares_of(config: PrivateRun, entries: int) -> NoiseShares:
-    """Return the shares of the noise on the sum of updates with so many entries.
+def adaptive_of(config: PrivateRun) -> AdaptiveClip | None:
+    """Return how the clip adapts; None for a fixed one.
 
     Raises
     ------
     UserError
-        When updates of that many entries leave no grid for it.
+        As `noise_of`; when there are too few clients for the count under its noise.
     """
-    assert config.clip
-    noise, survivors = noise_of(config), survivors_of(config.clients_a_round, config.secagg_min)
+    if config.clip:
+        return None
+    adaptive = AdaptiveClip.for_cohort(config.clients_a_round)
+    adaptive.check(noise_of(config))
+    return adaptive
+
+
+def shares_of(config: PrivateRun, entries: int) -> NoiseShares:
+    """Return the shares of the noise on the sum of updates with so many entries.
+
+    Where the clip adapts, the grid is that of the first round; in steps it is the same in all.
+
+    Raises
+    ------
+    UserError
+        As `adaptive_of`; when updates of that many entries leave no grid for it.
+    """
+    found = noise_in(config)
     try:
-        return NoiseShares.plan(noise, config.clip, config.num_training, survivors, entries, config.dp_honest)
+        return NoiseShares.plan(
+            clip=config.clip or FIRST_CLIP, clients=config.num_training, entries=entries, **found
+        )
     except ValueError:
+        noise = found["noise"]
         wanted = f"less, with secagg: rounding {entries} parameters would take too much of dp-clip"
         raise not_allowed("dp-noise", noise, wanted) from None
 
@@ -115,11 +139,13 @@ def share_of(config: PrivateRun, entries: int, client: int, server_round: int) -
 
 def noise_in(config: PrivateRun) -> dict[str, Any]:
     """Return what a `Plan` says of a run's noise."""
-    survivors = survivors_of(config.clients_a_round, config.secagg_min)
-    return {"noise": noise_of(config), "survivors": survivors, "honest": config.dp_honest}
+    survivors, adaptive = survivors_of(config.clients_a_round, config.secagg_min), adaptive_of(config)
+    count_noise = adaptive.count_noise if adaptive else 0.0
+    shares = {"noise": noise_of(config), "survivors": survivors, "honest": config.dp_honest}
+    return {**shares, "count_noise": count_noise}
 
 
-def check_noise(config: PrivateRun, plan: object, update: Update) -> None:
+def check_noise(config: PrivateRun, plan: VectorPlan, update: Update) -> None:
     """Refuse to send with other noise than the run's configuration at the client asks for.
 
     Parameters
@@ -134,13 +160,19 @@ def check_noise(config: PrivateRun, plan: object, update: Update) -> None:
     Raises
     ------
     Refused
-        When they differ, or the update has records of its own, which would have no noise.
+        When they differ, a clip that adapts is out of its range, or the update has records of its own, which
+        would have no noise.
     """
     if update.records:
         raise Refused(f"privacy: dp 'client' does not protect the record {min(update.records)!r}")
-    for name, wanted in {"clip": config.clip, **noise_in(config)}.items():
+    told = {} if config.clip is None else {"clip": config.clip}
+    for name, wanted in {**told, **noise_in(config)}.items():
         if (asked := getattr(plan, name)) != wanted:
-            raise Refused(f"privacy: the server asks for {name} {asked!r}, and the run has {wanted!r}")
+            name_told = name.replace("_", "-")
+            raise Refused(f"privacy: the server asks for {name_told} {asked!r}, and the run has {wanted!r}")
+    if not LEAST_CLIP <= plan.clip <= MOST_CLIP:
+        within = f"from {LEAST_CLIP:g} to {MOST_CLIP:g}"
+        raise Refused(f"privacy: the server asks for clip {plan.clip!r}, and it is to be {within}")
 
 
 class SummedPrivacy(PrivacyAtClients):
@@ -168,6 +200,7 @@ class SummedPrivacy(PrivacyAtClients):
         super().__init__(config, noise_of(config))
         self.parameters = parameters
         self.shares = shares_of(config, parameters)
+        self.adaptive = adaptive_of(config)
         self._asked: Counter[int] = Counter()
 
     def notices(self) -> Iterator[str]:
@@ -192,7 +225,20 @@ class SummedPrivacy(PrivacyAtClients):
 
     def noise_std(self, charge: Charge) -> float:
         """Return the deviation of the noise on each entry of the mean of the fewest clients."""
-        return self.shares.deviation * self.shares.grid.step / sqrt(self.shares.survivors)
+        of_first = self.shares.deviation * self.shares.grid.step / sqrt(self.shares.survivors)
+        return of_first * (charge.clip / self.shares.grid.most)
+
+    def adapt(self, within: float) -> None:
+        """Move a clip that adapts after a round's sum.
+
+        Parameters
+        ----------
+        within : float
+            The sum of b_i - 1/2 over the clients, with its noise.
+        """
+        if self.adaptive:
+            share = 0.5 + within / self.config.clients_a_round
+            self.clip = min(max(self.adaptive.next_clip(self.clip, share), LEAST_CLIP), MOST_CLIP)
 
     def _note(self, clients: Sequence[int]) -> None:
         self._asked.update(clients)
@@ -203,7 +249,10 @@ class SummedPrivacy(PrivacyAtClients):
     def record(self) -> dict[str, Any]:
         """Return the terms for the first line of a ledger."""
         shares = {"survivors": self.shares.survivors, "honest": self.shares.honest}
-        return super().record() | shares
+        return super().record() | shares | self._of_clip()
+
+    def _of_clip(self) -> dict[str, Any]:
+        return {"adaptive-clip": True, "count-noise": self.adaptive.count_noise} if self.adaptive else {}
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
@@ -215,6 +264,7 @@ class SummedPrivacy(PrivacyAtClients):
             "survivors": shares.survivors,
             "honest": shares.honest,
             "honest-survivors": num_honest(shares.survivors, shares.honest),
+            **self._of_clip(),
             **SECURE,
             "grid-steps": shares.deviation,
             "outside": list(OUTSIDE),

@@ -104,6 +104,12 @@ PROTECTED = {
     "the client that was asked most often.",
 }
 """Who is protected, by notion, where clients add the noise."""
+ADAPTED = (
+    "The bound on an update's length followed the median of the lengths from round to round, by the number "
+    "of updates within it. Clients added noise to that number too, in shares: {count-noise:g} is the "
+    "deviation of what is counted. Epsilon is that of both."
+)
+"""What is said of a clip that adapts, where clients add the noise."""
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
@@ -315,6 +321,8 @@ def _privacy(run: Run, without_noise: Run | None) -> Iterator[str]:
     )
     if at_clients:
         yield paragraph(at_clients.format(**{"unit": None, **found}))
+        if "count-noise" in found:
+            yield paragraph(ADAPTED.format(**found))
     else:
         yield from _protected_clients(found)
     if without_noise:

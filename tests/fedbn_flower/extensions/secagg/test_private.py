@@ -251,7 +251,6 @@ def test_a_sample_costs_each_client_its_own_rounds(settings):
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({"dp_clip": "adaptive"}, "dp-clip: 'adaptive' is not allowed"),
         ({"dp_sampling": "cyclic"}, "dp-sampling: 'cyclic' is not allowed; .*'all' with secagg"),
         ({"dp_sampling": "fixed"}, "dp-sampling: 'fixed' is not allowed; .*'all' with secagg"),
         ({"dp_sampling": "all", "fraction_train": 0.7}, "fraction-train: 0.7 is not allowed"),
