@@ -1,6 +1,7 @@
 """The house: what may import what, and how long a file may be."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -267,7 +268,9 @@ def test_every_name_that_a_run_can_choose_selects_tests():
         "-p",
         "no:cacheprovider",
     ]
-    shown = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, timeout=300).stdout.lower()
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    ended = subprocess.run(collect, cwd=ROOT, env=own, capture_output=True, text=True, timeout=300)
+    shown = ended.stdout.lower()
     tests = [line for line in shown.splitlines() if "::" in line]
     assert len(tests) > 1000, shown[-2000:]
     names = {(kind, name) for kind, found in NAMES.items() for name in found}

@@ -281,6 +281,7 @@ def test_a_report_says_whether_sites_have_signed():
     assert "one that lied could have seen single answers" in without
     assert "(secagg-key): each sum at least 3 of them" in signed
     extension = SecAgg.__new__(SecAgg)
+    extension.privacy = None
     for state in ({"sums": [3, 4], "signed": 3}, {"sums": [3, 4]}, {}):
         extension.restore(state)
         assert {name: value for name, value in extension.state().items() if name != "error"} == state
