@@ -9,7 +9,7 @@ import pytest
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .processes import ROOT
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def asked(tmp_path_factory, write_site, cache_dir):
     write_site(run_config(here), 0, folder / "data")
     node = f'data-path="{folder / "data"}" cache-dir="{folder / "cache"}" {OWNER}'
     federation = LocalFederation(folder / "federation", 1, node_config=node)
-    federation.environment |= OFFLINE
+    federation.environment |= SOONER
 
     def answers(name, **keys):
         given = {"dataset": "shape:1x8x8:10", "model": "linear", "client": "fedavg", "num-clients": 1}

@@ -9,7 +9,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .processes import ROOT, bits
 
 pytestmark = pytest.mark.slow
@@ -25,8 +25,7 @@ RUNS = {
 def test_runs_that_take_turns_have_their_own_bits_and_workers(tmp_path, cache_dir, pictures_not_drawn):
     """One of them asks sites before they train (`mime`), the other keeps a memory at each."""
     federation = LocalFederation(tmp_path / "federation", SITES)
-    federation.environment |= OFFLINE
-    federation.environment.pop("PYTHONPATH", None)
+    federation.environment |= SOONER
 
     def run(name):
         given = {**RUNS[name], "cache-dir": str(cache_dir), "run-dir": str(tmp_path / name)}

@@ -12,7 +12,7 @@ from fedbn_flower.config.making import run_config
 from tests.fedbn_flower.extensions.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.extensions.secagg.keyed import written_pair
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .processes import ROOT, bits
 
 pytestmark = pytest.mark.slow
@@ -28,8 +28,7 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     """A run has the bits of plain sums. In the next one the third site's key is another than its partners
     have; then a site has no partners' keys at all."""
     federation = LocalFederation(tmp_path / "federation", SITES, signing=True)
-    federation.environment |= OFFLINE
-    federation.environment.pop("PYTHONPATH", None)
+    federation.environment |= SOONER
     once = {"rounds": 1, "fraction-evaluate": 0.0}
     job = {**JOB, "cache-dir": str(cache_dir)}
 

@@ -19,7 +19,7 @@ from deploy.local_federation import LocalFederation, wait_until_answers
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .hospital import Missing, model, rounds_done, rounds_trained, wait_for
 from .processes import ROOT, marked
 from .test_who_is_who import LATE
@@ -66,7 +66,7 @@ def six(tmp_path):
         (tmp_path / name).touch()
     with marked() as (_, environment):
         federation = Six(tmp_path / "federation", SITES, restart_after=5)
-        federation.environment |= OFFLINE | {
+        federation.environment |= SOONER | {
             "FEDBN_TEST": environment["FEDBN_TEST"],
             "CLOCK_IS_OFF": str(tmp_path / "clock-is-off"),
         }

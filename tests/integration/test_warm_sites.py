@@ -17,7 +17,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .hospital import model, rounds_done, wait_for
 from .processes import ROOT, marked, processes_with
 
@@ -53,7 +53,7 @@ def sites(tmp_path):
     shutil.copy(Path(__file__).with_name("staged.py"), tmp_path)
     with marked() as (mark, environment):
         federation = TwoKinds(tmp_path / "federation", SITES, restart_after=1e6)
-        federation.environment |= OFFLINE | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield federation, mark
 

@@ -18,7 +18,7 @@ from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid
 
-from .guide import OFFLINE
+from .guide import SOONER
 from .hospital import model, rounds_done, wait_for
 from .processes import ROOT, marked, processes_with
 
@@ -49,7 +49,7 @@ def sites(tmp_path_factory):
     settings = folder / "app/strategies/signature.py"
     settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 60.0'))
     with marked() as (mark, environment):
-        os.environ |= OFFLINE | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        os.environ |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         try:
             with LocalFederation(folder / "federation", CLIENTS) as federation:
                 yield folder, federation, mark
