@@ -1,6 +1,7 @@
 """Loaded by Flower's processes of the tests, which spend most of their time in waiting.
 
-A SuperNode looks for messages every half second, not every three; what has died is missed after 20 seconds, not 60.
+A SuperNode looks for messages every half second, not every three; what has died is missed after 20 seconds,
+not after 60.
 """
 
 import time
