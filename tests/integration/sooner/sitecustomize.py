@@ -1,7 +1,7 @@
 """Loaded by Flower's processes of the tests, which spend most of their time in waiting.
 
 A SuperNode looks for messages every half second, not every three; what has died is missed after 20 seconds,
-not 60. With FEDBN_TEST_FORKS it forks the processes that answer messages.
+not after 60. With FEDBN_TEST_FORKS it forks the processes that answer messages.
 """
 
 import os
