@@ -10,7 +10,7 @@ import pytest
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
 
-from .guide import SOONER
+from .guide import FORKING
 from .processes import ROOT
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def asked(tmp_path_factory, write_site, cache_dir):
     write_site(run_config(here), 0, folder / "data")
     node = f'data-path="{folder / "data"}" cache-dir="{folder / "cache"}" {OWNER}'
     federation = LocalFederation(folder / "federation", 1, node_config=node)
-    federation.environment |= SOONER
+    federation.environment |= FORKING
 
     def start(name):
         given = {"dataset": "shape:1x8x8:10", "model": "linear", "client": "fedavg", "num-clients": 1}

@@ -19,7 +19,7 @@ from fedbn_flower.extensions.secagg.masks import LENGTH
 from fedbn_flower.extensions.secagg.words import UNMASK
 from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spellings
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import rounds_done, wait_for
 from .processes import ROOT, bits, marked, processes_with
 
@@ -111,7 +111,7 @@ def federation_in(folder, sites):
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
     with marked() as (_, environment):
         federation = Owned(folder / "federation", sites, restart_after=1)
-        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield federation
 

@@ -14,7 +14,7 @@ from fedbn_flower.config.making import run_config
 from tests.fedbn_flower.extensions.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.extensions.secagg.keyed import written_pair
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import wait_for
 from .processes import ROOT, bits
 
@@ -39,7 +39,7 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     """A run has the bits of plain sums. In the first round of the next one the third site's key is another
     than its partners have; then no site can read its partners' keys."""
     federation = LocalFederation(tmp_path / "federation", SITES, signing=True)
-    federation.environment |= SOONER
+    federation.environment |= FORKING
     job = {**JOB, "cache-dir": str(cache_dir)}
 
     def start(name, **keys):
