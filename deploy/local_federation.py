@@ -265,7 +265,7 @@ class LocalFederation:
 
     def _watch(self) -> None:
         while not self._watching.wait(0.5):
-            for service in self.services.values():
+            for service in list(self.services.values()):  # others may be added meanwhile
                 service.supervise()
 
 
