@@ -21,6 +21,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
 
+from .. import pictures
 from .processes import bits
 from .test_measures import BUFFERED, OF_NUMBERS, output
 from .test_privacy import DP, LOCAL, SECURE, outcomes
@@ -77,6 +78,7 @@ def several(flwr_project, tmp_path_factory):
     folder = tmp_path_factory.mktemp("several") / "fedbn-flower"
     shutil.copytree(flwr_project, folder)
     shutil.copy(APP, folder)
+    shutil.copy(Path(pictures.__file__), folder)
     project = folder / "pyproject.toml"
     text = project.read_text()
     for old, new in (
