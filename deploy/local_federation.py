@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -234,8 +235,11 @@ class LocalFederation:
         self._watching.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        for service in reversed(self.services.values()):
-            service.stop()
+        nodes = [service for name, service in self.services.items() if name != "superlink"]
+        with ThreadPoolExecutor(max(1, len(nodes))) as together:  # each takes seconds to end
+            list(together.map(Service.stop, nodes))
+        if "superlink" in self.services:
+            self.services["superlink"].stop()
 
     def _prepare(self) -> None:
         certificates = self.folder / "certificates"

@@ -27,6 +27,14 @@ def processes_with(variable):
     return found
 
 
+def runs(pid, program):
+    """Whether a process runs a program, whose path ends so."""
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().decode().split("\0")
+        return any(word.endswith(program) for word in words)
+    return False
+
+
 def end(variable, *signals):
     """End what a test started, by id, and wait for it; politely first, unless other signals are given.
 
