@@ -4,12 +4,15 @@ site that demands more than the run has refuses."""
 import csv
 import math
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load
 
@@ -167,10 +170,16 @@ class Runs:
         (self.folder / f"reached-{site}-{number}-{step}").unlink(missing_ok=True)
 
     def kill(self, site):
-        """Kill a site, which stays so until it is restarted."""
+        """Kill a site, which stays so until it is restarted. The SuperLink misses it at once, not after a
+        while."""
         service = self.federation.services[f"site-{site}"]
         service.restart_after = math.inf
         os.killpg(service.process.pid, signal.SIGKILL)
+        node = np.uint64(int(re.findall(rf"{KNOWN}: (\d+)", service.log.read_text())[-1]))
+        with closing(sqlite3.connect(self.federation.folder / "superlink/state.db", timeout=60)) as database:
+            change = "UPDATE node SET online_until = 0 WHERE node_id = ?"
+            assert database.execute(change, [int(node.view(np.int64))]).rowcount == 1
+            database.commit()
 
     def restart(self, sites):
         """Have sites start again, and wait until the SuperLink knows them."""
