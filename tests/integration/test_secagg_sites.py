@@ -28,6 +28,7 @@ from .processes import ROOT, bits, marked, processes_with
 
 pytestmark = pytest.mark.slow
 
+PICTURES = ROOT / "tests/pictures.py"
 HELD, DEMANDING, LAST_TWO = 0, 2, (3, 4)
 IN_PAIRS = [("advertise", "train"), ("share", UNMASK)]
 """Steps of a round in which a site is killed each; shares of three unmask a sum of three of five."""
@@ -92,8 +93,15 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
+WITHOUT_PICTURES = """
+
+from ..pictures import draw_none
+
+draw_none()
+"""
 CHANGES = {
-    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED
+    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED,
+    "runtime/server_app": WITHOUT_PICTURES,
 }  # fmt: skip
 
 
@@ -109,6 +117,7 @@ class Owned(LocalFederation):
 def federation_in(folder, sites):
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
+    shutil.copy(PICTURES, folder / "app/fedbn_flower")
     for module, text in CHANGES.items():
         with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
