@@ -4,12 +4,15 @@ site that demands more than the run has refuses."""
 import csv
 import math
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load
 
@@ -25,6 +28,7 @@ from .processes import ROOT, bits, marked, processes_with
 
 pytestmark = pytest.mark.slow
 
+PICTURES = ROOT / "tests/pictures.py"
 HELD, DEMANDING, LAST_TWO = 0, 2, (3, 4)
 IN_PAIRS = [("advertise", "train"), ("share", UNMASK)]
 """Steps of a round in which a site is killed each; shares of three unmask a sum of three of five."""
@@ -89,8 +93,15 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
+WITHOUT_PICTURES = """
+
+from ..pictures import draw_none
+
+draw_none()
+"""
 CHANGES = {
-    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED
+    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED,
+    "runtime/server_app": WITHOUT_PICTURES,
 }  # fmt: skip
 
 
@@ -106,6 +117,7 @@ class Owned(LocalFederation):
 def federation_in(folder, sites):
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
+    shutil.copy(PICTURES, folder / "app/fedbn_flower")
     for module, text in CHANGES.items():
         with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
@@ -167,10 +179,16 @@ class Runs:
         (self.folder / f"reached-{site}-{number}-{step}").unlink(missing_ok=True)
 
     def kill(self, site):
-        """Kill a site, which stays so until it is restarted."""
+        """Kill a site, which stays so until it is restarted. The SuperLink misses it at once, not after a
+        while."""
         service = self.federation.services[f"site-{site}"]
         service.restart_after = math.inf
         os.killpg(service.process.pid, signal.SIGKILL)
+        node = np.uint64(int(re.findall(rf"{KNOWN}: (\d+)", service.log.read_text())[-1]))
+        with closing(sqlite3.connect(self.federation.folder / "superlink/state.db", timeout=60)) as database:
+            change = "UPDATE node SET online_until = 0 WHERE node_id = ?"
+            assert database.execute(change, [int(node.view(np.int64))]).rowcount == 1
+            database.commit()
 
     def restart(self, sites):
         """Have sites start again, and wait until the SuperLink knows them."""
