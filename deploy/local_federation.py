@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -208,11 +209,14 @@ class LocalFederation:
         )  # fmt: skip
 
     def stop(self) -> None:
-        """End all processes, SuperNodes first."""
+        """End all processes: the SuperNodes together, and then the SuperLink."""
         self._watching.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        for service in reversed(self.services.values()):
+        services = list(self.services.values())
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Service.stop, services[1:]))
+        for service in services[:1]:
             service.stop()
 
     def _prepare(self) -> None:

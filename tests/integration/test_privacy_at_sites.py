@@ -55,9 +55,9 @@ class Owned(LocalFederation):
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory, flwr_project):
+def federation(tmp_path_factory, undrawn_project):
     federation = Owned(tmp_path_factory.mktemp("federation"), SITES)
-    federation.app = flwr_project
+    federation.app = undrawn_project
     federation.environment |= SOONER
     with federation:
         yield federation
