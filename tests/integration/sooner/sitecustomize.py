@@ -19,12 +19,14 @@ sleep = time.sleep
 time.sleep = lambda seconds: sleep(0.5 if seconds == 3 else seconds)
 
 
-def program(package, name):
-    return getattr(import_module(f"{package}.{name}"), name)
+def program(programs, name):
+    """The function in the module of its name, which takes the module's place in the package."""
+    setattr(programs, name, getattr(import_module(f"{programs.__name__}.{name}"), name))
+    return getattr(programs, name)
 
 
 for place in ("supernode", "supercore"):
     programs = ModuleType(f"flwr.{place}.cli")
     programs.__path__ = [str(Path(flwr.__file__).parent / place / "cli")]
-    programs.__getattr__ = partial(program, programs.__name__)
+    programs.__getattr__ = partial(program, programs)
     sys.modules[programs.__name__] = programs
