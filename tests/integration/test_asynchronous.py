@@ -44,9 +44,9 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn
             cwd=undrawn_project, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True,
         )  # fmt: skip
-        wait_for((tmp_path / "waiting").exists)
+        wait_for(lambda: (tmp_path / "waiting").exists() or started.poll() is not None)
         federation.start_supernode(3)
-        wait_for(lambda: rounds_done(run) >= 2)
+        wait_for(lambda: rounds_done(run) >= 2 or started.poll() is not None)
         os.killpg(federation.services["site-1"].process.pid, signal.SIGKILL)
         output, _ = started.communicate(timeout=600)
         assert list(federation.runs().values()) == ["finished:completed"], output

@@ -21,6 +21,8 @@ time.sleep = lambda seconds: sleep(0.5 if seconds == 3 else seconds)
 
 def program(programs, name):
     """The function in the module of its name, which takes the module's place in the package."""
+    if not name.startswith("fl"):
+        raise AttributeError(name)
     setattr(programs, name, getattr(import_module(f"{programs.__name__}.{name}"), name))
     return getattr(programs, name)
 
