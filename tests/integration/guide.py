@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,8 @@ SOONER = {
     "PYTHONPATH": str(Path(__file__).with_name("sooner")),  # and no checkout: an app brings its own files
 }
 """The environment of a federation that waits less than by default."""
+FORKING = SOONER | {"FEDBN_TEST_FORKS": "1"}
+"""And which forks what answers a message, see `sooner/forks.py`."""
 
 
 def blocks(text: str) -> dict[str, str]:
@@ -75,11 +78,14 @@ class Guide:
         return self
 
     def __exit__(self, *_):
+        sites = [self.services.pop(site) for site in SITES if site in self.services]
+        with ThreadPoolExecutor() as together:
+            list(together.map(Service.stop, sites))
         for service in reversed(self.services.values()):
             service.stop()
 
     def here(self, text: str, machine: str) -> str:
-        """Names, ports and paths of the guide as they are on this machine; two rounds less, no evaluation."""
+        """Names, ports and paths of the guide as they are on this machine; other rounds, no evaluation."""
         state = "superlink" if machine == "user" else machine  # the user speaks of the SuperLink's folders
         for pattern, replacement in (
             (r"superlink\.example\.org:443", f"localhost:{self.open_port}"),
@@ -94,7 +100,7 @@ class Guide:
             (r"partition-id=0", f"partition-id={SITES.index(machine) if machine in SITES else 0}"),
             (r"shape:1x28x28:10", "shape:1x8x8:10"),
             (r"rounds = 3", "rounds = 1\nfraction-evaluate = 0.0"),
-            (r"rounds = 4", "rounds = 2"),
+            (r"rounds = 4", "rounds = 6"),
         ):
             text = re.sub(pattern, replacement, text)
         return text

@@ -27,9 +27,20 @@ def processes_with(variable):
     return found
 
 
-def end(variable):
-    """End what a test started, by id, and wait for it."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
+def runs(pid, program):
+    """Whether a process runs a program, whose path ends so."""
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().decode().split("\0")
+        return any(word.endswith(program) for word in words)
+    return False
+
+
+def end(variable, *signals):
+    """End what a test started, by id, and wait for it; politely first, unless other signals are given.
+
+    Half a minute is lost on what is left of a Ray: without the rest of it, its agents do not heed SIGTERM.
+    """
+    for how in signals or (signal.SIGTERM, signal.SIGKILL):
         for pid in processes_with(variable):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, how)

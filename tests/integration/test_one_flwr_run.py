@@ -3,19 +3,25 @@
 That the app is started by itself, with its keys from the command line, is `test_measures`'s.
 """
 
+import contextlib
+import io
 import json
+import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
+from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
 
+from .. import pictures
 from .processes import bits
 from .test_measures import BUFFERED, OF_NUMBERS, output
 from .test_privacy import DP, LOCAL, SECURE, outcomes
@@ -72,6 +78,7 @@ def several(flwr_project, tmp_path_factory):
     folder = tmp_path_factory.mktemp("several") / "fedbn-flower"
     shutil.copytree(flwr_project, folder)
     shutil.copy(APP, folder)
+    shutil.copy(Path(pictures.__file__), folder)
     project = folder / "pyproject.toml"
     text = project.read_text()
     for old, new in (
@@ -94,8 +101,9 @@ def write_numbers(path):
 
 
 @pytest.fixture(scope="module")
-def folders(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn):
-    """Of each run by its name: the folder of this process, and Flower's."""
+def done(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn):
+    """Of each run by its name the folder of this process, and Flower's; how Flower's ended. The last run of
+    all is a mistake."""
     place = tmp_path_factory.mktemp("runs")
     table = write_numbers(place / "digits.csv")
     pairs = {name: (place / "here" / name, place / "flower" / name) for name in RUNS}
@@ -104,10 +112,33 @@ def folders(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn
         run = {**RUNS[name], "cache-dir": str(cache_dir)} | ({"dataset": table} if name == "buffered" else {})
         simulate(Federation(run_config(run)), here, None)
         configs.append(run | {"run-dir": str(there)})
-    (place / "several.json").write_text(json.dumps(configs))
+    never = place / "never"
+    (place / "several.json").write_text(json.dumps([*configs, {"strategy": "fedyog", "run-dir": str(never)}]))
+    federation = LocalFederation(place)
+    federation.environment = flwr_run.environment
+    before = federation.runs()
     text = flwr_run({"several": place / "several.json"}, CLIENTS, app=several)
     assert all((there / "summary.json").exists() for _, there in pairs.values()), text
-    return pairs
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        complete = federation.all_complete(but=before)
+    return SimpleNamespace(
+        folders=pairs, never=never, text=text, status=flwr_run.status, complete=complete, told=told.getvalue()
+    )
+
+
+@pytest.fixture
+def folders(done):
+    return done.folders
+
+
+def test_a_mistake_is_one_line_and_a_run_that_failed(done):
+    """``flwr run`` itself ends well; the federation of the tool for one machine tells that it did not."""
+    assert done.status == 0
+    assert "did you mean 'fedyogi'?" in done.text
+    assert "Traceback" not in done.text
+    assert not done.never.exists()
+    assert not done.complete
+    assert re.fullmatch(r"run \d+: finished:failed\n", done.told)
 
 
 @pytest.mark.parametrize("name", PRIVATE)

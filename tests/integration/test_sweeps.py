@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from fedbn_flower import cli
 
-from .deaths import changes_of, die
+from .deaths import snapshots
 from .processes import ROOT, bits, processes_with, run_sim
 from .test_kills import check_whole
 
@@ -54,22 +55,23 @@ def test_killed_at_each_change_of_its_files_a_sweep_ends_with_the_same_table(
 ):  # fmt: skip
     """Of its own files, and where a run begins, makes its last checkpoint, and is done."""
     monkeypatch.chdir(tmp_path)
+    whole, parts, left = (tmp_path / name for name in ("whole", "parts", "left"))
     job = ("--strategy", "fedavg,fedyogi", "--rounds", 1, "--local-epochs", 1)
-    job = (*job, "--cache-dir", cache_dir, "--backend", "inline")
-    whole, log = tmp_path / "whole", tmp_path / "log"
-    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    job = (*job, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", parts)
+    changes = snapshots(parts, job, left)
+    parts.rename(whole)
     own = ("experiment.json", "grid.csv", "grid.md", "config.json", "server.safetensors", ".done")
     tried = [place for place, change in enumerate(changes) if change.endswith(own)]
-    assert len(tried) == 1 + 2 * 3 + 2 * 4
+    assert len(tried) == 1 + 2 * 3 + 2 * 3
     for last in tried:
-        parts = tmp_path / f"parts-{last}"
-        die(parts, last, [*job, "--run-dir", parts], log)
+        (left / str(last)).rename(parts)
         check_whole(parts)
-        again = ["--resume", parts] if (parts / "experiment.json").exists() else [*job, "--run-dir", parts]
+        again = ["--resume", parts] if (parts / "experiment.json").exists() else job
         assert cli.main([str(word) for word in again]) == 0, changes[last]
         assert table(parts) == table(whole), changes[last]
         names = [row["folder"] for row in table(whole)[0]]
         assert all(bits(parts / name) == bits(whole / name) for name in names), changes[last]
+        shutil.rmtree(parts)
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")  # of those here

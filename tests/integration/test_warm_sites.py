@@ -1,8 +1,9 @@
-"""Workers of real SuperNodes, with TLS and authentication.
+"""Workers of real SuperNodes, with TLS and authentication, of two runs at once; the bits are a simulation's.
 
 One starts its client processes itself; the SuperExec of the other is a process of its own.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,15 +19,20 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
 
 from .guide import SOONER
-from .hospital import model, rounds_done, wait_for
-from .processes import ROOT, marked, processes_with
+from .hospital import model, wait_for
+from .processes import ROOT, marked, processes_with, runs
 
 pytestmark = pytest.mark.slow
 
-SITES, ROUNDS = 2, 3
-JOB = {
-    "num-clients": SITES, "partition": "iid", "client": "fedbn", "local-epochs": 1, "dataset": "digits"
+SITES = 2
+COMMON = {
+    "num-clients": SITES, "partition": "iid", "dataset": "digits", "local-epochs": 1, "fraction-evaluate": 0
 }  # fmt: skip
+STAGED = {
+    **COMMON, "strategy": "mime", "objective": "mime", "client": "fedbn", "model": "2nn", "rounds": 1000
+}  # fmt: skip
+"""Asks the sites before they train; it is cut off."""
+WHOLE = {**COMMON, "strategy": "fedyogi", "client": "fedbn", "model": "mlp-bn", "rounds": 2}
 APART = 1
 """The site whose SuperExec is a process of its own."""
 
@@ -58,10 +64,9 @@ def sites(tmp_path):
             yield federation, mark
 
 
-def start(federation, folder, name, cache_dir):
-    keys = JOB | {"client": f"{folder / 'staged.py'}:Staged", "rounds": ROUNDS}
-    keys |= {"cache-dir": str(cache_dir), "run-dir": str(folder / name)}
-    words = " ".join(f"{key}={value!r}" for key, value in keys.items())
+def start(federation, folder, name, keys):
+    """``flwr run`` in the background; its log is in the folder."""
+    words = " ".join(f"{key}={value!r}" for key, value in (keys | {"run-dir": str(folder / name)}).items())
     command = ["flwr", "run", folder / "app", "local", "--stream", "--run-config", words]
     log = (folder / f"{name}.log").open("w")
     return subprocess.Popen(
@@ -69,19 +74,21 @@ def start(federation, folder, name, cache_dir):
     )
 
 
+def simulated(keys):
+    config = run_config(keys)
+    arrays = Federation(config).run(InlineGrid(SITES, config.to_user_config()), [])
+    return {name: array.numpy().tobytes() for name, array in arrays.items()}
+
+
 def of_sites(mark, program=""):
     """The processes of each site, or those that run this program."""
     found = {}
     for pid in processes_with(mark):
-        try:
-            words = (Path("/proc") / str(pid) / "cmdline").read_bytes().decode().split("\0")
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             home = (Path("/proc") / str(pid) / "environ").read_bytes().decode()
-        except OSError:  # it has ended meanwhile
-            continue
-        for site in range(SITES):
-            at_site = f"/site-{site}/flwr" in home or f"/superexec-{site}/flwr" in home
-            if at_site and any(word.endswith(program) for word in words):
-                found.setdefault(site, []).append(pid)
+            for site in range(SITES):
+                if (f"/site-{site}/flwr" in home or f"/superexec-{site}/flwr" in home) and runs(pid, program):
+                    found.setdefault(site, []).append(pid)
     return found
 
 
@@ -89,57 +96,62 @@ def workers(mark):
     return of_sites(mark, "warm/boot.py")
 
 
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def asked(folder, server_round):
+    """The process of each site that was asked last to train in a round of the staged run."""
+    paths = {site: folder / f"asked-{site}-{server_round}" for site in range(SITES)}
+    return {site: int(text) for site, path in paths.items() if path.exists() and (text := path.read_text())}
+
+
 def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_dir):
     federation, mark = sites
-    wait = tmp_path / "wait"
-
-    # A run in which every worker is killed once while it trains: no answer is missing.
-    process = start(federation, tmp_path, "first", cache_dir)
+    cache = {"cache-dir": str(cache_dir)}
+    keys = STAGED | cache | {"client": f"{tmp_path / 'staged.py'}:Staged"}
+    (tmp_path / "wait-2").touch()
+    started = {"staged": start(federation, tmp_path, "staged", keys)}
+    started["whole"] = start(federation, tmp_path, "whole", WHOLE | cache)
 
     def happens(condition):
-        wait_for(lambda: condition() or process.poll() is not None, 300)
-        assert process.poll() is None, (tmp_path / "first.log").read_text()
+        wait_for(lambda: condition() or started["staged"].poll() is not None, 300)
+        assert started["staged"].poll() is None, (tmp_path / "staged.log").read_text()
 
-    happens(lambda: rounds_done(tmp_path / "first") >= 1)
-    before = workers(mark)
-    assert {site: len(pids) for site, pids in before.items()} == {0: 1, 1: 1}
-    wait.touch()
-    held = rounds_done(tmp_path / "first") + 2  # a round is done with the next one's answers
-    happens(lambda: all((tmp_path / f"asked-{site}-{held}").exists() for site in range(SITES)))
-    for site in range(SITES):
-        (tmp_path / f"asked-{site}-{held}").unlink()
-        os.kill(before[site][0], signal.SIGKILL)
-    happens(lambda: all((tmp_path / f"asked-{site}-{held}").exists() for site in range(SITES)))
-    wait.unlink()
-    happens(lambda: rounds_done(tmp_path / "first") >= held)
-    after = workers(mark)
-    assert all(not {*before[site]} & {*after[site]} for site in range(SITES))
-    assert process.wait(timeout=300) == 0
-    summary = json.loads((tmp_path / "first" / "summary.json").read_text())
-    assert (summary["rounds"], summary["failures"]) == (ROUNDS, 0)
-    config = run_config({**JOB, "rounds": ROUNDS, "cache-dir": str(cache_dir)})
-    arrays = Federation(config).run(InlineGrid(SITES, config.to_user_config()), [])
-    assert model(tmp_path / "first") == {name: a.numpy().tobytes() for name, a in arrays.items()}
+    # A worker answers one message after the other. Each is killed once while it trains: no answer is missing.
+    happens(lambda: len(asked(tmp_path, 2)) == SITES)
+    first = asked(tmp_path, 2)
+    assert asked(tmp_path, 1) == first
+    assert all(first[site] in workers(mark)[site] for site in range(SITES))
+    for pid in first.values():
+        os.kill(pid, signal.SIGKILL)
+    happens(lambda: not {*asked(tmp_path, 2).values()} & {*first.values()})
+    second = asked(tmp_path, 2)
+    (tmp_path / "wait-2").unlink()
+
+    # The other run is complete: nobody needs its workers.
+    started["whole"].wait(timeout=300)
+    assert model(tmp_path / "whole") == simulated(WHOLE | cache), (tmp_path / "whole.log").read_text()
+    happens(lambda: workers(mark) == {site: [pid] for site, pid in second.items()})
     logs = [federation.services[name].log.read_text() for name in ("site-0", f"superexec-{APART}")]
     for log in logs:
+        assert log.count("stays for this node's next messages") == len(started) + 1
         assert log.count("the worker ended before it had answered") == 1
-        assert log.count("client memory: round") >= ROUNDS - 1  # what a client logs is in its node's log
+        assert log.count("client memory: round") >= 1  # what a client logs is in its node's log
         assert "Traceback" not in log
 
-    # The run is complete: nobody needs them.
-    wait_for(lambda: not workers(mark), 30)
-
     # What started them is killed in the middle of a round.
-    wait.touch()
-    for path in tmp_path.glob("asked-*"):
-        path.unlink()
-    second = start(federation, tmp_path, "second", cache_dir)
-    wait_for(lambda: all((tmp_path / f"asked-{site}-1").exists() for site in range(SITES)), 300)
-    assert workers(mark).keys() == {0, 1}
+    held = 2 + max(int(path.name.split("-")[2]) for path in tmp_path.glob("asked-*"))
+    (tmp_path / f"wait-{held}").touch()
+    happens(lambda: len(asked(tmp_path, held)) == SITES)
+    assert asked(tmp_path, held) == second
+    happens(lambda: summary(tmp_path / "staged")["rounds"] == held - 1)
     for name in ("site-0", f"superexec-{APART}"):
         os.killpg(federation.services[name].process.pid, signal.SIGKILL)
     wait_for(lambda: not workers(mark), 10)
-    second.kill()
-    second.wait()
+    started["staged"].kill()
+    started["staged"].wait()
     federation.stop()
     wait_for(lambda: not of_sites(mark), 10)
+    assert summary(tmp_path / "staged")["failures"] == 0
+    assert model(tmp_path / "staged") == simulated(STAGED | cache | {"rounds": held - 1})

@@ -13,7 +13,6 @@ from flwr.serverapp import ServerApp
 
 from fedbn_flower import client_app
 from fedbn_flower.core.partition_id import answer_partition_id
-from fedbn_flower.runtime import server_app
 
 server = ServerApp()
 client = ClientApp()
@@ -49,6 +48,11 @@ class Numbered:
 
 @server.main()
 def main(grid, context):
+    import pictures  # on the server's side: its imports are many
+
+    from fedbn_flower.runtime import server_app
+
+    pictures.draw_none()
     for number in range(len(configs(context.run_config["several"]))):
         server_app.main(Numbered(grid, number), with_config(context, number, RecordDict()))
 
