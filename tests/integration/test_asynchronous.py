@@ -13,7 +13,7 @@ import pytest
 
 from deploy.local_federation import LocalFederation
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import rounds_done, wait_for
 from .unequal import BEHIND, ROUNDS
 
@@ -37,7 +37,7 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn
     keys = KEYS | {"client": f"{client}:Unequal", "run-dir": str(run), "cache-dir": str(cache_dir)}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
     federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
-    federation.environment |= SOONER
+    federation.environment |= FORKING
     with federation:
         started = subprocess.Popen(
             ["flwr", "run", ".", "--stream", "--run-config", words],
