@@ -15,11 +15,11 @@ pytestmark = pytest.mark.slow
 SITES, ROUNDS = 3, 3
 
 
-def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir, flwr_project, monkeypatch):
+def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir, undrawn_project, monkeypatch):
     for name, value in SOONER.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(driven_sites, "BETWEEN_LOOKS", 0.5)
-    monkeypatch.setattr(many_sites, "ROOT", flwr_project)
+    monkeypatch.setattr(many_sites, "ROOT", undrawn_project)
     row = many_sites.measured(SITES, real=0, rounds=ROUNDS, model="mlp-bn", place=tmp_path)
     cells = row.strip("| ").split(" | ")
     assert cells[:2] == [str(SITES), "0"]

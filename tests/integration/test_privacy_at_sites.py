@@ -14,7 +14,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.site_ledger import path_of_ledger
 
-from .guide import SOONER
+from .guide import FORKING
 from .processes import bits
 
 pytestmark = pytest.mark.slow
@@ -55,10 +55,10 @@ class Owned(LocalFederation):
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory, flwr_project):
+def federation(tmp_path_factory, undrawn_project):
     federation = Owned(tmp_path_factory.mktemp("federation"), SITES)
-    federation.app = flwr_project
-    federation.environment |= SOONER
+    federation.app = undrawn_project
+    federation.environment |= FORKING
     with federation:
         yield federation
 

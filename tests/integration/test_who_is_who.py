@@ -22,9 +22,9 @@ from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import model, rounds_done, wait_for
-from .processes import ROOT, marked, processes_with
+from .processes import marked, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -46,18 +46,17 @@ def answer_partition_id(message: Message, context: Context, answer=answer_partit
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory):
+def sites(tmp_path_factory, undrawn_project):
     """Two SuperNodes with a state-dir, and the folder of an app whose answers can be held up."""
     folder = tmp_path_factory.mktemp("sites")
-    ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
-    shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
+    shutil.copytree(undrawn_project, folder / "app")
     with (folder / "app/fedbn_flower/core/partition_id.py").open("a") as file:
         file.write(LATE.format(folder=str(folder)))
     settings = folder / "app/strategies/signature.py"
     settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 30.0'))
     with marked() as (mark, environment):
         federation = LocalFederation(folder / "federation", CLIENTS)
-        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield folder, federation, mark
 
