@@ -264,6 +264,7 @@ def cluster():
             processes.append(
                 subprocess.Popen(
                     [ray_command, "start", *arguments, *(common if arguments is head else common[:-1])],
+                    env={**os.environ, "RAY_prestart_worker_first_driver": "0"},  # none of those are ours
                     start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
