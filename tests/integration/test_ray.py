@@ -30,7 +30,7 @@ from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import make_grid
 from strategies.aggregation.fold import GROUP
 
-from .processes import ROOT, bits
+from .processes import ROOT, bits, end, marked
 
 pytestmark = pytest.mark.slow
 
@@ -259,12 +259,14 @@ def cluster():
         """The sockets of those that have come up."""
         return list(Path(scratch).glob("session_2*/sockets/raylet*"))
 
-    try:
+    with marked() as (mark, environment):
+        environment["RAY_prestart_worker_first_driver"] = "0"  # none of those are ours
         for arguments in (head, [f"--address={address}"]):
             processes.append(
                 subprocess.Popen(
                     [ray_command, "start", *arguments, *(common if arguments is head else common[:-1])],
-                    start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    env=environment, start_new_session=True,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
             deadline = time.monotonic() + 60
@@ -272,16 +274,10 @@ def cluster():
                 time.sleep(0.1)
         assert len(raylets()) == 2
         yield SimpleNamespace(address=address, processes=processes)
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-        shutil.rmtree(scratch, ignore_errors=True)
+        end(mark, signal.SIGKILL)
+    for process in processes:
+        process.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 
 import pytest
 
 from fedbn_flower import cli
 
 from .deaths import snapshots
-from .processes import ROOT, bits, processes_with, run_sim
+from .processes import ROOT, bits, processes_with
 from .test_kills import check_whole
 
 pytestmark = pytest.mark.slow
@@ -104,23 +105,25 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
 
 
 def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
-    tmp_path, cache_dir, marked_environment
+    tmp_path, cache_dir, marked_environment, monkeypatch, capsys
 ):  # fmt: skip
     """As a system does that is out of memory."""
-    mark, environment = marked_environment
+    mark, _ = marked_environment
+    resource_tracker.ensure_running()  # this process's own: it stays
+    monkeypatch.setenv(*mark.split("="))
     (tmp_path / "own.py").write_text(
         "import os, signal\nfrom strategies import FedAvg\n\n\nclass Deadly(FedAvg):\n"
         "    def aggregate_train(self, server_round, replies):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
-    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0)
-    result = run_sim(*words, *SHORT, *where, env=environment)
-    assert result.returncode == 1
+    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0, *SHORT, *where)
+    assert cli.main([str(word) for word in words]) == 1
     rows, _ = table(tmp_path / "g")
     assert [row["status"] for row in rows] == ["its process ended: SIGKILL", "ok", "ok"]
-    assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in result.stderr
-    assert "Traceback" not in result.stderr
+    errors = capsys.readouterr().err
+    assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in errors
+    assert "Traceback" not in errors
     assert not processes_with(mark)
 
 
