@@ -34,6 +34,8 @@ def wait_less(sleep=time.sleep):
     time.sleep = lambda seconds: sleep(0.2 if seconds in {0.5, 3} else seconds)
 
 
-if {Path(word).name for word in sys.orig_argv[1:2]} & SHORT:
+PROGRAM = Path(sys.orig_argv[1]).name if len(sys.orig_argv) > 1 else ""
+if PROGRAM in SHORT:
     leave_out()
-wait_less()
+if PROGRAM in SHORT | {"flower-superlink", "flower-supernode"}:
+    wait_less()
