@@ -14,6 +14,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
+from .guide import SOONER
 from .hospital import hospital_in
 from .processes import ROOT, marked
 
@@ -60,7 +61,7 @@ def flwr_run(tmp_path_factory, flwr_project):
     with marked() as (_, environment):
         environment |= {
             "FLWR_HOME": str(home),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+            **{key: SOONER[key] for key in ("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "PYTHONPATH")},
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
             "RAY_prestart_worker_first_driver": "0",  # Flower's workers are none of those
             "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",

@@ -100,7 +100,7 @@ class Guide:
             (r"partition-id=0", f"partition-id={SITES.index(machine) if machine in SITES else 0}"),
             (r"shape:1x28x28:10", "shape:1x8x8:10"),
             (r"rounds = 3", "rounds = 1\nfraction-evaluate = 0.0"),
-            (r"rounds = 4", "rounds = 6"),
+            (r"rounds = 4", "rounds = 5"),
         ):
             text = re.sub(pattern, replacement, text)
         return text
@@ -112,8 +112,11 @@ class Guide:
         places = {"HOME": str(home), "TMPDIR": str(home), "ASKED": str(home / "asked")}
         return kept | SOONER | places | {"PATH": path}
 
-    def run(self, label: str, machine: str) -> str:
-        """Execute a block on a machine, then what it asked of systemd and nginx; its output."""
+    def run(self, label: str, machine: str, may_fail: bool = False) -> str:
+        """Execute a block on a machine, then what it asked of systemd and nginx; its output.
+
+        ``may_fail``: a command may fail, such as one whose SuperLink is killed.
+        """
         asked = self.folder / machine / "asked"
         asked.write_text("")
         result = subprocess.run(
@@ -121,7 +124,7 @@ class Guide:
             cwd=self.folder / machine / "fedbn-flower", env=self.environment(machine),
             capture_output=True, text=True, timeout=400,
         )  # fmt: skip
-        assert result.returncode == 0, result.stdout + result.stderr
+        assert may_fail or result.returncode == 0, result.stdout + result.stderr
         for request in asked.read_text().splitlines():
             match request.split():
                 case ["systemctl", "daemon-reload"]:

@@ -132,7 +132,7 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     # The other run is complete: nobody needs its workers.
     started["whole"].wait(timeout=300)
     assert model(tmp_path / "whole") == simulated(WHOLE | cache), (tmp_path / "whole.log").read_text()
-    happens(lambda: workers(mark) == {site: [pid] for site, pid in second.items()})
+    wait_for(lambda: workers(mark) == {site: [pid] for site, pid in second.items()}, 30)
     logs = [federation.services[name].log.read_text() for name in ("site-0", f"superexec-{APART}")]
     for log in logs:
         assert log.count("stays for this node's next messages") == len(started) + 1
