@@ -17,6 +17,7 @@ cd "${SLURM_SUBMIT_DIR:?start it with sbatch}"
 [ ! -d .venv ] || export PATH="$PWD/.venv/bin:$PATH"
 export OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export RAY_TMPDIR=/tmp/ray-$SLURM_JOB_ID # so that no other program on a node takes this Ray for its own
+export RAY_prestart_worker_first_driver=0 # of the workers that Ray would start, a run uses none
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # from Slurm 22.05 on, srun does not take it over
 trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,16 +177,22 @@ def daemons_in_groups_of_their_own() -> Iterator[None]:
 
     What is sent to this process's group, as by a terminal or a scheduler of jobs, does not reach the daemons
     of a Ray that is started within: without its raylet, Ray would end this process without a word before
-    what was done is saved. They end with this process.
+    what was done is saved. They end with this process, the raylet's agents too once they have tried to report
+    that to a control service that has ended as well: for some seconds, not for the minute that is usual.
     """
     from ray._private import services  # Ray has no option for it; imported late: half a second
 
-    popen = services.ConsolePopen
-    services.ConsolePopen = partial(popen, process_group=0)  # type: ignore[assignment,misc]
+    popen: Callable[..., Any] = services.ConsolePopen
+
+    def start(*arguments: Any, env: Mapping[str, str], **options: Any) -> Any:
+        env = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5", **env}
+        return popen(*arguments, env=env, process_group=0, **options)
+
+    services.ConsolePopen = start  # type: ignore[assignment,misc]
     try:
         yield
     finally:
-        services.ConsolePopen = popen  # type: ignore[misc]
+        services.ConsolePopen = popen  # type: ignore[assignment,misc]
 
 
 def ray_errors_in_the_log() -> None:

@@ -67,7 +67,8 @@ def final_model(config, pool, observers=()):
 
 
 class KillsWorkers(Observer):
-    """Kills a worker after round 1, while it is idle, and one a moment later, while it works."""
+    """Kills a worker after round 1, while it is idle, and the other in round 3, while it works: no client's
+    worker dies twice."""
 
     def __init__(self, pool):
         self.pool = pool
@@ -78,6 +79,7 @@ class KillsWorkers(Observer):
         self.failures += result.failures
         if result.server_round == 1:
             self.kill(0)
+        if result.server_round == 2:
             threading.Timer(0.3, self.kill, [1]).start()
 
     def kill(self, index):
