@@ -213,10 +213,12 @@ def draws_always_few():
 
 @pytest.fixture
 def empty_figures(monkeypatch):
-    """For tests of a report's words."""
-    monkeypatch.setattr(
-        "fedbn_flower.results.plotting.svg_figure.InlineFigure.as_svg", lambda *_: "<svg></svg>"
-    )
+    """For tests of a report's words: figures are made and counted, and nothing of them is drawn."""
+
+    def save(figure, buffer, **options):
+        buffer.write("<svg></svg>" if options["format"] == "svg" else b"")
+
+    monkeypatch.setattr("fedbn_flower.results.plotting.svg_figure.InlineFigure._save", save)
 
 
 @pytest.fixture(scope="session")

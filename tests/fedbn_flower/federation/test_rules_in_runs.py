@@ -45,7 +45,7 @@ def same(one, other, atol=0.0):
 @pytest.mark.parametrize(
     ("rule", "client"),
     [  # what a rule and what a client remembers are in files of their own
-        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 5)),
+        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 15)),
         *(
             pytest.param(rule, ("fedavg", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
             for i, rule in enumerate(RULES)

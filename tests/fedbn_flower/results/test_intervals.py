@@ -105,7 +105,6 @@ def test_so_have_those_of_several_classes_and_of_numbers(run):
     assert all(low <= value <= high for *_, value, (low, high) in found)
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_clients_with_the_same_cases_have_none_together(run):
     result = run(**TEN, eval_data="global", client="fedavg")
     found = result.summary["intervals"]
@@ -120,7 +119,6 @@ def test_clients_with_the_same_cases_have_none_together(run):
     assert rows["client 0"][2] == "400"
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_without_predictions_there_are_none(run):
     for keys in ({"predictions": "off"}, {"strategy": "fedavg", **PRIVATE}):
         result = run(**BINARY, **LOCALLY, **keys)
