@@ -51,6 +51,7 @@ def by_site(tmp_path):
     return keys | {"num_clients": 2}
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_path):
     result = run(**by_site(tmp_path))
     found, cases = result.summary["intervals"], result.predictions

@@ -55,13 +55,15 @@ def of_files(run, tmp_path):
     return lambda **more: run(**keys, model=f"{tmp_path}/mine.py:net", client="fedavg", **more)
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_nothing_written_of_a_run_names_its_folders(of_files, tmp_path):
     found = Run.read(of_files().folder)
-    for text in (run_page(found), model_card(found), methods(found)):
+    page = run_page(found)
+    for text in (page, model_card(found), methods(found)):
         assert str(tmp_path) not in text
         assert not re.search(r"[^\w<./]/(?:tmp|home|root|work)/", text)
     assert str(tmp_path) in (found.folder / "config.json").read_text()
-    assert "mine.py:net" in run_page(found)
+    assert "mine.py:net" in page
 
 
 def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path):

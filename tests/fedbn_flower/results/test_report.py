@@ -17,8 +17,9 @@ from fedbn_flower.results.run_reader import Run
 from .html_page import page
 from .written import change_run, summary_of, write_run, write_sweep
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
 
-@pytest.mark.usefixtures("drawn_figures")
+
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
     assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn plain"]
@@ -126,7 +127,6 @@ def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
     assert [text for text in found.text["p"] if text.endswith(words)]
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     folder = write_sweep(tmp_path / "a sweep")
     (folder / "experiment.json").write_text("{}")
