@@ -123,6 +123,7 @@ def test_who_begins_is_drawn_uniformly():
     assert np.abs(counts - 200).max() < 5 * sqrt(1000 * 0.2 * 0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"client": "fedbn", "model": "mlp-bn", "num_clients": 3}])
 def test_a_buffer_of_all_clients_has_the_bits_of_the_rounds(run, keys):
     """Also where they take unequal time: each waits for the others."""

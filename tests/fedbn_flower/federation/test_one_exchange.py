@@ -249,6 +249,7 @@ def test_a_client_that_fails_at_one_answers_the_other(client, compared, tmp_path
     assert [(row["round"], row["phase"], row["partition"]) for row in rows] == [("2", p, "1") for p in phases]
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_lacks_in_both_rounds(done):
     """Without it nobody knows what the client found of round 1, and what it trained in round 2."""
 

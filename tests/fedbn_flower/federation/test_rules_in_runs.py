@@ -64,6 +64,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, rule, client):
     same(entries("whole"), entries("parts"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", some_quick(RULES, range(0, 99, 4)))
 def test_in_lockstep_or_one_by_one(run, rule):
     keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2} | RULES[rule]
@@ -184,6 +185,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", some_quick(["fedexp", "fedacg"], {1}))
 def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
     keys = {

@@ -183,6 +183,7 @@ def test_the_success_is_that_of_the_saved_model(run, cache_dir):
     assert float(rows("run")[-1]["attack-success"]) == pytest.approx(share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack", some_quick(["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"], {1})
 )

@@ -109,6 +109,7 @@ def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode)
     assert [charge["clip"] for charge in charges] == list(told.values())
 
 
+@pytest.mark.slow
 def test_masked_numbers_have_the_bits_of_plain_ones(settings, tmp_path):
     models = []
     for mode in ("on", "plain"):

@@ -53,6 +53,7 @@ def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, r
     assert models[0] == models[1] != run_on(settings(dp_seed=4, rounds=2))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "survivors"),
     [pytest.param(1.0, 4, marks=pytest.mark.slow), pytest.param(0.5, 4, marks=pytest.mark.slow), (0.5, 3)],
