@@ -1,6 +1,7 @@
 """Shared by all tests: no network, no telemetry, and which tests run where and when."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -111,6 +112,9 @@ def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.freeze()
     gc.enable()
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger):
+            logger.propagate = True  # pytest would put its handlers at each of them, six times a test
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -209,10 +213,12 @@ def draws_always_few():
 
 @pytest.fixture
 def empty_figures(monkeypatch):
-    """For tests of a report's words."""
-    monkeypatch.setattr(
-        "fedbn_flower.results.plotting.svg_figure.InlineFigure.as_svg", lambda *_: "<svg></svg>"
-    )
+    """For tests of a report's words: figures are made and counted, and nothing of them is drawn."""
+
+    def save(figure, buffer, **options):
+        buffer.write("<svg></svg>" if options["format"] == "svg" else b"")
+
+    monkeypatch.setattr("fedbn_flower.results.plotting.svg_figure.InlineFigure._save", save)
 
 
 @pytest.fixture(scope="session")

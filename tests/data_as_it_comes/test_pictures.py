@@ -212,7 +212,14 @@ def test_a_picture_that_memory_cannot_hold_is_refused_before_it_is_decoded(datas
         dataset(picture_files.a_mosaic, image_size=4)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.sites], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [  # 90 million pixels are read once quickly
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == "mosaic size" else [])
+        for case in CASES
+        if not case.sites
+    ],
+)
 def test_a_site_reads_them_as_a_simulation_does(dataset, case):
     """But for classes by name in a table: a site has to be told all of them, with ``label-column``."""
     keys = {name.replace("-", "_"): value for name, value in case.keys.items()}

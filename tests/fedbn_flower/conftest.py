@@ -11,6 +11,18 @@ def _pictures_are_not_drawn(pictures_not_drawn):
 
 
 @pytest.fixture(autouse=True)
+def _figures_of_pages_are_empty(request):
+    """Tests of what is drawn use ``drawn_figures``."""
+    if "drawn_figures" not in request.fixturenames:
+        request.getfixturevalue("empty_figures")
+
+
+@pytest.fixture
+def drawn_figures():
+    """What is drawn in this test is looked at."""
+
+
+@pytest.fixture(autouse=True)
 def _intervals_are_of_few_draws(few_draws):
     """Tests of intervals have their own ``few_draws``."""
 

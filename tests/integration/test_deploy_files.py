@@ -155,6 +155,7 @@ def test_a_job_starts_ray_on_every_node_and_runs_there(cluster, tmp_path):
     assert "slurm-" not in (tmp_path / "python.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_job_ends_if_ray_does(cluster):
     done = cluster(1, ray="exit 1", seconds=60)
     assert done.returncode != 0

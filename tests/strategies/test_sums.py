@@ -105,9 +105,10 @@ SETTINGS = [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}]
 @pytest.mark.parametrize(
     ("rule", "settings"),
     [
-        pytest.param(rule, settings, marks=[pytest.mark.exhaustive] if settings and plain else [])
+        pytest.param(rule, settings, marks=[further] if settings else [])
         for rule in RULES
         for plain in [rule.read_extras is FedAvg.read_extras]
+        for further in [pytest.mark.exhaustive if plain else pytest.mark.slow]
         for settings in SETTINGS
     ],
 )

@@ -12,6 +12,7 @@ from clients.lockstep import fit_in_lockstep
 from clients.lockstep.train import _concatenated
 from clients.modules.optimizers import STACKABLE
 
+from ...quick import diagonal_quick
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
 ELEMENTWISE = ("plain", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
@@ -81,8 +82,9 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
             np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn", "fedper"])
-@pytest.mark.parametrize("objective", ELEMENTWISE)
+@pytest.mark.parametrize(
+    ("objective", "client"), diagonal_quick([*ELEMENTWISE], ["fedavg", "silobn", "fedbn", "fedper"])
+)
 def test_every_client_and_elementwise_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
     training = LocalTraining(epochs=3, batch_size=8)
@@ -121,8 +123,10 @@ def all_gradients_matter():
     )
 
 
-@pytest.mark.parametrize("optimizer", [*sorted(STACKABLE), "sgd:nesterov=true", "adam:amsgrad=true"])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize(
+    ("optimizer", "weight_decay"),
+    diagonal_quick([*sorted(STACKABLE), "sgd:nesterov=true", "adam:amsgrad=true"], [0.01, 0.0]),
+)
 def test_every_optimiser_that_steps_on_stacked_parameters(optimizer, weight_decay):
     training = LocalTraining(2, 8, optimizer, momentum=0.9, weight_decay=weight_decay)
     runs = [

@@ -30,6 +30,7 @@ def bits(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

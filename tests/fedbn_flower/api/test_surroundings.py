@@ -20,6 +20,7 @@ AT_ONCE = (("no_grad", "float64", "autocast"), ("inference_mode", "device"))
 """Of which none undoes what another one does."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", some_quick(KEYS, {1, 2}))
 def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
     """All rounds ran, and every client failed."""

@@ -38,6 +38,7 @@ def test_two_silos(inspected, tmp_path):
     assert "Notes" not in page
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_page_needs_no_network(inspected):
     """That of one client, as a site looks at its own data."""
     output, page = inspected("--partition", "iid", "--num-clients", "1")

@@ -48,6 +48,7 @@ def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tm
     assert "scale: '3' is not allowed; expected a number in (0, 2]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_its_run_is_resumed_from_another_folder_to_the_same_bits(own, cache_dir, tmp_path, monkeypatch):
     rule = ("--strategy", "own.py:Scaled", "--scale", 0.5, "--every", 2)
     assert run(cache_dir, *rule, "--rounds", 4, "--run-dir", "whole") == 0

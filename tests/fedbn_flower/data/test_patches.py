@@ -105,6 +105,7 @@ def volumes():
     return x[:8], y[:8], x[8:], y[8:]
 
 
+@pytest.mark.slow
 def test_a_run_learns_patches_and_is_evaluated_on_whole_volumes(run, volumes):
     """The model is made for patches; held-out volumes are whole, and no patch is bigger."""
     seen = []

@@ -116,6 +116,7 @@ def test_the_clients_decide(configured):
     )
 
 
+@pytest.mark.slow
 def test_lost_answers_and_resumed(run):
     keys = KEYS | {
         "dataset": "digits",

@@ -54,6 +54,7 @@ def rows(folder, name):
 EIGHT = {"partition": "iid", "num_clients": 8, "client": "fedavg", "model": "linear", "fast": "off"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     some_quick(

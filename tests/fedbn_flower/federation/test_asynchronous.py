@@ -123,6 +123,7 @@ def test_who_begins_is_drawn_uniformly():
     assert np.abs(counts - 200).max() < 5 * sqrt(1000 * 0.2 * 0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"client": "fedbn", "model": "mlp-bn", "num_clients": 3}])
 def test_a_buffer_of_all_clients_has_the_bits_of_the_rounds(run, keys):
     """Also where they take unequal time: each waits for the others."""
@@ -204,6 +205,7 @@ def test_a_run_is_the_papers_equations_over_what_clients_sent(run, exchanged, ke
     assert max(max(stale.values()) for stale in staleness) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", some_quick([{}, {"client": "fedbn", "model": "mlp-bn", "compress": "topk:0.1"}], {1})
 )
@@ -220,6 +222,7 @@ def test_a_resumed_run_goes_on_with_the_versions_that_are_out(run, keys):
     assert rows(resumed, "clients.csv") == rows(whole, "clients.csv")
 
 
+@pytest.mark.slow
 def test_clients_in_lockstep_follow_their_versions(run):
     """To rounding the same as one by one, as in the rounds."""
     keys = JOB | {"num_clients": 40, "protocol": "fedbuff:20", "concurrency": 30, "rounds": 3}

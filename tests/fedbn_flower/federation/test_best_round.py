@@ -168,6 +168,7 @@ class Stops(Observer):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", some_quick([1, 4], {1}))
 def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch, every):
     keys = {"best": "cross-fitted", "rounds": 5, "client": "fedbn", "metrics": "auroc", **NOISY}
@@ -185,6 +186,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["aggregated", "local"])
 def test_at_real_sites_it_is_what_a_simulation_finds(configured, tmp_path, model):
     keys = {"best": "cross-fitted", "rounds": 3, "client": "fedbn", "num_clients": 2, "metrics": "auroc"}

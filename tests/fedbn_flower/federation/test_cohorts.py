@@ -135,6 +135,7 @@ def examples(count, seed):
     return TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_costs_its_cohort_nothing(run):
     """Two of 16 clients have one row, which BatchNorm cannot train on; stragglers are still at it when the
     others are done."""

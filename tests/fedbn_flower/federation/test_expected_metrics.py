@@ -113,8 +113,11 @@ def failed(cache_dir, tmp_path_factory, pictures_never_drawn):
 
 @pytest.mark.parametrize(
     ("phase", "lie"),
-    [pytest.param("train", lie, id=name) for name, lie in TRAIN_LIES.items()]
-    + [pytest.param("evaluate", lie, id=name) for name, lie in EVALUATE_LIES.items()],
+    [
+        pytest.param(phase, lie, id=name, marks=[pytest.mark.slow] if i % 3 else [])
+        for phase, lies in (("train", TRAIN_LIES), ("evaluate", EVALUATE_LIES))
+        for i, (name, lie) in enumerate(lies.items())
+    ],
 )
 def test_a_run_with_a_liar_is_the_run_in_which_it_fails(cache_dir, tmp_path, failed, phase, lie):
     assert outcome(cache_dir, tmp_path, phase, lie) == failed[phase]

@@ -40,6 +40,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", MODELS)
 def test_they_learn_what_the_float32_model_learns(run, dtype):
     keys = {"rounds": 3, "batch_size": 32}

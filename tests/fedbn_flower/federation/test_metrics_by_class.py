@@ -112,7 +112,6 @@ def test_they_are_columns_by_the_names_of_a_tables_labels(run, table):
     assert result.summary["rounds-to-target"]["metric"] == "auroc-Edema"
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, table, capsys):
     keys = {"dataset": str(table), "label_column": '"Edema","No Finding","Rare, old"', "progress": True}
     result = run(problem="multi-label", metrics="auroc,f1,ece", **keys, **KEYS)

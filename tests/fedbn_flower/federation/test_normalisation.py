@@ -92,6 +92,7 @@ def test_pretrained_entries_of_batch_norm_are_taken(run):
         torch.testing.assert_close(getattr(after.model()[2], name), getattr(before[2], name))
 
 
+@pytest.mark.slow
 def test_single_examples_are_protected_with_group_norm(run):
     keys = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-5, "client": "fedavg", "strategy": "fedavg"}
     with pytest.raises(UserError, match="or by norm 'group:G'"):

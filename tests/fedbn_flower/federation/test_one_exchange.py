@@ -129,7 +129,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(
-    "keys", some_quick(RUNS, {0, 3, 5, 8, 10, 13}), ids=lambda keys: "-".join(map(str, keys.values()))
+    "keys", some_quick(RUNS, {3, 8, 13}), ids=lambda keys: "-".join(map(str, keys.values()))
 )
 def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
     grid = compared(**FOUR | keys)
@@ -177,6 +177,7 @@ def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, c
     assert kept == ({f"{last:06d}"} if client == "fedbn" else set())
 
 
+@pytest.mark.slow
 def test_a_site_that_does_not_hear_of_the_end_keeps_the_later_memory_too(done):
     class Deaf(Nodes):
         def work(self, messages, timeout):
@@ -188,6 +189,7 @@ def test_a_site_that_does_not_hear_of_the_end_keeps_the_later_memory_too(done):
     assert {path.name[40:46] for path in state.rglob("*.safetensors")} == {"000001", "000002"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "cut", "position"),
     [  # every two of them meet in those with an odd sum
@@ -247,6 +249,7 @@ def test_a_client_that_fails_at_one_answers_the_other(client, compared, tmp_path
     assert [(row["round"], row["phase"], row["partition"]) for row in rows] == [("2", p, "1") for p in phases]
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_lacks_in_both_rounds(done):
     """Without it nobody knows what the client found of round 1, and what it trained in round 2."""
 

@@ -97,6 +97,7 @@ def test_in_lockstep_as_one_by_one(run):
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", some_quick(["scaffold", "feddyn"], {1}))
 def test_a_resumed_run_gives_the_same_bits(run, pair):
     keys = {"strategy": pair, "objective": pair, "partition": "iid", "num_clients": 5} | MIXED

@@ -170,6 +170,7 @@ def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
     assert float(last["pooled-test-f1"]) == summary["pooled"]["f1"] != float(last["pooled-f1"])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(configured, tmp_path, trained):
     config, folder, summary = trained
     simulate(Federation(config.model_copy(update={"rounds": 1})), tmp_path / "run", None)

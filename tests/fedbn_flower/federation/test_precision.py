@@ -72,6 +72,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
         simulate(resume=part.folder, rounds=3, precision="fp32", progress=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_over_precisions(cache_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--sweep", "precision=fp32,bf16,fp16", "--rounds", "2", "--partition", "iid", "--run-dir", "g"]

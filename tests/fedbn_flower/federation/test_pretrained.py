@@ -114,6 +114,7 @@ def test_frozen_entries_are_in_no_memory(run):
         assert not names & {"1.weight", "1.bias"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frozen_bn", "objective"), diagonal_quick(["eval", "adapt"], ["plain", "scaffold"]))
 def test_lockstep_is_one_by_one(run, weights, frozen_bn, objective):
     keys = {

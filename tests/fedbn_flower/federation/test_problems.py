@@ -93,6 +93,7 @@ def test_by_default_labels_are_numbers_and_that_is_said(run, arrays, configured,
     assert not [m for m in caplog.messages if "multi-label" in m]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["fedbn", "silobn"])
 def test_lockstep_and_one_by_one_agree(run, arrays, client, caplog):
     keys = {"data": arrays, "problem": "multi-label", "client": client, "num_clients": 10}

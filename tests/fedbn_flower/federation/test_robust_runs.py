@@ -22,6 +22,7 @@ def model(folder):
     return Path(folder, "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", some_quick(MEANS, {2, 4}))
 def test_lost_answers_and_resumed(run, mean):
     """Half of the clients train, of whom some do not answer; the centre of the clip is in the checkpoint."""

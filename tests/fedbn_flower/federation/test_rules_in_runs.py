@@ -45,7 +45,7 @@ def same(one, other, atol=0.0):
 @pytest.mark.parametrize(
     ("rule", "client"),
     [  # what a rule and what a client remembers are in files of their own
-        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 5)),
+        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 15)),
         *(
             pytest.param(rule, ("fedavg", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
             for i, rule in enumerate(RULES)
@@ -64,6 +64,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, rule, client):
     same(entries("whole"), entries("parts"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", some_quick(RULES, range(0, 99, 4)))
 def test_in_lockstep_or_one_by_one(run, rule):
     keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2} | RULES[rule]
@@ -184,6 +185,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", some_quick(["fedexp", "fedacg"], {1}))
 def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
     keys = {

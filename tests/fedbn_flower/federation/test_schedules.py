@@ -172,6 +172,7 @@ def rows(folder):
     return list(csv.DictReader((folder / "metrics.csv").open()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", [{}, {"strategy": "scaffold", "objective": "scaffold"}], ids=["yogi", "scaffold"]
 )

@@ -132,6 +132,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
     assert found > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", some_quick(["fedavg", "fedbn"], {1}))
 def test_the_unet_learns_volumes(run, client):
     rng = np.random.default_rng(0)

@@ -35,7 +35,7 @@ UNFROZEN = [
 
 
 @pytest.mark.parametrize(
-    "keys", some_quick(UNFROZEN, {1, 4}), ids=lambda keys: keys["strategy"] + "-" + keys["client"]
+    "keys", some_quick(UNFROZEN, {1}), ids=lambda keys: keys["strategy"] + "-" + keys["client"]
 )
 def test_from_a_round_on_everything_trains_also_when_resumed(run, keys):
     keys = {"train": "4", "unfreeze_at": 3, "rounds": 4} | keys

@@ -91,6 +91,7 @@ TRAINED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "shape", "masks", "client"),
     [  # what stays is chosen by the type of a layer alone: the others are for two networks each

@@ -140,6 +140,7 @@ def test_clients_that_take_turns(tmp_path, bands, factor, length, found_out):
     assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_known_is_found_out(tmp_path):
     """As it is where it derives from the public seed: the amplification by sampling is lost."""
     plan = Plan("poisson", 0.05, CANARIES, ROUNDS, DELTA)

@@ -174,6 +174,7 @@ def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkey
     assert asked[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "client"),
     some_quick([

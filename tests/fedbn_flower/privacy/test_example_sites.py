@@ -47,6 +47,7 @@ def run_at(sites, config, folder):
     return recorded_run(federation, Sites(config, sites), RunFolder(folder, federation), [], None).as_json()
 
 
+@pytest.mark.slow
 def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simulation(
     configured, sites, tmp_path
 ):

@@ -100,6 +100,7 @@ def test_every_rule_and_client_that_can(configured, tmp_path, rule, client):
     assert summary["privacy"]["published"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", ["0.05", "adaptive", "secure"])
 def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path, clip):
     """Updates are longer than 0.05, and than the 0.1 with which an adaptive clip begins."""
@@ -248,6 +249,7 @@ def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(config
     assert model(stopped) == model(whole)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, tmp_path, monkeypatch):
     """Both copies go on from round 2 with the same key and the same sample. In one of them an update
     is another

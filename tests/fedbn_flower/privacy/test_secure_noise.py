@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from fedbn_flower.privacy import accounts, ledger
 
 from . import test_runs
@@ -24,6 +26,7 @@ def test_secure_noise_is_told_with_its_own_epsilon(configured, tmp_path):
     assert json.loads((tmp_path / "run" / ledger.NAME).read_text().splitlines()[0])["secure"] is True
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits_and_ledger(configured, tmp_path, monkeypatch):
     monkeypatch.setitem(test_runs.DP, "dp_secure_noise", True)
     resumed = test_runs.test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped

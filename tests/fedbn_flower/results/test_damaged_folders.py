@@ -37,7 +37,7 @@ def damaged(content, rng):
 
 
 @pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_damaged_folder_is_a_page_or_a_line(tmp_path, monkeypatch, empty_figures, capsys, count):
+def test_a_damaged_folder_is_a_page_or_a_line(tmp_path, monkeypatch, capsys, count):
     monkeypatch.setattr(report_commands, "write_report", write_report)
     monkeypatch.setattr(report_commands, "save_figure", lambda *_: None)
     write_run(tmp_path / "whole", summary_of([0.5, 0.6]), METRICS)

@@ -274,7 +274,6 @@ def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
         assert float(cells["specificity"]) == pytest.approx(chosen.specificity, abs=5e-4)
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_without_the_cases_nothing_is_said(rare):
     _, page, messages = rare(eval_data="local", predictions="off")
     assert "Decisions by site" not in page
@@ -285,7 +284,6 @@ def test_of_several_classes_nothing_is_said(run):
     assert "Decisions by site" not in run_page(Run.read(run().folder))
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_cases_that_belong_together_have_no_intervals_of_single_ones():
     page = "".join(decisions(pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1)))
     assert " to " not in page.partition("</table>")[0]

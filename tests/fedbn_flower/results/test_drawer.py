@@ -10,6 +10,8 @@ from fedbn_flower.results.plotting import drawer, plots
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 FIGURES = ("report.html", "curves.png", "partitions.png")
 
 

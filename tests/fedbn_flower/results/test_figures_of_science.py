@@ -165,6 +165,7 @@ def test_a_bin_of_one_example_has_no_point():
     assert np.asarray(points).T.tolist() == [[0.1, 0.2], [0.8, 0.5]]
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_a_legend_covers_no_line():
     rows = [{"round": str(r), "iou": "0.5", "global-iou": "0.4", "pooled-iou": "0.3"} for r in range(1, 4)]
     figure = new_figure(4.6, 3.1)
@@ -179,6 +180,7 @@ def test_a_legend_covers_no_line():
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 10, 137, 1000])
+@pytest.mark.usefixtures("drawn_figures")
 def test_ticks_below_small_axes_do_not_collide(rounds):
     points = {client: dict.fromkeys(range(1, rounds + 1), 0.5) for client in range(3)}
     run = SimpleNamespace(client_points=lambda: points, client_names={}, main_metric="iou")

@@ -51,6 +51,7 @@ def by_site(tmp_path):
     return keys | {"num_clients": 2}
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_path):
     result = run(**by_site(tmp_path))
     found, cases = result.summary["intervals"], result.predictions
@@ -105,7 +106,6 @@ def test_so_have_those_of_several_classes_and_of_numbers(run):
     assert all(low <= value <= high for *_, value, (low, high) in found)
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_clients_with_the_same_cases_have_none_together(run):
     result = run(**TEN, eval_data="global", client="fedavg")
     found = result.summary["intervals"]
@@ -120,7 +120,6 @@ def test_clients_with_the_same_cases_have_none_together(run):
     assert rows["client 0"][2] == "400"
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_without_predictions_there_are_none(run):
     for keys in ({"predictions": "off"}, {"strategy": "fedavg", **PRIVATE}):
         result = run(**BINARY, **LOCALLY, **keys)

@@ -55,16 +55,17 @@ def of_files(run, tmp_path):
     return lambda **more: run(**keys, model=f"{tmp_path}/mine.py:net", client="fedavg", **more)
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_nothing_written_of_a_run_names_its_folders(of_files, tmp_path):
     found = Run.read(of_files().folder)
-    for text in (run_page(found), model_card(found), methods(found)):
+    page = run_page(found)
+    for text in (page, model_card(found), methods(found)):
         assert str(tmp_path) not in text
         assert not re.search(r"[^\w<./]/(?:tmp|home|root|work)/", text)
     assert str(tmp_path) in (found.folder / "config.json").read_text()
-    assert "mine.py:net" in run_page(found)
+    assert "mine.py:net" in page
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path):
     folder = tmp_path / "ward seven"
     folder.mkdir()
@@ -79,7 +80,6 @@ def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path
         assert "seven/" not in text
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_the_page_has_the_date(of_files):
     found = Run.read(of_files(rounds=1).folder)
     date = json.loads((found.folder / "config.json").read_text())["date"]
@@ -87,7 +87,6 @@ def test_the_page_has_the_date(of_files):
     assert f" s on {date}." in run_page(found)
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_a_run_that_goes_on_keeps_its_date_or_has_none(run):
     for date in ({"date": "2020-02-29"}, {}):
         result = run(num_clients=2, rounds=1, checkpoint_every=1)
@@ -100,7 +99,7 @@ def test_a_run_that_goes_on_keeps_its_date_or_has_none(run):
         assert ("s on 2020-02-29." in run_page(Run.read(again.folder))) == bool(date)
 
 
-@pytest.mark.usefixtures("empty_figures")
+@pytest.mark.slow
 def test_it_is_said_what_the_bytes_are(of_files):
     """Each of two clients gets the model twice a round, 4 x 2 numbers of 4 bytes, and sends it once."""
     found = Run.read(of_files(rounds=3).folder)

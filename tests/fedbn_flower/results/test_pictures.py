@@ -24,6 +24,8 @@ from fedbn_flower.results.run_reader import Run
 from .html_page import page
 from .written import METRICS, change_run, summary_of, write_run, write_sweep
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def test_lines_differ_by_more_than_colour():
     styles = [line_style(i) for i in range(18)]

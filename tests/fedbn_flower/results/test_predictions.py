@@ -16,6 +16,9 @@ from fedbn_flower.results.run_reader import Run
 CAPTIONS = ["Confusion matrix", "ROC curve", "Precision and recall", "Reliability diagram"]
 
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
+
 @pytest.fixture(scope="module")
 def run(cache_dir, tmp_path_factory):
     """Two sites with a rare outcome."""

@@ -9,8 +9,6 @@ from fedbn_flower.results.report.run_page import SECURE
 from .html_page import page
 from .written import summary_of, write_run
 
-pytestmark = pytest.mark.usefixtures("empty_figures")
-
 PRIVACY = {
     "notion": "client, central",
     "adjacency": "add-or-remove-one",

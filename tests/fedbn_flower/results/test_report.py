@@ -17,6 +17,8 @@ from fedbn_flower.results.run_reader import Run
 from .html_page import page
 from .written import change_run, summary_of, write_run, write_sweep
 
+pytestmark = pytest.mark.usefixtures("drawn_figures")
+
 
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
@@ -270,7 +272,6 @@ def test_a_torn_row_ends_a_table(tmp_path):
         ("synthetic:1,1", "synthetic:1,1"),
     ],
 )
-@pytest.mark.usefixtures("empty_figures")
 def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, output):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
     assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn plain"]

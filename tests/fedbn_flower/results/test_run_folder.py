@@ -152,6 +152,7 @@ def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
     assert "error: run-dir: cannot write to " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", some_quick([False, True], {0}))
 def test_a_disk_that_is_full_when_a_run_is_resumed_is_one_line(
     private, cache_dir, tmp_path, monkeypatch, capsys, pictures_not_drawn

@@ -38,6 +38,7 @@ def assert_close(path, expected):
         np.testing.assert_allclose(got[name], entry, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_to_what_that_version_came_to(saved):
     assert cli.main(["--resume", "run", "--rounds", "4"]) == 0
     assert_close(saved / "run/model.safetensors", saved / "whole/model.safetensors")
@@ -64,6 +65,7 @@ def test_its_models_load_and_its_report_is_written_anew(saved):
     assert "fedyogi" in (saved / "run/report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_sweep_runs_its_missing_cell_only(saved):
     cell = saved / "sweep/fedavg-fedavg-sgd-seed0/metrics.csv"
     before = cell.read_bytes()

@@ -83,6 +83,7 @@ def test_each_case_has_the_metrics_of_the_kept_model(run):
     assert 0 < table["hd95"].isna().sum() < 10
 
 
+@pytest.mark.slow
 def test_volumes_are_whole_and_in_voxels(run):
     """Trained on patches, each volume is put together from windows; the tolerance is the one given."""
     x, y = volumes()
@@ -190,7 +191,6 @@ def test_the_summary_and_the_report_have_them_by_site(run, tmp_path):
     assert "Cases of lyon, by Dice" in text
 
 
-@pytest.mark.usefixtures("empty_figures")
 def test_without_predictions_there_is_none_of_it(run):
     """And the bits of the model, and the metrics of rounds, are those of a run that has them."""
     folders = [

@@ -117,7 +117,7 @@ def test_the_report_and_the_table_say_the_same(run, patients):
     ]
 
 
-@pytest.mark.usefixtures("empty_figures")
+@pytest.mark.slow
 def test_of_very_many_cases_there_are_values_without_intervals(run, patients, monkeypatch):
     monkeypatch.setattr("fedbn_flower.results.intervals.MOST", 0)
     result = run(**patients, subgroups="sex", metrics=["accuracy", "auroc", "ece"])

@@ -129,6 +129,7 @@ def warnings_in(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_finds_its_memories_after_two_others(configured, tmp_path, caplog):
     """One of these is complete, one still trains; the first then ends in a simulation's bits."""
     chosen, state = {"client": "fedbn", "rounds": 3}, tmp_path / "state"

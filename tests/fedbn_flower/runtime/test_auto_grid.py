@@ -88,6 +88,7 @@ def run(config, pool):
     return {name: array.numpy().tobytes() for name, array in arrays.items()}, flat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", some_quick(CASES, {0}), ids=lambda case: case["strategy"])
 def test_a_run_that_moves_at_any_moment_ends_in_the_same_bits(configured, case):
     """Between two rounds, two phases, two groups of a phase."""

@@ -18,6 +18,7 @@ from tests.quick import some_quick
 from .test_sums import CLIENTS, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", some_quick(["topk:0.05", "qsgd:4", "sign", "lowrank:2"], {0, 3}))
 def test_the_same_bits_and_bytes_where_workers_sum(configured, text):
     values = {"partition": "iid", "num_clients": CLIENTS, "client": "fedbn", "fraction_evaluate": 0}

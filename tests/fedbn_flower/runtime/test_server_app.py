@@ -11,6 +11,7 @@ from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.runtime import server_app
 
 
+@pytest.mark.slow
 def test_a_superlink_that_no_longer_answers_ends_the_server(monkeypatch, tmp_path, cache_dir):
     """Flower's own grid, which would ask for ever."""
     from flwr.superlink.grid import HttpGrid  # late: its database is half a second that no other test needs

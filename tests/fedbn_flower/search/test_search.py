@@ -123,6 +123,7 @@ def test_where_no_client_evaluates_it_looks_at_the_global_model(search, tmp_path
     assert json.loads((tmp_path / "s/search.json").read_text())["best"]["test"] is None
 
 
+@pytest.mark.slow
 def test_losses_are_to_be_low(search, tmp_path):
     rows = [f"{a},{b},{2 * a - b}" for a in range(-9, 9) for b in range(-9, 9)]
     Path("numbers.csv").write_text("\n".join(["a,b,label", *rows]))

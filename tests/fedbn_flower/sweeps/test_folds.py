@@ -242,6 +242,7 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     assert told_out_of_fold({"a": methods["a"]}, "accuracy", True).sentence == ""
 
 
+@pytest.mark.slow
 def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
     assert swept("--folds 2 --partition iid") == 0
     first = table("g/folds.csv")

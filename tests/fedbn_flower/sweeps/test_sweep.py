@@ -75,6 +75,7 @@ def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
     assert len(lines) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoints", some_quick([1, 0], {0}))
 def test_an_interrupted_sweep_ends_as_if_it_had_not_been(swept, capsys, monkeypatch, checkpoints):
     """The run that was begun goes on from its checkpoint, or starts anew without one."""

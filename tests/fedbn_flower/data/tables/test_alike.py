@@ -156,6 +156,7 @@ def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):
         inputs_of(config).dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", some_quick([True, False], {0}))
 def test_lockstep_is_one_by_one(run, clinics, caplog, normalize):
     """Of 16 clients, so many as train in lockstep, each of which scales its columns by itself or not."""

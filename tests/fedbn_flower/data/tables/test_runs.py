@@ -121,6 +121,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     assert found["loss"] < np.var(y.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "client"), diagonal_quick(["outcome", "cost"], ["fedavg", "fedbn"]))
 def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patients, label, client):
     """Each standardised by its own rows, in the cohort too."""

@@ -50,7 +50,6 @@ def honest(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     return simulate(dataset="digits", **keys, progress=False, run_dir=folder).folder
 
 
-@pytest.mark.usefixtures("empty_figures")
 @pytest.mark.parametrize("attack", some_quick(ALL, {1, 9}))
 def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
     found = run(**KEYS, attack=attack, run_dir="attacked")
@@ -159,6 +158,7 @@ def test_examples_of_attackers(cache_dir):
     assert (tried[..., -2:, -2:] == 1).all()
 
 
+@pytest.mark.slow
 def test_a_backdoor_succeeds_and_a_robust_mean_keeps_it_out(run):
     keys = KEYS | {"num_clients": 10, "attackers": "0.2", "attack": "backdoor:3+replacement:5", "rounds": 5}
     open_door = run(**keys).summary["attack"]["success"]
@@ -183,6 +183,7 @@ def test_the_success_is_that_of_the_saved_model(run, cache_dir):
     assert float(rows("run")[-1]["attack-success"]) == pytest.approx(share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack", some_quick(["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"], {1})
 )

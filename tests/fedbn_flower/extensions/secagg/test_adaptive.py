@@ -109,6 +109,7 @@ def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode)
     assert [charge["clip"] for charge in charges] == list(told.values())
 
 
+@pytest.mark.slow
 def test_masked_numbers_have_the_bits_of_plain_ones(settings, tmp_path):
     models = []
     for mode in ("on", "plain"):
@@ -120,6 +121,7 @@ def test_masked_numbers_have_the_bits_of_plain_ones(settings, tmp_path):
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 def test_the_noise_of_updates_and_of_their_count():
     """Of the 4 who are honest of the fewest 7: known to 2 % from 1,000 sums."""
     of_count, of_update = 10 / 20, (0.6**-2 - 1.0**-2) ** -0.5
@@ -147,6 +149,7 @@ def test_whatever_is_summed_has_room_and_a_fine_count():
         assert noise <= shares.noise * (1 + 1e-12) <= 1.01 * noise
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_clips(settings, tmp_path):
     """Three rounds at once, and two of them before a third."""
     for name, rounds in (("whole", (3,)), ("parts", (2, 3))):

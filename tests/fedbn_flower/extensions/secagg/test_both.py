@@ -111,6 +111,7 @@ def test_a_round_is_two_exchanges(signed, done, tmp_path):
         assert arrays == {"arrays": [], "compressed": ["vector"], "secagg": said}
 
 
+@pytest.mark.slow
 def test_who_fails_in_a_half_or_is_lost(done, tmp_path):
     """A client that cannot evaluate trains, one that cannot train or is lost lacks in both. The others have
     their sums, in the bits of those without masks."""

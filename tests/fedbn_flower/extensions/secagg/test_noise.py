@@ -131,7 +131,7 @@ def coarse(monkeypatch):
 
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("honest", [1.0, 0.5])
-@pytest.mark.parametrize("clients", [2, 10, 100])
+@pytest.mark.parametrize("clients", [2, 10, pytest.param(100, marks=pytest.mark.slow)])
 def test_epsilon_of_shares_is_that_of_those_who_are_honest(clients, honest):
     shares = NoiseShares.plan(1.5, 1.0, clients, clients, 1, honest)
     assert shares.counted == clients * honest
@@ -209,6 +209,7 @@ SURVIVORS = 200  # are waited for; all 400 are there in no round
 PLAN = Plan("all", 1.0, CANARIES, ROUNDS, DELTA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
 @pytest.mark.parametrize("honest", [1.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out, honest):

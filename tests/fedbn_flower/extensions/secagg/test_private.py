@@ -47,11 +47,13 @@ def entries(arrays):
     return np.concatenate([viewed(arrays[name]).astype(float).ravel() for name in sorted(arrays)])
 
 
+@pytest.mark.slow
 def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, run_on):
     models = [run_on(settings(secagg=mode, dp_seed=3, rounds=2))[1] for mode in ("on", "plain")]
     assert models[0] == models[1] != run_on(settings(dp_seed=4, rounds=2))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "survivors"),
     [pytest.param(1.0, 4, marks=pytest.mark.slow), pytest.param(0.5, 4, marks=pytest.mark.slow), (0.5, 3)],
@@ -208,6 +210,7 @@ def test_ledger_columns_summary_report_and_release_agree(complete, tmp_path):
     assert "At least 4 of the 4 clients" in card
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_bits_and_its_ledger(settings, tmp_path):
     """Three rounds at once, and two of them before a third: with a seed they are the same."""
     for name, rounds in (("whole", (3,)), ("parts", (2, 3))):

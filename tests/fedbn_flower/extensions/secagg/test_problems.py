@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.quick import some_quick
+
 from ...circles import write_circles
 from .grids import run_on
 
@@ -58,7 +60,9 @@ def arrays_of_all_kinds(folder):
     return {"model": f"{folder / 'own.py'}:masked", "partition": "iid", "fast": "off"}
 
 
-@pytest.mark.parametrize("problem", [arrays_of_all_kinds, sites_of_masks, a_play, a_table])
+@pytest.mark.parametrize(
+    "problem", some_quick([arrays_of_all_kinds, sites_of_masks, a_play, a_table], {1, 3})
+)
 def test_other_problems_are_summed_too(configured, tmp_path, problem):
     keys = {
         **{

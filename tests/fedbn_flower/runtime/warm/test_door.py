@@ -159,6 +159,7 @@ def exchange(configured, *rounds, **node_config):
     return found, context.state
 
 
+@pytest.mark.slow
 def test_the_same_bits_with_and_without(node, configured, monkeypatch):
     monkeypatch.setattr(workers, "BOOT", Path(boot.__file__))
     alone = exchange(configured, 1, 2)
