@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,10 @@ class ManySites(LocalFederation):
     """A federation of which only the first few sites are SuperNodes."""
 
     real: int = 2
+
+    def register(self, indices: Iterable[int]) -> None:
+        """Register SuperNodes, but no sites that are driven: those register themselves."""
+        super().register(index for index in indices if index < self.real)
 
     def start_supernode(self, index: int) -> None:
         """Start a SuperNode, unless the site is driven."""

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,20 @@ LOG = "log.txt"
 """The name of the file that has a program's output."""
 PID = ".pid"
 """Ends the name of the file, beside a program's log, that holds its process id."""
+REGISTER = """
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+(flwr,) = entry_points(group="console_scripts", name="flwr")
+for home in sys.argv[1:]:
+    try:
+        flwr.load()(["supernode", "register", f"{home}/key.pub", "local", "--name", Path(home).name])
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+"""``flwr supernode register`` for each site's folder: its imports, which take a second, once for all."""
 
 
 @dataclass
@@ -137,6 +151,7 @@ class LocalFederation:
         try:
             self._prepare()
             self.start_superlink()
+            self.register(range(self.supernodes))
             for i in range(self.supernodes):
                 self.start_supernode(i)
         except BaseException:
@@ -185,14 +200,21 @@ class LocalFederation:
         if not wait_until_answers(self.port):
             raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
 
+    def register(self, indices: Iterable[int]) -> None:
+        """Make keys for SuperNodes that are new, and register them."""
+        homes = [self.folder / f"site-{index}" for index in indices]
+        new = [home for home in homes if not (home / "key").exists()]
+        for home in new:
+            home.mkdir(exist_ok=True)
+            self._do("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", home / "key")
+        if new:
+            self._do(sys.executable, "-c", REGISTER, *new)
+
     def start_supernode(self, index: int) -> None:
         """Register SuperNode ``index``, if it is new, and start it."""
+        self.register([index])
         home = self.folder / f"site-{index}"
         key = home / "key"
-        if not key.exists():
-            home.mkdir(parents=True, exist_ok=True)
-            self._do("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key)
-            self._do("flwr", "supernode", "register", f"{key}.pub", "local", "--name", f"site-{index}")
         config = f'partition-id={index} num-partitions={self.supernodes} state-dir="{home / "state"}"'
         if self.signing:
             partners = self.folder / "partners"
@@ -247,7 +269,7 @@ class LocalFederation:
 
     def _watch(self) -> None:
         while not self._watching.wait(0.5):
-            for service in self.services.values():
+            for service in list(self.services.values()):  # others may be added meanwhile
                 service.supervise()
 
 

@@ -61,8 +61,6 @@ class AsksFirst(PseudoGradientStrategy):
 
     requires: ClassVar[Mapping[str, Collection[object]]] = {"mean": {"weighted"}, "devices": {"none"}}
     """The mean of the vectors is weighted; a simulated clock knows of one exchange a round."""
-    in_simulations_only: ClassVar[bool] = False
-    """Whether it is refused where sites have data of their own."""
     first_question: ClassVar[str]
     """The record of arrays like the stepped parameters that clients are asked for."""
     first_mean: Vector

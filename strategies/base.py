@@ -21,7 +21,7 @@ from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Extras, Fold, Part
 from .aggregation.mechanism import Mechanism
 from .aggregation.named_means import MeanKind, named_mean, new_mean
 from .aggregation.rule_state import RuleState
-from .aggregation.vectors import Layout, Vector, all_finite, steppable
+from .aggregation.vectors import Layout, Vector, all_finite, checked_step, steppable
 from .expected import ExpectedMetrics, FurtherNames
 from .messages.gate import refusing
 from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation, log_absentees
@@ -92,6 +92,8 @@ class PseudoGradientStrategy(FlowerFedAvg):
     """Whether all models have equal weight, independent of the weight of the metrics."""
     of_classes: ClassVar[bool] = False
     """Whether it is about classes; then `rule_state` has `CLASS_COUNTS` before the first round of a run."""
+    in_simulations_only: ClassVar[bool] = False
+    """Whether it is refused where sites have data of their own."""
     goes_without_model: ClassVar[bool] = False
     """Whether the rule uses answers even if the whole model stays at the clients."""
     extras_like_parameters: ClassVar[bool] = False
@@ -447,12 +449,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
                     f"{type(self).__name__} needs the model that was sent, and there is none: "
                     "call configure_train with a model before aggregate_train"
                 )
-        numbers = isinstance(step, np.ndarray) and step.dtype.kind in "fiu"  # a truth would count as a number
-        if not numbers or step.shape != delta.shape:  # and a number goes to every one
-            got = f"shape {step.shape}" if numbers else str(getattr(step, "dtype", type(step).__name__))
-            raise AggregationError(
-                f"{type(self).__name__}.server_step returned {got}, expected a NumPy array of {delta.shape}"
-            )
+        step = checked_step(step, delta, type(self).__name__)
         entries: dict[str, Array] = {}
         with np.errstate(over="ignore", invalid="ignore"):
             for name, entry in layout.moved(layout.parameters, reference, step, delta.dtype):

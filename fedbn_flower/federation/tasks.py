@@ -62,7 +62,7 @@ def inputs_at(
     if "data-path" in node_config:
         if config.attacks:
             raise not_allowed("attack", config.attack, "'none' at a node with data of its own (data-path)")
-        if getattr(STRATEGY.find(config.strategy), "in_simulations_only", False):
+        if STRATEGY.find(config.strategy).in_simulations_only:
             wanted = "another one at a node with data of its own (data-path): it is for simulations"
             raise not_allowed("strategy", config.strategy, wanted)
         place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto")), scale

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 FEWEST_SEEDS = 5
 FEWEST_EVENTS = 30
-EXACT = 13  # differences, all of whose signs SciPy enumerates
+EXACT = 13  # differences, all of whose signs are enumerated
 ROUNDING = 1e-9
 """Relative, of differences of floats."""
 
@@ -160,12 +160,19 @@ def wilcoxon_against(values: Mapping[str, ArrayLike], reference: str) -> dict[st
 
 
 def _wilcoxon(differences: NDArray[np.float64]) -> float:
-    from scipy.stats import PermutationMethod, wilcoxon
+    """Return the p-value of both sides. SciPy's of all signs is the same, in a thousand times as long."""
+    from scipy.stats import rankdata, wilcoxon
 
     if not differences.any():
         return 1.0
-    method = PermutationMethod() if len(differences) <= EXACT else "auto"
-    return float(wilcoxon(differences, zero_method="zsplit", method=method).pvalue)
+    if len(differences) > EXACT or np.isnan(differences).any():
+        return float(wilcoxon(differences, zero_method="zsplit").pvalue)
+    ranks = rankdata(np.abs(differences))
+    found = ranks[differences > 0].sum()
+    sums = np.zeros(1)  # of the ranks that are positive, for all signs of what is not 0
+    for rank in ranks[differences != 0]:
+        sums = np.concatenate([sums, sums + rank])
+    return min(1.0, 2 * float(min((sums <= found).mean(), (sums >= found).mean())))
 
 
 class Ranks(NamedTuple):

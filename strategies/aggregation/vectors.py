@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord
+from flwr.serverapp.exception import AggregationError
 from numpy.typing import NDArray
 
 from ..messages.npy import encoded
@@ -35,6 +36,23 @@ def squared_norm(vector: Vector) -> float:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(vector, vector))
+
+
+def checked_step(step: object, like: Vector, rule: str) -> Vector:
+    """Return a rule's step if it is an array of numbers with this shape.
+
+    Raises
+    ------
+    AggregationError
+        If it is not.
+    """
+    if not isinstance(step, np.ndarray) or step.dtype.kind not in "fiu":  # a truth would count as a number
+        got = str(getattr(step, "dtype", type(step).__name__))
+    elif step.shape != like.shape:  # and a number goes to every one
+        got = f"shape {step.shape}"
+    else:
+        return step
+    raise AggregationError(f"{rule}.server_step returned {got}, expected a NumPy array of {like.shape}")
 
 
 def steppable(arrays: Mapping[str, NDArray]) -> list[str]:

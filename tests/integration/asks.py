@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -25,6 +26,15 @@ QUESTIONS = {
 app = ServerApp()
 
 
+def replies(grid: Grid, asked: Iterable[str]) -> Iterator[Message]:
+    waiting = set(asked)
+    while waiting:
+        for reply in grid.pull_messages(waiting):
+            waiting.remove(reply.metadata.reply_to_message_id)
+            yield reply
+        time.sleep(0.1)
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = run_config(context.run_config)
@@ -32,11 +42,14 @@ def main(grid: Grid, context: Context) -> None:
         time.sleep(0.5)
     inputs = inputs_of(config)
     model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}
-    answers = {}
+    names, answers = {}, {}
     for name, (kind, asked) in QUESTIONS.items():
         given = {"server-round": 1, "checkpoint-round": 0, "run": RUN, "eval-splits": "", "client-lr": 0.1}
         content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given | asked)})
-        (reply,) = grid.send_and_receive([Message(content, nodes[0], kind)], timeout=120)
+        (message_id,) = grid.push_messages([Message(content, nodes[0], kind)])
+        names[message_id] = name
+    for reply in replies(grid, names):
+        name = names[reply.metadata.reply_to_message_id]
         if reply.has_error():
             answers[name] = reply.error.reason
             continue

@@ -42,6 +42,16 @@ def flwr_project(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def undrawn_project(tmp_path_factory, flwr_project):
+    """Such a copy whose server draws nothing and writes no report, which is half of a small run's work."""
+    project = tmp_path_factory.mktemp("undrawn") / "fedbn-flower"
+    shutil.copytree(flwr_project, project)
+    with (project / "fedbn_flower" / "runtime" / "server_app.py").open("a") as file:
+        file.write(f"{(ROOT / 'tests' / 'pictures.py').read_text()}\n\ndraw_none()\n")
+    return project
+
+
+@pytest.fixture(scope="session")
 def flwr_run(tmp_path_factory, flwr_project):
     """`flwr run`, by default of the project, on one managed SuperLink: what it printed."""
     home = tmp_path_factory.mktemp("flwr_home")

@@ -1,16 +1,23 @@
-"""The command line in processes that die (SIGKILL): at a certain change of a file, or when they are told to.
+"""The command line in processes that die (SIGKILL), and what it leaves where it dies at a change of a file.
 
-They are forked from a process in which everything is imported, so that none waits for imports.
+The processes are forked from one in which everything is imported, so that none waits for imports. Of a
+process that dies nothing but its files is left: copies of them show deaths, too, of a process that lives on.
 """
 
-import json
+import itertools
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from fedbn_flower import cli
 from fedbn_flower.core.files import CsvLog
 
 from ..pictures import draw_none
@@ -30,8 +37,6 @@ CONTEXT.set_forkserver_preload(
 def command(arguments, log):
     """In a process of its own: the command with its output in a file."""
     sys.stdout = sys.stderr = open(log, "a")  # noqa: SIM115
-    from fedbn_flower import cli
-
     sys.exit(cli.main([str(argument) for argument in arguments]))
 
 
@@ -41,44 +46,58 @@ def start(*arguments, log):
     return process
 
 
-def watched(folder, last, arguments, log, output):
-    """The command, which ends where it is about to change a file of the folder for the ``last``-th time.
+@contextmanager
+def before_each_change(folder, doing):
+    """Have this called before each change of a file of the folder, with what is changed.
 
-    A change is a file's replacement, its removal, or a row that is added to it. A file lists them.
+    A change is a file's replacement, its removal, or a row that is added to it. No other is made meanwhile.
+    """
+    alone = threading.RLock()
+
+    def told(kind, done, place):
+        def change(*given, **named):
+            path = Path(place(*given))
+            with alone:
+                if folder in path.parents and (kind != "remove" or path.exists()):
+                    doing(f"{kind} {path.relative_to(folder)}")
+                return done(*given, **named)
+
+        return change
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", told("replace", os.replace, lambda _, path: path))
+        patch.setattr(Path, "unlink", told("remove", Path.unlink, lambda path: path))
+        patch.setattr(CsvLog, "append", told("append", CsvLog.append, lambda log, _: log.path))
+        yield
+
+
+def snapshots(folder, arguments, place):
+    """Every change that the command makes of the folder's files, in order.
+
+    What a death before each would leave is copied to the folders 0, 1, 2... of a place.
     """
     changes = []
 
-    def change(kind, path):
-        if folder in Path(path).parents:
-            if len(changes) == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            changes.append(f"{kind} {Path(path).relative_to(folder)}")
+    def copy(change):
+        shutil.copytree(folder, place / str(len(changes)))
+        changes.append(change)
 
-    def noted_before(kind, done, place):
-        def doing(*given, **named):
-            change(kind, place(*given))
-            return done(*given, **named)
+    with before_each_change(folder, copy):
+        assert cli.main([str(argument) for argument in arguments]) == 0
+    return changes
 
-        return doing
 
-    os.replace = noted_before("replace", os.replace, lambda _, path: path)
-    Path.unlink = noted_before("remove", Path.unlink, lambda path: path)
-    CsvLog.append = noted_before("append", CsvLog.append, lambda log, _: log.path)
+def dies(folder, last, arguments, log):
+    """The command, killed where it is about to change a file of the folder for the ``last``-th time."""
+    changes = itertools.count()
+
+    def die_at_last(_):
+        if next(changes) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     draw_none()
-    try:
+    with before_each_change(folder, die_at_last):
         command(arguments, log)
-    finally:
-        output.write_text(json.dumps(changes))
-
-
-def changes_of(folder, arguments, log):
-    """Every change that the command makes of the folder's files, in order."""
-    output = log.with_suffix(".changes")
-    process = CONTEXT.Process(target=watched, args=(folder, None, arguments, log, output))
-    process.start()
-    process.join()
-    assert process.exitcode == 0, log.read_text()
-    return json.loads(output.read_text())
 
 
 def first_and_last(changes):
@@ -91,9 +110,7 @@ def first_and_last(changes):
 
 def die(folder, last, arguments, log):
     """Run the command up to one of its changes."""
-    process = CONTEXT.Process(
-        target=watched, args=(folder, last, arguments, log, log.with_suffix(".changes"))
-    )
+    process = CONTEXT.Process(target=dies, args=(folder, last, arguments, log))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL, log.read_text()

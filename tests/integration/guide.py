@@ -21,6 +21,8 @@ SOONER = {
     "PYTHONPATH": str(Path(__file__).with_name("sooner")),  # and no checkout: an app brings its own files
 }
 """The environment of a federation that waits less than by default."""
+FORKING = SOONER | {"FEDBN_TEST_FORKS": "1"}
+"""And which forks what answers a message, see `sooner/forks.py`."""
 
 
 def blocks(text: str) -> dict[str, str]:

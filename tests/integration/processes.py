@@ -35,9 +35,12 @@ def runs(pid, program):
     return False
 
 
-def end(variable):
-    """End what a test started, by id, and wait for it."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
+def end(variable, *signals):
+    """End what a test started, by id, and wait for it; politely first, unless other signals are given.
+
+    Half a minute is lost on what is left of a Ray: without the rest of it, its agents do not heed SIGTERM.
+    """
+    for how in signals or (signal.SIGTERM, signal.SIGKILL):
         for pid in processes_with(variable):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, how)

@@ -39,6 +39,7 @@ def script(tmp_path, cache_dir, marked_environment):
 
     def run(lines):
         environment = marked_environment[1] | {"PYTHONPATH": str(ROOT)}
+        environment["RAY_prestart_worker_first_driver"] = "0"  # in a Ray that runs already, none are ours
         result = subprocess.run(
             [sys.executable, "-", str(cache_dir)],
             input=DEFINITIONS + lines, cwd=tmp_path, env=environment,

@@ -223,7 +223,7 @@ def test_a_killed_run_leaves_no_process(marked_environment, tmp_path, how):
     slow = CLIENT.replace("    (weights,) =", "    import time; time.sleep(0.3)\n    (weights,) =")
     folder = write_app(tmp_path / "app", client=slow)
     code = "import sys; from fedbn_flower.cli import main; sys.exit(main())"
-    words = ["app", str(folder), "--backend", "ray", "--workers", "2", "-c", "num-server-rounds=1000"]
+    words = ["app", str(folder), "--backend", "ray", "--workers", "1", "-c", "num-server-rounds=1000"]
     run = subprocess.Popen(
         [sys.executable, "-c", code, *words, "--run-dir", str(tmp_path / "run")],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

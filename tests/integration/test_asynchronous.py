@@ -13,12 +13,12 @@ import pytest
 
 from deploy.local_federation import LocalFederation
 
-from .hospital import wait_for
-from .processes import ROOT
+from .guide import FORKING
+from .hospital import rounds_done, wait_for
+from .unequal import BEHIND, ROUNDS
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 7
 KEYS = {
     "protocol": "fedbuff:2", "concurrency": 3, "num-clients": 4, "partition": "iid", "model": "mlp-bn",
     "rounds": ROUNDS, "evaluate-every": ROUNDS, "target": "accuracy=0.2",
@@ -30,24 +30,24 @@ def rows(folder, name):
         return list(csv.DictReader(file))
 
 
-def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir):
+def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn_project):
     """Of four SuperNodes three train at once, and any two answers make a version."""
-    project, run = tmp_path / "fedbn-flower", tmp_path / "run"
-    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests"))
+    run = tmp_path / "run"
     client = shutil.copy(Path(__file__).with_name("unequal.py"), tmp_path)
     keys = KEYS | {"client": f"{client}:Unequal", "run-dir": str(run), "cache-dir": str(cache_dir)}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
     federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
-    federation.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
+    federation.environment |= FORKING
     with federation:
         started = subprocess.Popen(
             ["flwr", "run", ".", "--stream", "--run-config", words],
-            cwd=project, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=undrawn_project, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True,
         )  # fmt: skip
-        wait_for((tmp_path / "waiting").exists)
-        os.killpg(federation.services["site-1"].process.pid, signal.SIGKILL)
+        wait_for(lambda: (tmp_path / "waiting").exists() or started.poll() is not None)
         federation.start_supernode(3)
+        wait_for(lambda: rounds_done(run) >= 2 or started.poll() is not None)
+        os.killpg(federation.services["site-1"].process.pid, signal.SIGKILL)
         output, _ = started.communicate(timeout=600)
         assert list(federation.runs().values()) == ["finished:completed"], output
     assert "Traceback" not in output
@@ -59,7 +59,7 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir):
     assert [number for number, answers in by_round.items() if 1 in answers] == [1]
     slow = [answers[2] for answers in by_round.values() if 2 in answers]
     assert 1 <= len(slow) < ROUNDS - 2  # most versions do without it
-    assert max(slow) >= 1
+    assert max(slow) >= BEHIND
     assert sum(3 in answers for answers in by_round.values()) >= 2
     refused = rows(run, "failures.csv")
     assert {(row["partition"], row["phase"]) for row in refused} <= {("1", "train")}

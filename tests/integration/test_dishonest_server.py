@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
 
-from .guide import SOONER
+from .guide import FORKING
 from .processes import ROOT
 
 pytestmark = pytest.mark.slow
@@ -19,9 +20,12 @@ OWNER = "dp-required=true dp-max-epsilon=3.0 dp-max-delta=1e-5 dp-min-noise=4.0"
 UNTOLD = "privacy: with dp 'local' this site"
 
 
+RUNS = {"protected": LOCAL, "unprotected": {"dp": "none"}, "with less noise": {**LOCAL, "dp-noise": 1.0}}
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory, write_site, cache_dir):
-    """What a site answers in runs of these keys, by question; and its log."""
+    """What a site answers in each of the runs, by question; and its log of the first."""
     folder = tmp_path_factory.mktemp("dishonest")
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
@@ -30,26 +34,33 @@ def asked(tmp_path_factory, write_site, cache_dir):
     write_site(run_config(here), 0, folder / "data")
     node = f'data-path="{folder / "data"}" cache-dir="{folder / "cache"}" {OWNER}'
     federation = LocalFederation(folder / "federation", 1, node_config=node)
-    federation.environment |= SOONER
+    federation.environment |= FORKING
 
-    def answers(name, **keys):
+    def start(name):
         given = {"dataset": "shape:1x8x8:10", "model": "linear", "client": "fedavg", "num-clients": 1}
-        given |= {"run-dir": str(folder / name), **keys}
+        given |= {"run-dir": str(folder / name), **RUNS[name]}
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
-        run = federation.run(
-            ["flwr", "run", folder / "app", "local", "--stream", "--run-config", words], quiet=True
+        command = ["flwr", "run", str(folder / "app"), "local", "--stream", "--run-config", words]
+        return subprocess.Popen(
+            command, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        assert (folder / name).exists(), run.stdout + run.stderr
-        return json.loads((folder / name).read_text())
+
+    def answers(*names):
+        outputs = [run.communicate(timeout=300)[0] for run in [start(name) for name in names]]
+        assert all((folder / name).exists() for name in names), outputs
+        return {name: json.loads((folder / name).read_text()) for name in names}
 
     with federation:
-        yield answers, (folder / "federation/site-0/log.txt").read_text
+        first, *others = RUNS
+        found = answers(first)
+        log = (folder / "federation/site-0/log.txt").read_text()
+        yield found | answers(*others), log
 
 
 def test_it_learns_nothing_but_updates_with_noise(asked):
     """Each update is paid for, and an update that diverges is like any other."""
     answers, log = asked
-    found = answers("local", **LOCAL)
+    found = dict(answers["protected"])
     update = {"records": ["arrays", "memory", "metrics"], "metrics": {"num-examples": 1}}
     for name in ("train, with an evaluation", "train at a rate that diverges"):
         assert found.pop(name) == update
@@ -60,20 +71,20 @@ def test_it_learns_nothing_but_updates_with_noise(asked):
         "moments": f"{UNTOLD} tells no moments of its data",
         "sizes": f"{UNTOLD} does not tell how many examples it has",
     }
-    assert log().count("refused: privacy: ") == 5
+    assert log.count("refused: privacy: ") == 5
 
 
 @pytest.mark.parametrize(
-    ("keys", "line"),
+    ("run", "line"),
     [
-        ({"dp": "none"}, "dp: 'none' is not allowed at this site; expected 'example' or 'local'"),
+        ("unprotected", "dp: 'none' is not allowed at this site; expected 'example' or 'local'"),
         (
-            {**LOCAL, "dp-noise": 1.0},
+            "with less noise",
             "dp-noise: 1.0 is not allowed at this site; expected at least 4 (dp-min-noise)",
         ),
     ],
 )
-def test_it_gets_nothing_in_a_run_beyond_the_owners_bounds(asked, keys, line):
+def test_it_gets_nothing_in_a_run_beyond_the_owners_bounds(asked, run, line):
     answers, _ = asked
-    found = answers(f"beyond-{keys.get('dp-noise', 0)}", **keys)
-    assert set(found.values()) == {line}
+    assert len(answers[run]) == 7
+    assert set(answers[run].values()) == {line}

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from fedbn_flower import cli
 
-from .deaths import changes_of, die, first_and_last, start
+from .deaths import die, first_and_last, snapshots, start
 from .processes import ROOT, bits, end
 
 pytestmark = pytest.mark.slow
@@ -57,31 +57,37 @@ def test_killed_at_each_change_of_a_file_a_run_ends_in_the_same_bits(
     tmp_path, cache_dir, monkeypatch, capsys, pictures_not_drawn, every
 ):  # fmt: skip
     """Before the first and the last of each kind of change: a file's replacement, its removal, a row that is
-    added; or before every single one. With patience there are two folders of checkpoints."""
+    added; or before every single one. One process dies, or each does; the others' files are copied. With
+    patience there are two folders of checkpoints."""
     monkeypatch.chdir(tmp_path)
     job = ("--num-clients", 2, "--partition", "iid", "--client", "fedbn", "--rounds", 3, "--local-epochs", 1)
     job = (*job, "--patience", 3, "--val-fraction", 0.1, "--cache-dir", cache_dir, "--backend", "inline")
-    whole, log = tmp_path / "whole", tmp_path / "log"
-    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    whole, parts, left, log = (tmp_path / name for name in ("whole", "parts", "left", "log"))
+    job = (*job, "--run-dir", parts)
+    changes = snapshots(parts, job, left)
+    parts.rename(whole)
     assert {change.split("-")[0] for change in changes} >= {
         "replace checkpoint/clients/client", "replace best/server.safetensors", "append metrics.csv",
         "replace summary.json", "remove best/clients/client",
     }  # fmt: skip
-    for last in range(len(changes)) if every else first_and_last(changes):
-        parts = tmp_path / f"parts-{last}"
-        arguments = [*job, "--run-dir", parts]
-        die(parts, last, arguments, log)
+    tried = range(len(changes)) if every else first_and_last(changes)
+    for last in tried:
+        if every or last == tried[len(tried) // 2]:
+            die(parts, last, job, log)
+        else:
+            (left / str(last)).rename(parts)
         check_whole(parts)
-        if (parts / "config.json").exists():
-            arguments = ["--resume", parts]
-        else:  # nothing was begun: the folder is no run's
+        arguments = ["--resume", parts]
+        if not (parts / "config.json").exists():  # nothing was begun: the folder is no run's
             shutil.rmtree(parts)
+            arguments = job
         status = cli.main([str(word) for word in arguments])
         output = capsys.readouterr().err
         assert status == 0 or f"the run in {str(parts)!r} is complete" in output, (changes[last], output)
         assert same(parts, whole), changes[last]
         assert status or not list(parts.rglob(".*.tmp"))
         assert rounds_done(parts) == 3
+        shutil.rmtree(parts)
 
 
 @pytest.mark.exhaustive
@@ -137,7 +143,7 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    end(mark)
+    end(mark, signal.SIGKILL)
     check_whole(parts)
     assert 3 <= rounds_done(parts) < 12
     assert cli.main(["--resume", str(parts), "--cache-dir", str(cache_dir)]) == 0
@@ -179,7 +185,7 @@ def test_killed_while_it_moves_to_ray_a_run_ends_in_the_same_bits(tmp_path, cach
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    end(mark)
+    end(mark, signal.SIGKILL)
     check_whole(parts)
     assert 2 < rounds_done(parts) < 12
     assert cli.main(["--resume", str(parts), "--cache-dir", str(cache_dir), "--workers", "1"]) == 0

@@ -2,11 +2,12 @@
 
 import pytest
 
-from benchmarks.many_sites import measured
+from benchmarks import driven_sites, many_sites
 from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
 
+from .guide import SOONER
 from .hospital import model
 
 pytestmark = pytest.mark.slow
@@ -14,8 +15,12 @@ pytestmark = pytest.mark.slow
 SITES, ROUNDS = 3, 3
 
 
-def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir):
-    row = measured(SITES, real=0, rounds=ROUNDS, model="mlp-bn", place=tmp_path)
+def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir, undrawn_project, monkeypatch):
+    for name, value in SOONER.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(driven_sites, "BETWEEN_LOOKS", 0.5)
+    monkeypatch.setattr(many_sites, "ROOT", undrawn_project)
+    row = many_sites.measured(SITES, real=0, rounds=ROUNDS, model="mlp-bn", place=tmp_path)
     cells = row.strip("| ").split(" | ")
     assert cells[:2] == [str(SITES), "0"]
     assert all(float(cell) > 0 for cell in cells[2:7])

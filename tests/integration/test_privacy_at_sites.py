@@ -9,34 +9,58 @@ import pytest
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower import simulate
+from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
+from fedbn_flower.privacy.site_ledger import path_of_ledger
 
-from .processes import ROOT, bits
+from .guide import FORKING
+from .processes import bits
 
 pytestmark = pytest.mark.slow
 
-SITES, BATCH = 3, 120
+SITES, BATCH = 2, 120
 DP = {"dp": "example", "dp-noise": 2.0, "dp-delta": 1e-4, "model": "linear", "client": "fedavg"}
 RUN = {"rounds": 1, "local-epochs": 1, "batch-size": BATCH, "num-clients": SITES}
 
 
 class Owned(LocalFederation):
-    """SuperNodes with data of their own, whose owners demand ``owners``."""
-
-    owners = ("",) * SITES
+    """SuperNodes with data of their own, whose owners make demands."""
 
     def start_supernode(self, index):
-        data, cache = self.folder / f"data-{index}", self.folder / "cache"
-        self.node_config = f'data-path="{data}" cache-dir="{cache}" {self.owners[index]}'
-        super().start_supernode(index)
+        """That is done by `hold`."""
+
+    def hold(self, name, owners=("",) * SITES):
+        """Start the SuperNodes, those that run once more, with the data of this name and these demands."""
+        for i, demands in enumerate(owners):
+            if running := self.services.get(f"site-{i}"):
+                running.stop()
+            data, cache = self.folder / f"{name}-{i}", self.folder / "cache"
+            self.node_config = f'data-path="{data}" cache-dir="{cache}" {demands}'
+            super().start_supernode(i)
+
+    def log(self, index):
+        return (self.folder / f"site-{index}" / "log.txt").read_text()
+
+    def ledger(self, index, name):
+        """The only line of the ledger of a SuperNode's data."""
+        client = name_of_data(str(self.folder / f"{name}-{index}"))
+        return json.loads(path_of_ledger(self.folder / f"site-{index}" / "state", client).read_text())
+
+    def flwr_run(self, folder, **keys):
+        given = {**RUN, **DP, "run-dir": str(folder), **keys}
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        done = self.run(["flwr", "run", self.app, "local", "--stream", "--run-config", words], quiet=True)
+        return done.stdout + done.stderr
 
 
-def flwr_run(federation, folder, **keys):
-    given = {**RUN, **DP, "dataset": "shape:1x8x8:10", "run-dir": str(folder), **keys}
-    words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
-    done = federation.run(["flwr", "run", str(ROOT), "local", "--stream", "--run-config", words], quiet=True)
-    return done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory, undrawn_project):
+    federation = Owned(tmp_path_factory.mktemp("federation"), SITES)
+    federation.app = undrawn_project
+    federation.environment |= FORKING
+    with federation:
+        yield federation
 
 
 def failures(folder):
@@ -44,72 +68,15 @@ def failures(folder):
         return list(csv.DictReader(file))
 
 
-def test_a_budget_holds_over_runs_of_real_supernodes(configured, write_site, cache_dir, tmp_path):
-    """A run under a public key gives the simulation's bits, and no owner who sets bounds takes part in it.
-
-    With a secret key a round is within the budget of each site. A second run has another name and another
-    ``memory-name``, and with it each site would exceed its budget.
-    """
-    place = tmp_path / "federation"
-    split = configured(num_clients=SITES, partition="dirichlet:1")
-    once, twice = [], []
-    place.mkdir()
-    for i in range(SITES):
-        write_site(split, i, place / f"data-{i}")
-        count = len(np.load(place / f"data-{i}" / "train-labels.npy"))
-        plan = accounts.Plan("poisson", BATCH / count, count, 2 * -(-count // BATCH), 1e-4)
-        once.append(accounts.epsilon(2.0, plan, plan.rounds // 2))
-        twice.append(accounts.epsilon(2.0, plan))
-    budgets = [round((one + two) / 2, 3) for one, two in zip(once, twice, strict=True)]
-
-    with Owned(place, SITES) as federation:
-        flwr_run(federation, tmp_path / "nodes", **{"dp-seed": 3})
-    public = {key.replace("-", "_"): value for key, value in {**RUN, **DP, "dp-seed": 3}.items()}
-    here = {
-        "dataset": "digits",
-        "partition": "dirichlet:1",
-        "cache_dir": cache_dir,
-        "backend": "inline",
-        "progress": False,
-    }
-    simulate(**public, **here, run_dir=tmp_path / "simulation")
-    assert bits(tmp_path / "nodes") == bits(tmp_path / "simulation")
-    assert not failures(tmp_path / "nodes")
-
-    for i in range(SITES):  # its epsilon is infinite: nobody was protected
-        (ledger,) = (place / f"site-{i}" / "state" / "privacy").glob("*.jsonl")
-        assert json.loads(ledger.read_text())["epsilon"] is None
-        ledger.unlink()
-    Owned.owners = [f"dp-required=true dp-max-epsilon={most} dp-max-delta=1e-4" for most in budgets]
-    with Owned(place, SITES) as federation:
-        flwr_run(federation, tmp_path / "first")
-        output = flwr_run(federation, tmp_path / "second", **{"memory-name": "another"})
-        logs = [(place / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
-    assert not failures(tmp_path / "first")
-    found = {int(row["partition"]): row["reason"] for row in failures(tmp_path / "second")}
-    for i in range(SITES):
-        line = (
-            f"dp-max-epsilon: this site's budget of {budgets[i]:g} is spent: epsilon is {once[i]:.3f} over "
-            f"all runs, and would be {twice[i]:.3f} with this answer"
-        )
-        assert found[i] == line
-        assert logs[i].count(line) == 1
-        assert "Traceback" not in logs[i]
-        (ledger,) = (place / f"site-{i}" / "state" / "privacy").glob("*.jsonl")
-        assert json.loads(ledger.read_text())["epsilon"] == pytest.approx(once[i], rel=1e-9)
-    assert "every client failed" in output
-    assert "Traceback" not in output
-
-
-def test_real_supernodes_protect_whole_patients(configured, cache_dir, tmp_path):
-    """Each has a table of its own. The bits are the simulation's, and each ledger counts patients, not rows.
+def test_real_supernodes_protect_whole_patients(federation, configured, cache_dir, tmp_path):
+    """Each has a table of its own. The bits are the simulation's, and each ledger counts patients, not rows;
+    its epsilon is infinite, since who knows the public key could take the noise away.
 
     The rows of a site are in the order in which the simulation divides them.
     """
-    place, tables = tmp_path / "federation", tmp_path / "tables"
-    place.mkdir()
+    tables = tmp_path / "tables"
     tables.mkdir()
-    counts = (24, 30, 36)
+    counts = (24, 36)
     for split, share in (("train", 1), ("test", 3)):
         rows = []
         for i, count in enumerate(counts):
@@ -129,13 +96,12 @@ def test_real_supernodes_protect_whole_patients(configured, cache_dir, tmp_path)
     for split in ("train", "test"):
         table = pd.read_csv(tables / f"{split}.csv")
         for i in range(SITES):
-            (place / f"data-{i}").mkdir(exist_ok=True)
-            table.iloc[getattr(shares, split)[i]].to_csv(place / f"data-{i}" / f"{split}.csv", index=False)
+            folder = federation.folder / f"patients-{i}"
+            folder.mkdir(exist_ok=True)
+            table.iloc[getattr(shares, split)[i]].to_csv(folder / f"{split}.csv", index=False)
 
-    Owned.owners = ("",) * SITES
-    with Owned(place, SITES) as federation:
-        output = flwr_run(federation, tmp_path / "nodes", **keys, dataset="shape:3:2")
-        logs = [(place / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
+    federation.hold("patients")
+    output = federation.flwr_run(tmp_path / "nodes", **keys, dataset="shape:3:2")
     assert "Traceback" not in output
     assert not failures(tmp_path / "nodes")
     simulate(
@@ -152,7 +118,43 @@ def test_real_supernodes_protect_whole_patients(configured, cache_dir, tmp_path)
     ]
     assert private[0] == private[1]
     for i, count in enumerate(counts):
-        (ledger,) = (place / f"site-{i}" / "state" / "privacy").glob("*.jsonl")
-        line = json.loads(ledger.read_text())
+        line = federation.ledger(i, "patients")
         assert (line["probability"], line["count"], line["unit"]) == (6 / count, count // 6, "patient")
-        assert f"rows with one value of 'patient' are protected together: {count} values" in logs[i]
+        assert line["epsilon"] is None
+        lines = f"rows with one value of 'patient' are protected together: {count} values"
+        assert lines in federation.log(i)
+
+
+def test_a_budget_holds_over_runs_of_real_supernodes(federation, configured, write_site, tmp_path):
+    """A round is within the budget of each site. A second run has another name and another ``memory-name``,
+    and with it each site would exceed its budget.
+    """
+    split = configured(num_clients=SITES, partition="dirichlet:1")
+    once, twice = [], []
+    for i in range(SITES):
+        folder = federation.folder / f"digits-{i}"
+        write_site(split, i, folder)
+        count = len(np.load(folder / "train-labels.npy"))
+        plan = accounts.Plan("poisson", BATCH / count, count, 2 * -(-count // BATCH), 1e-4)
+        once.append(accounts.epsilon(2.0, plan, plan.rounds // 2))
+        twice.append(accounts.epsilon(2.0, plan))
+    budgets = [round((one + two) / 2, 3) for one, two in zip(once, twice, strict=True)]
+    federation.hold(
+        "digits", [f"dp-required=true dp-max-epsilon={most} dp-max-delta=1e-4" for most in budgets]
+    )
+    keys = {"dataset": "shape:1x8x8:10", "fraction-evaluate": 0.0}
+    federation.flwr_run(tmp_path / "first", **keys)
+    output = federation.flwr_run(tmp_path / "second", **keys, **{"memory-name": "another"})
+    assert not failures(tmp_path / "first")
+    found = {int(row["partition"]): row["reason"] for row in failures(tmp_path / "second")}
+    for i in range(SITES):
+        line = (
+            f"dp-max-epsilon: this site's budget of {budgets[i]:g} is spent: epsilon is {once[i]:.3f} over "
+            f"all runs, and would be {twice[i]:.3f} with this answer"
+        )
+        assert found[i] == line
+        assert federation.log(i).count(line) == 1
+        assert "Traceback" not in federation.log(i)
+        assert federation.ledger(i, "digits")["epsilon"] == pytest.approx(once[i], rel=1e-9)
+    assert "every client failed" in output
+    assert "Traceback" not in output

@@ -30,7 +30,7 @@ from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import make_grid
 from strategies.aggregation.fold import GROUP
 
-from .processes import ROOT, bits
+from .processes import ROOT, bits, end, marked
 
 pytestmark = pytest.mark.slow
 
@@ -125,11 +125,9 @@ def test_a_client_that_kills_its_worker_twice_counts_as_failed(pool, configured,
 
 
 def test_who_does_not_answer_in_time_is_left_out_and_does_not_hold_up_the_next_round(pool, configured, own):
-    config = configured(
-        client=own("Slow"), partition="iid", num_clients=12, rounds=2, round_timeout=25, fraction_evaluate=0,
-        fast="off",
-    )  # fmt: skip
-    ray.get([worker.process_id.remote() for worker in pool.workers])  # they have started
+    common = {"partition": "iid", "num_clients": 12, "fraction_evaluate": 0, "fast": "off"}
+    final_model(configured(**common, rounds=1), pool)  # the workers have all that they need
+    config = configured(client=own("Slow"), rounds=2, round_timeout=10, **common)
     rounds = []
 
     class Watch(Observer):
@@ -220,9 +218,29 @@ def test_a_grid_can_be_pushed_to_and_pulled_from(pool, configured):
     assert {reply.content["partition"]["partition-id"] for reply in replies} == set(range(100))
 
 
-@pytest.fixture
+def test_no_cluster_is_one_line(tmp_path, cache_dir, capsys):
+    words = ["--ray-address", "127.0.0.1:1", "--run-dir", str(tmp_path / "no"), "--cache-dir", str(cache_dir)]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "ray-address: '127.0.0.1:1' is not allowed; expected HOST:PORT of a running" in error
+    assert error.count("\n") == 1
+
+
+def test_workers_have_the_environment_that_is_theirs_and_this_process_the_one_it_had(pool):
+    """Those that replace others, too."""
+    pool.replace(1)
+    for pid in ray.get([worker.process_id.remote() for worker in pool.workers]):
+        given = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        assert {f"{name}={value}" for name, value in MEMORY.items()} <= set(given)
+        assert any(word.startswith(f"PYTHONPATH={ROOT}") for word in given)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
+    assert not {*MEMORY, "PYTHONBREAKPOINT"} & set(os.environ)
+
+
+@pytest.fixture(scope="module")
 def cluster():
-    """Two raylets of one core each on this machine; the address of their cluster."""
+    """Two raylets of one core each on this machine, of which the last test kills one; the address of their
+    cluster."""
     scratch = tempfile.mkdtemp(prefix="ray")  # short: the paths of Unix sockets may not be long
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -241,12 +259,14 @@ def cluster():
         """The sockets of those that have come up."""
         return list(Path(scratch).glob("session_2*/sockets/raylet*"))
 
-    try:
+    with marked() as (mark, environment):
+        environment["RAY_prestart_worker_first_driver"] = "0"  # none of those are ours
         for arguments in (head, [f"--address={address}"]):
             processes.append(
                 subprocess.Popen(
                     [ray_command, "start", *arguments, *(common if arguments is head else common[:-1])],
-                    start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    env=environment, start_new_session=True,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
             deadline = time.monotonic() + 60
@@ -254,16 +274,10 @@ def cluster():
                 time.sleep(0.1)
         assert len(raylets()) == 2
         yield SimpleNamespace(address=address, processes=processes)
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-        shutil.rmtree(scratch, ignore_errors=True)
+        end(mark, signal.SIGKILL)
+    for process in processes:
+        process.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):
@@ -274,6 +288,21 @@ def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_d
     for where in (there, here):
         assert cli.main([str(word) for word in (*common, *where)]) == 0
     assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
+
+
+def test_a_machine_without_the_data_is_one_line_before_the_first_round(
+    cluster, tmp_path, cache_dir, monkeypatch, capsys
+):
+    """Another digest here stands for other data there."""
+    check = RayPool.check_data
+    monkeypatch.setattr(RayPool, "check_data", lambda pool, key, value, _: check(pool, key, value, "0" * 64))
+    words = ("--ray-address", cluster.address, "--cache-dir", cache_dir, "--run-dir", tmp_path / "no")
+    assert cli.main([str(word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert re.match(
+        r"error: dataset: 'scanners' is not allowed; expected data that machine '[\d.]+' of", error
+    )
+    assert error.count("\n") == 1
 
 
 def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
@@ -298,37 +327,3 @@ def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
     assert len(killed) == 1
     assert bits(tmp_path / "there") == bits(tmp_path / "here")
     assert "(raylet)" not in capsys.readouterr().out
-
-
-def test_a_machine_without_the_data_is_one_line_before_the_first_round(
-    cluster, tmp_path, cache_dir, monkeypatch, capsys
-):
-    """Another digest here stands for other data there."""
-    check = RayPool.check_data
-    monkeypatch.setattr(RayPool, "check_data", lambda pool, key, value, _: check(pool, key, value, "0" * 64))
-    words = ("--ray-address", cluster.address, "--cache-dir", cache_dir, "--run-dir", tmp_path / "no")
-    assert cli.main([str(word) for word in words]) == 2
-    error = capsys.readouterr().err
-    assert re.match(
-        r"error: dataset: 'scanners' is not allowed; expected data that machine '[\d.]+' of", error
-    )
-    assert error.count("\n") == 1
-
-
-def test_no_cluster_is_one_line(tmp_path, cache_dir, capsys):
-    words = ["--ray-address", "127.0.0.1:1", "--run-dir", str(tmp_path / "no"), "--cache-dir", str(cache_dir)]
-    assert cli.main(words) == 2
-    error = capsys.readouterr().err
-    assert "ray-address: '127.0.0.1:1' is not allowed; expected HOST:PORT of a running" in error
-    assert error.count("\n") == 1
-
-
-def test_workers_have_the_environment_that_is_theirs_and_this_process_the_one_it_had(pool):
-    """Those that replace others, too."""
-    pool.replace(1)
-    for pid in ray.get([worker.process_id.remote() for worker in pool.workers]):
-        given = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        assert {f"{name}={value}" for name, value in MEMORY.items()} <= set(given)
-        assert any(word.startswith(f"PYTHONPATH={ROOT}") for word in given)
-        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
-    assert not {*MEMORY, "PYTHONBREAKPOINT"} & set(os.environ)

@@ -19,7 +19,7 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
 
 from ..fedbn_flower.search.conftest import table
-from .deaths import changes_of, die, start
+from .deaths import snapshots, start
 from .processes import bits
 from .test_kills import check_whole
 
@@ -91,26 +91,27 @@ def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cach
 def test_killed_at_each_change_of_its_files_a_search_ends_in_the_same_table(tmp_path, cache_dir, monkeypatch):
     """Of its own files, and between them: where a trial begins, and where its last checkpoint is made."""
     monkeypatch.chdir(tmp_path)
+    whole, parts, left = (tmp_path / name for name in ("whole", "parts", "left"))
     job = ("--search", "server-lr=1e-3..1", "--trials", 2, "--strategy", "fedadam", "--rounds", 1)
-    job = (*job, "--local-epochs", 1, "--cache-dir", cache_dir, "--backend", "inline")
-    whole, log = tmp_path / "whole", tmp_path / "log"
-    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    job = (*job, "--local-epochs", 1, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", parts)
+    changes = snapshots(parts, job, left)
+    parts.rename(whole)
     own = ("search.json", "search.csv", "config.json", "server.safetensors")
     tried = [place for place, change in enumerate(changes) if change.endswith(own)]
     assert len(tried) == 3 + 2 + 2 * 3
     for last in tried:
-        parts = tmp_path / f"parts-{last}"
-        die(parts, last, [*job, "--run-dir", parts], log)
+        (left / str(last)).rename(parts)
         check_whole(parts)
-        if (parts / "search.json").exists():
-            assert cli.main(["--resume", str(parts)]) == 0, changes[last]
-        else:
+        again = ["--resume", parts]
+        if not (parts / "search.json").exists():
             shutil.rmtree(parts)
-            assert cli.main([str(word) for word in (*job, "--run-dir", parts)]) == 0, changes[last]
+            again = job
+        assert cli.main([str(word) for word in again]) == 0, changes[last]
         assert table(parts) == table(whole), changes[last]
         assert bits(parts / "best") == bits(whole / "best")
         facts = [json.loads((folder / "search.json").read_text())["best"] for folder in (parts, whole)]
         assert {**facts[0], "command": ""} == {**facts[1], "command": ""}, changes[last]
+        shutil.rmtree(parts)
 
 
 def test_on_ray_it_is_the_same_table(tmp_path, cache_dir, whole, on_the_pool):

@@ -2,14 +2,17 @@
 site that demands more than the run has refuses."""
 
 import csv
+import math
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
-import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load
 
@@ -19,18 +22,23 @@ from fedbn_flower.extensions.secagg.masks import LENGTH
 from fedbn_flower.extensions.secagg.words import UNMASK
 from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spellings
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import rounds_done, wait_for
 from .processes import ROOT, bits, marked, processes_with
 
 pytestmark = pytest.mark.slow
 
-HELD, DEMANDING = 0, 2
+PICTURES = ROOT / "tests/pictures.py"
+HELD, DEMANDING, LAST_TWO = 0, 2, (3, 4)
+IN_PAIRS = [("advertise", "train"), ("share", UNMASK)]
+"""Steps of a round in which a site is killed each; shares of three unmask a sum of three of five."""
 JOB = {
     "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits", "local-epochs": 1,
     "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on", "round-timeout": 90.0,
     "checkpoint-every": 1,
 }  # fmt: skip
+KNOWN = "SuperNode ID"
+"""A SuperNode's log has it once the SuperLink knows it."""
 WAITING = '''
 
 def _waiting(partition, number, step):
@@ -85,8 +93,15 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
+WITHOUT_PICTURES = """
+
+from ..pictures import draw_none
+
+draw_none()
+"""
 CHANGES = {
-    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED
+    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED,
+    "runtime/server_app": WITHOUT_PICTURES,
 }  # fmt: skip
 
 
@@ -102,21 +117,30 @@ class Owned(LocalFederation):
 def federation_in(folder, sites):
     ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
     shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
+    shutil.copy(PICTURES, folder / "app/fedbn_flower")
     for module, text in CHANGES.items():
         with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
     with marked() as (_, environment):
         federation = Owned(folder / "federation", sites, restart_after=1)
-        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield federation
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("three")
-    with federation_in(folder, 3) as federation:
+def five(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("five")
+    with federation_in(folder, 5) as federation:
         yield Runs(federation, folder)
+
+
+@pytest.fixture(scope="module")
+def three(five):
+    """The same without the last two, which are the last to be killed."""
+    for site in LAST_TWO:
+        five.end(site)
+    return five
 
 
 class Runs:
@@ -126,7 +150,7 @@ class Runs:
         self.federation, self.folder = federation, folder
 
     def start(self, name, cache_dir, **keys):
-        keys = {**JOB, "num-clients": self.federation.supernodes, "cache-dir": str(cache_dir), **keys}
+        keys = {**JOB, "num-clients": 3, "cache-dir": str(cache_dir), **keys}
         keys["run-dir"] = str(self.folder / name)
         words = " ".join(f"{key}={value!r}" for key, value in keys.items())
         self.log = self.folder / f"{name}.log"
@@ -154,6 +178,32 @@ class Runs:
         (self.folder / f"stop-{site}-{number}-{step}").unlink()
         (self.folder / f"reached-{site}-{number}-{step}").unlink(missing_ok=True)
 
+    def kill(self, site):
+        """Kill a site, which stays so until it is restarted. The SuperLink misses it at once, not after a
+        while."""
+        service = self.federation.services[f"site-{site}"]
+        service.restart_after = math.inf
+        os.killpg(service.process.pid, signal.SIGKILL)
+        node = np.uint64(int(re.findall(rf"{KNOWN}: (\d+)", service.log.read_text())[-1]))
+        with closing(sqlite3.connect(self.federation.folder / "superlink/state.db", timeout=60)) as database:
+            change = "UPDATE node SET online_until = 0 WHERE node_id = ?"
+            assert database.execute(change, [int(node.view(np.int64))]).rowcount == 1
+            database.commit()
+
+    def restart(self, sites):
+        """Have sites start again, and wait until the SuperLink knows them."""
+        services = [self.federation.services[f"site-{site}"] for site in sites]
+        before = [service.log.read_text().count(KNOWN) for service in services]
+        for service in services:
+            service.restart_after = 0
+        for service, count in zip(services, before, strict=True):
+            self.happens(lambda log=service.log, count=count: log.read_text().count(KNOWN) > count)
+
+    def end(self, site):
+        service = self.federation.services[f"site-{site}"]
+        service.restart_after = math.inf
+        service.stop()
+
 
 def of_plain_sums(cache_dir, sites, rounds, lost=()):
     """The bytes of a simulation's last model, in which ``lost`` are the rounds and clients without answer."""
@@ -180,33 +230,45 @@ def replies(folder):
         return [int(row["replies"]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("sites", [4, pytest.param(6, marks=pytest.mark.exhaustive)])
-def test_sites_are_killed_in_every_step_and_each_sum_is_that_of_the_others(sites, tmp_path, cache_dir):
-    """One a round, which is done in the bits of a plain sum over those whose vectors arrived. The next one
-    begins when it is back, and has all of them."""
-    with federation_in(tmp_path, sites) as federation:
-        runs, rounds = Runs(federation, tmp_path), len(STEPS)
-        killed = {number: 1 + (number - 1) % (sites - 1) for number in range(1, rounds + 1)}
-        for number, step in enumerate(STEPS, 1):
-            runs.hold(killed[number], number, step)
-            if number < rounds:
-                runs.hold(HELD, number, UNMASK)
-        runs.start("run", cache_dir, rounds=rounds)
-        for number, step in enumerate(STEPS, 1):
-            runs.reached(killed[number], number, step)
-            site = federation.services[f"site-{killed[number]}"]
-            before = site.log.read_text().count("SuperNode ID")
-            os.killpg(site.process.pid, signal.SIGKILL)
-            runs.release(killed[number], number, step)
-            if number < rounds:
-                runs.happens(lambda site=site, n=before: site.log.read_text().count("SuperNode ID") > n)
-                time.sleep(5)  # until the SuperLink knows it
-                runs.release(HELD, number, UNMASK)
-        output, run = runs.ends(), tmp_path / "run"
-    answered = STEPS.index(UNMASK) + 1
-    lost = [(number, site) for number, site in killed.items() if number != answered]
-    assert replies(run) == [sites - (number != answered) for number in killed], output
-    assert has_the_bits(run, of_plain_sums(cache_dir, sites, rounds, lost))
+def sites_are_killed(runs, cache_dir, killed, **keys):
+    """A run in each round of which sites are killed: by step. It has the bits of plain sums over those whose
+    vectors arrived. The next round begins when they are back, and has all of them."""
+    sites, rounds = runs.federation.supernodes, len(killed)
+    for number, steps in enumerate(killed, 1):
+        for step, site in steps.items():
+            runs.hold(site, number, step)
+        if number < rounds:
+            runs.hold(HELD, number, UNMASK)
+    runs.start("killed", cache_dir, rounds=rounds, **{"num-clients": sites, **keys})
+    for number, steps in enumerate(killed, 1):
+        for step, site in steps.items():
+            runs.reached(site, number, step)
+            runs.kill(site)
+            runs.release(site, number, step)
+        if number < rounds:
+            runs.reached(HELD, number, UNMASK)  # nobody waits for them any more
+            runs.restart(steps.values())
+            runs.release(HELD, number, UNMASK)
+    output = runs.ends()
+    lost = [[site for step, site in steps.items() if step != UNMASK] for steps in killed]
+    assert replies(runs.folder / "killed") == [sites - len(those) for those in lost], output
+    places = [(number, site) for number, those in enumerate(lost, 1) for site in those]
+    assert has_the_bits(runs.folder / "killed", of_plain_sums(cache_dir, sites, rounds, places))
+
+
+def test_sites_are_killed_in_every_step_and_each_sum_is_that_of_the_others(five, cache_dir):
+    """Two a round."""
+    assert sorted(step for steps in IN_PAIRS for step in steps) == sorted(STEPS)
+    killed = [dict(zip(IN_PAIRS[0], (1, 2), strict=True)), dict(zip(IN_PAIRS[1], LAST_TWO, strict=True))]
+    sites_are_killed(five, cache_dir, killed, **{"secagg-threshold": 3})
+
+
+@pytest.mark.exhaustive
+def test_six_sites_are_killed_one_a_round(tmp_path, cache_dir):
+    """In the last step, too: each sum is that of the others, with as many shares as it has by default."""
+    with federation_in(tmp_path, 6) as federation:
+        killed = [{step: site} for site, step in enumerate(STEPS, 1)]
+        sites_are_killed(Runs(federation, tmp_path), cache_dir, killed)
 
 
 def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cache_dir):
@@ -214,6 +276,7 @@ def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cac
     never stopped, and no secret is in a file of a site, a checkpoint, a log or the SuperLink's database. This
     has shares that the server was told, as it has all messages."""
     folder, keys = three.folder / "run", {"rounds": 2, "secagg-min": 3}
+    (three.folder / "secrets").unlink(missing_ok=True)  # those of earlier runs
     superlink = three.federation.services["superlink"]
     three.hold(HELD, 2, "train")
     three.start("run", cache_dir, **keys)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+from collections import Counter
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -12,7 +14,8 @@ from fedbn_flower.config.making import run_config
 from tests.fedbn_flower.extensions.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.extensions.secagg.keyed import written_pair
 
-from .guide import SOONER
+from .guide import FORKING
+from .hospital import wait_for
 from .processes import ROOT, bits
 
 pytestmark = pytest.mark.slow
@@ -24,31 +27,43 @@ JOB = {
 }  # fmt: skip
 
 
+def failures(folder):
+    path = folder / "failures.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
-    """A run has the bits of plain sums. In the next one the third site's key is another than its partners
-    have; then a site has no partners' keys at all."""
+    """A run has the bits of plain sums. In the first round of the next one the third site's key is another
+    than its partners have; then no site can read its partners' keys."""
     federation = LocalFederation(tmp_path / "federation", SITES, signing=True)
-    federation.environment |= SOONER
-    once = {"rounds": 1, "fraction-evaluate": 0.0}
+    federation.environment |= FORKING
     job = {**JOB, "cache-dir": str(cache_dir)}
 
-    def run(name, **keys):
+    def start(name, **keys):
         given = {**job, "run-dir": str(tmp_path / name), **keys}
         words = " ".join(f"{key}={value!r}" for key, value in given.items())
-        command = ["flwr", "run", ROOT, "local", "--stream", "--run-config", words]
-        return federation.run(command, quiet=True).stdout
+        with (tmp_path / f"{name}.txt").open("w") as output:
+            return subprocess.Popen(
+                ["flwr", "run", str(ROOT), "local", "--stream", "--run-config", words],
+                env=federation.environment, stdout=output, stderr=output,
+            )  # fmt: skip
 
     with federation:
-        output = run("known")
+        start("known").wait(timeout=300)
         partners = federation.folder / "partners"
         third = (partners / "site-2.pub").read_bytes()
         written_pair(Ed25519PrivateKey.generate(), tmp_path / "another", "site-2")
         (tmp_path / "another" / "partners" / "site-2.pub").replace(partners / "site-2.pub")
-        refused = run("foreign", **once)
+        refusing = start("refusing", **{"rounds": 3, "fraction-evaluate": 0.0})
+        wait_for(lambda: failures(tmp_path / "refusing") or refusing.poll() is not None)
         (partners / "site-2.pub").write_bytes(third)
         (partners / "site-1.pub").write_text("no key")
-        run("mistaken", **once)
+        refusing.wait(timeout=300)
         logs = [(federation.folder / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
+    output, refused = ((tmp_path / f"{name}.txt").read_text() for name in ("known", "refusing"))
     config = run_config({**job, "secagg": "plain", "backend": "inline"})
     expected = run_on(config, Lossy(config))[1]
     found = load(bits(tmp_path / "known"))
@@ -62,18 +77,17 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     line = "secagg: the secagg-partners of partition 0, partition 1 do not have its key"
     assert f"round 1, train: partition 2 dropped: {line}" in refused
     assert "there is no sum: 2 clients are left, and secagg-min is 3" in refused
-    with (tmp_path / "foreign" / "failures.csv").open() as file:
-        reasons = {row["partition"]: row["reason"] for row in csv.DictReader(file) if row["phase"] == "train"}
+    rows = failures(tmp_path / "refusing")
+    reasons = {row["partition"]: row["reason"] for row in rows if row["round"] == "1"}
     assert [line in reasons[site] for site in "012"] == [False, False, True]
-    with (tmp_path / "mistaken" / "failures.csv").open() as file:
-        reasons = [row["reason"] for row in csv.DictReader(file)]
-    assert any("expected public keys of Ed25519" in reason for reason in reasons)
-    assert not any(str(tmp_path) in reason for reason in reasons)
+    mistaken = Counter(row["partition"] for row in rows if "expected public keys of Ed25519" in row["reason"])
+    assert all(mistaken[site] >= 1 for site in "012"), rows
+    assert not any(str(tmp_path) in row["reason"] for row in rows)
     for i in range(SITES):
         key = federation.folder / f"site-{i}" / "key"
         files = [path for path in tmp_path.rglob("*") if path.is_file() and path != key]
         assert not [path for path in files if key.read_bytes().splitlines()[-2] in path.read_bytes()]
-    for log in logs:
-        assert log.count("secagg-partners: '") == 1
+    for i, log in enumerate(logs):
+        assert log.count("secagg-partners: '") == mistaken[str(i)]
         assert "site-1.pub has something else" in log
         assert "Traceback" not in log

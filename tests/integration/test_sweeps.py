@@ -3,17 +3,19 @@
 import csv
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 
 import pytest
 
 from fedbn_flower import cli
 
-from .deaths import changes_of, die
-from .processes import ROOT, bits, processes_with, run_sim
+from .deaths import snapshots
+from .processes import ROOT, bits, processes_with
 from .test_kills import check_whole
 
 pytestmark = pytest.mark.slow
@@ -54,22 +56,23 @@ def test_killed_at_each_change_of_its_files_a_sweep_ends_with_the_same_table(
 ):  # fmt: skip
     """Of its own files, and where a run begins, makes its last checkpoint, and is done."""
     monkeypatch.chdir(tmp_path)
+    whole, parts, left = (tmp_path / name for name in ("whole", "parts", "left"))
     job = ("--strategy", "fedavg,fedyogi", "--rounds", 1, "--local-epochs", 1)
-    job = (*job, "--cache-dir", cache_dir, "--backend", "inline")
-    whole, log = tmp_path / "whole", tmp_path / "log"
-    changes = changes_of(whole, [*job, "--run-dir", whole], log)
+    job = (*job, "--cache-dir", cache_dir, "--backend", "inline", "--run-dir", parts)
+    changes = snapshots(parts, job, left)
+    parts.rename(whole)
     own = ("experiment.json", "grid.csv", "grid.md", "config.json", "server.safetensors", ".done")
     tried = [place for place, change in enumerate(changes) if change.endswith(own)]
-    assert len(tried) == 1 + 2 * 3 + 2 * 4
+    assert len(tried) == 1 + 2 * 3 + 2 * 3
     for last in tried:
-        parts = tmp_path / f"parts-{last}"
-        die(parts, last, [*job, "--run-dir", parts], log)
+        (left / str(last)).rename(parts)
         check_whole(parts)
-        again = ["--resume", parts] if (parts / "experiment.json").exists() else [*job, "--run-dir", parts]
+        again = ["--resume", parts] if (parts / "experiment.json").exists() else job
         assert cli.main([str(word) for word in again]) == 0, changes[last]
         assert table(parts) == table(whole), changes[last]
         names = [row["folder"] for row in table(whole)[0]]
         assert all(bits(parts / name) == bits(whole / name) for name in names), changes[last]
+        shutil.rmtree(parts)
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")  # of those here
@@ -102,23 +105,25 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
 
 
 def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
-    tmp_path, cache_dir, marked_environment
+    tmp_path, cache_dir, marked_environment, monkeypatch, capsys
 ):  # fmt: skip
     """As a system does that is out of memory."""
-    mark, environment = marked_environment
+    mark, _ = marked_environment
+    resource_tracker.ensure_running()  # this process's own: it stays
+    monkeypatch.setenv(*mark.split("="))
     (tmp_path / "own.py").write_text(
         "import os, signal\nfrom strategies import FedAvg\n\n\nclass Deadly(FedAvg):\n"
         "    def aggregate_train(self, server_round, replies):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
-    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0)
-    result = run_sim(*words, *SHORT, *where, env=environment)
-    assert result.returncode == 1
+    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0, *SHORT, *where)
+    assert cli.main([str(word) for word in words]) == 1
     rows, _ = table(tmp_path / "g")
     assert [row["status"] for row in rows] == ["its process ended: SIGKILL", "ok", "ok"]
-    assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in result.stderr
-    assert "Traceback" not in result.stderr
+    errors = capsys.readouterr().err
+    assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in errors
+    assert "Traceback" not in errors
     assert not processes_with(mark)
 
 

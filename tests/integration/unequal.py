@@ -5,16 +5,25 @@ from pathlib import Path
 
 from clients import FedBNClient
 
-WAITING = Path(__file__).with_name("waiting")
-SLOW = 20.0  # seconds
+ROUNDS = 6
+BEHIND = 2
+"""Versions that the others make while partition 2 trains."""
+HERE = Path(__file__).parent
 
 
 class Unequal(FedBNClient):
     def fit(self, parameters, config):
-        partition = self.task.seed[1]
+        partition, server_round = self.task.seed[1], config["server-round"]
         if partition == 2:
-            time.sleep(SLOW)
-        if partition == 1 and config["server-round"] > 1:
-            WAITING.touch()
+            while versions() < min(server_round - 1 + BEHIND, ROUNDS - 1):
+                time.sleep(0.1)
+        if partition == 1 and server_round > 1:
+            (HERE / "waiting").touch()
             time.sleep(1000)
         return super().fit(parameters, config)
+
+
+def versions():
+    """How many there are but for the first, by the run's folder."""
+    metrics = HERE / "run" / "metrics.csv"
+    return metrics.read_text().count("\n") - 1 if metrics.exists() else 0

@@ -58,7 +58,7 @@ def check_fit(inputs: RunInputs) -> None:
     if not dataset.has_examples:
         if config.reference == "pooled":
             raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
-        if getattr(STRATEGY.find(config.strategy), "in_simulations_only", False):
+        if STRATEGY.find(config.strategy).in_simulations_only:
             wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
             raise not_allowed("strategy", config.strategy, wanted)
         return

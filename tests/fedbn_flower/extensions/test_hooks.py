@@ -93,7 +93,7 @@ def test_who_may_train_and_what_a_client_sends(run):
 
 
 @pytest.mark.slow
-def test_workers_do_the_same(run):
+def test_workers_do_the_same(run, on_the_pool):
     """They sum what the extension made of the updates, or send each if it does not say that they may."""
     here, _ = run("here", extensions=[Flipped], rounds=2)
     for name, extension in (("summed", Flipped), ("single", FlippedAlone)):

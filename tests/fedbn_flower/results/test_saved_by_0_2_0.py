@@ -19,11 +19,6 @@ SAVED = Path(__file__).with_name("version_0_2_0.zip")
 
 
 @pytest.fixture
-def pictures_not_drawn():
-    """They are drawn here: reports are looked at."""
-
-
-@pytest.fixture
 def saved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.unpack_archive(SAVED, tmp_path)
@@ -81,22 +76,18 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
 
 
 @pytest.mark.slow
-def test_the_search_goes_on_with_further_trials(saved):
+def test_the_search_goes_on_and_compares_by_the_metric_that_it_did(saved, caplog):
+    """That of the clients, not the server's, which decides by default since."""
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
     trials = rows(saved / "search/search.csv")
     assert [row["state"] for row in trials] == ["complete"] * 4
     assert trials[0]["client-lr"] == "0.08127691813917182"
-
-
-@pytest.mark.slow
-def test_its_further_trials_are_compared_by_the_metric_that_its_trials_were(saved, caplog):
-    """That of the clients, not the server's, which decides by default since."""
-    assert cli.main(["--resume", "search", "--trials", "4"]) == 0
     written = json.loads((saved / "search/trials/3/config.json").read_text())
     assert (written["decide-by"], written["unused"]) == ("pooled", [])
     assert "unused" not in caplog.text
     assert cli.main(["--resume", "search", "--trials", "5"]) == 0
     assert json.loads((saved / "search/search.json").read_text())["configuration"]["decide-by"] == "pooled"
+    assert cli.main(["report", "search"]) == 0
 
 
 # ---- keys that are gone ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -161,6 +161,14 @@ def test_wilcoxons_on_demsars_example():
 def test_of_five_values_wilcoxons_is_never_below_five_percent(ahead):
     found = wilcoxon_against({"a": np.zeros(5), "b": np.array(ahead), "c": np.zeros(5)}, "a")
     assert found == {"b": pytest.approx(2 * 2 / 32), "c": 1.0}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0]), min_size=2, max_size=7).filter(any))
+def test_with_ties_and_zeros_wilcoxons_are_scipys_of_all_signs(differences):
+    values = {"a": np.zeros(len(differences)), "b": np.array(differences)}
+    of_all_signs = stats.wilcoxon(differences, zero_method="zsplit", method=stats.PermutationMethod())
+    assert wilcoxon_against(values, "a") == {"b": of_all_signs.pvalue}
 
 
 def cells(*rows):

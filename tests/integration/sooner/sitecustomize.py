@@ -1,4 +1,8 @@
-"""Loaded by Flower's processes of the tests, which spend most of their time in waiting and in imports."""
+"""Loaded by the processes of a federation, in which Flower's programs spend most of their time in waiting.
+
+What has died is missed after 20 seconds, not after 60. With FEDBN_TEST_FORKS the processes that answer messages
+are forked.
+"""
 
 import os
 import sys
@@ -6,8 +10,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-SHORT = {"flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec"}
-"""There is one for each message, run or site; they import what only SuperLink and SuperNode use."""
+PROGRAM = Path(sys.orig_argv[1]).name if len(sys.orig_argv) > 1 else ""
 LEFT_OUT = {
     "fastapi": {},
     "flwr.supercore.error.http": {"BearerAuthenticationError": None, "http_error_translator": None},
@@ -15,7 +18,8 @@ LEFT_OUT = {
     "flwr.superlink.grid.inmemory_grid": {"InMemoryGrid": None},
     "flwr.supernode.cli.flower_supernode": {"flower_supernode": None},
 }
-"""That, with the names that are imported of each module: more than half of a process's start."""
+"""What all of Flower's programs import and only SuperLink and SuperNode use, with the names that are imported: more
+than half of the start of another."""
 
 
 def leave_out():
@@ -27,8 +31,7 @@ def leave_out():
 
 
 def wait_less(sleep=time.sleep):
-    """A SuperNode looks for messages twice a second, not every three seconds, and for answers five times, not
-    twice. What has died is missed after 20 seconds, not 60."""
+    """A SuperNode looks for messages twice a second, not every three seconds, and for answers five times."""
     from flwr.common import constant
 
     constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
@@ -36,10 +39,11 @@ def wait_less(sleep=time.sleep):
     time.sleep = lambda seconds: sleep(shorter.get(seconds, seconds))
 
 
-PROGRAM = Path(sys.orig_argv[1]).name if len(sys.orig_argv) > 1 else ""
-if PROGRAM in SHORT:
+if PROGRAM in {"flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec"}:
     leave_out()
-if PROGRAM in SHORT | {"flower-superlink", "flower-supernode"}:
+if PROGRAM.startswith(("flwr", "flower-")):
     wait_less()
 if PROGRAM == "flower-superlink":  # its own SuperExec only starts runs, and each look takes it 10 ms
     os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
+if PROGRAM == "flower-superexec" and "FEDBN_TEST_FORKS" in os.environ:
+    import forks  # noqa: F401

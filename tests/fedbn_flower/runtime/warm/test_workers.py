@@ -19,6 +19,7 @@ from fedbn_flower.runtime.warm.node import NoWorker, WorkerLost
 from fedbn_flower.runtime.warm.place import Place
 
 from ....integration.processes import ROOT
+from ....quick import diagonal_quick, some_quick
 from .conftest import Asking, go_on, state_of, stop, until
 
 
@@ -40,15 +41,16 @@ def test_its_secret_is_neither_in_its_words_nor_in_its_environment(node):
         assert secret not in open(f"/proc/{pid}/{name}", "rb").read()  # noqa: SIM115
 
 
-@pytest.mark.parametrize("error", [UserError, KeyError])
-def test_an_error_is_the_clients_and_the_worker_stays(node, error):
+def test_an_error_is_the_clients_and_the_worker_stays(node):
     pid = node.ask().process
-    with pytest.raises(Exception, match="a mistake|key") as raised:
-        node.ask(do="mistake" if error is UserError else "raise")
-    assert isinstance(raised.value, UserError) == (error is UserError)
-    assert str(type(raised.value)) == str(error)
-    answer = node.ask()
-    assert (answer.process, answer.number) == (pid, 3)  # what it had changed before the error stays too
+    for number, (do, error) in enumerate([("mistake", UserError), ("raise", KeyError)], 1):
+        with pytest.raises(Exception, match="a mistake|key") as raised:
+            node.ask(do=do)
+        assert isinstance(raised.value, UserError) == (error is UserError)
+        assert str(type(raised.value)) == str(error)
+        answer = node.ask()
+        assert answer.process == pid
+        assert answer.number == 1 + 2 * number  # what it had changed before the error stays too
 
 
 def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capfd, monkeypatch):
@@ -81,15 +83,26 @@ def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
     assert node.workers() == [other]
 
 
-def test_another_configuration_version_or_code_has_another(node, monkeypatch):
+@pytest.mark.parametrize(
+    "changes",
+    some_quick(
+        [
+            ([{"run_config": {"rounds": 3}}],),
+            (
+                [
+                    {"node_config": {"idle-seconds": 60}},
+                    {"__version__": "0.0.1"},
+                    {"digest_of": lambda _: "other"},
+                ],
+            ),
+        ],
+        quick={0},
+    ),
+)
+def test_another_configuration_version_or_code_has_another(node, monkeypatch, changes):
     """Each differs from the one before in one thing."""
     asked, process = {}, node.ask().process
-    for change in (
-        {"run_config": {"rounds": 3}},
-        {"node_config": {"idle-seconds": 60}},
-        {"__version__": "0.0.1"},
-        {"digest_of": lambda _: "other"},
-    ):
+    for change in changes:
         (name,) = change
         if hasattr(identity, name):
             monkeypatch.setattr(identity, name, change[name])
@@ -137,9 +150,8 @@ def short_of_the_stopped(node, monkeypatch):
 
 
 @pytest.mark.usefixtures("short_of_the_stopped")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-@pytest.mark.parametrize("warm", [True, False])
-def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, caplog, how, warm):
+@pytest.mark.parametrize(("warm", "how"), diagonal_quick([True, False], ["SIGSTOP", "SIGKILL"]))
+def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, caplog, warm, how):
     """The state that it had changed is not that of the new one."""
     first = [str(node.ask().process)] if warm else []
     answer = node.ask(signal=how, times=len(first) + 1)
@@ -162,7 +174,7 @@ def test_one_that_hangs_and_cannot_be_ended_is_an_error(node, monkeypatch):
     assert len(node.served()) == 2
 
 
-@pytest.mark.parametrize("asked", [{"signal": "SIGKILL", "times": 2}, {"do": "exit"}], ids=["killed", "exit"])
+@pytest.mark.parametrize("asked", some_quick([{"signal": "SIGKILL", "times": 2}, {"do": "exit"}], quick={0}))
 def test_one_that_dies_twice_is_an_error_and_the_next_message_has_a_new_one(node, asked):
     with pytest.raises(WorkerLost, match="the site's worker ended before it had answered"):
         node.ask(**asked)
@@ -171,7 +183,7 @@ def test_one_that_dies_twice_is_an_error_and_the_next_message_has_a_new_one(node
     assert node.ask().number == 1
 
 
-@pytest.mark.parametrize("dp", ["local", "example"])
+@pytest.mark.parametrize("dp", some_quick(["local", "example"], quick={0}))
 def test_what_a_ledger_was_charged_for_is_not_asked_again(node, dp):
     with pytest.raises(WorkerLost):
         node.ask(run_config={"dp": dp}, signal="SIGKILL", times=1)
@@ -184,6 +196,7 @@ def test_it_ends_when_it_is_idle(node):
     assert node.places() == []
 
 
+@pytest.mark.slow
 def test_one_whose_folder_was_taken_away_leaves_the_next_one_alone(node):
     """As at the end of a session, or where old files are removed from the folder for temporary ones."""
     config = {"idle-seconds": 2}
@@ -197,6 +210,7 @@ def test_one_whose_folder_was_taken_away_leaves_the_next_one_alone(node):
     assert node.ask(node_config={"idle-seconds": 60}).process == second
 
 
+@pytest.mark.slow
 def test_one_whose_folder_cannot_be_made_again_ends_too(node, capfd):
     pid = node.ask(node_config={"idle-seconds": 2}).process
     stop(pid)
@@ -209,6 +223,7 @@ def test_one_whose_folder_cannot_be_made_again_ends_too(node, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_message_keeps_it_from_ending(node):
     config = {"idle-seconds": 3}
     first, begun = node.ask(node_config=config).process, time.monotonic()
@@ -232,6 +247,7 @@ def test_it_ends_with_the_node_and_so_does_what_it_started(node):
     until(lambda: node.places() == [])
 
 
+@pytest.mark.slow
 def test_where_the_system_has_no_descriptors_of_processes_it_does_too(node, monkeypatch):
     monkeypatch.setattr(workers, "descriptor_of", lambda _: None)
     node.ask()
@@ -306,6 +322,7 @@ def test_two_nodes_do_not_meet(node):
     assert len(node.places()) == 2
 
 
+@pytest.mark.slow
 def test_nodes_at_once(node):
     """A process asks for one node only; here threads would change each other's identity."""
     others = [Asking(node.folder, node.process, node.mark, node_id=i) for i in (6, 7)]
