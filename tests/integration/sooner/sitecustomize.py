@@ -1,7 +1,7 @@
 """Loaded by the processes of a federation, in which Flower's programs spend most of their time in waiting.
 
-What has died is missed after 20 seconds, not after 60. With FEDBN_TEST_FORKS the processes that answer messages
-are forked.
+What has died is missed after 20 seconds, not after 60. With FEDBN_TEST_FORKS the processes that answer
+messages are forked.
 """
 
 import os
@@ -18,8 +18,7 @@ LEFT_OUT = {
     "flwr.superlink.grid.inmemory_grid": {"InMemoryGrid": None},
     "flwr.supernode.cli.flower_supernode": {"flower_supernode": None},
 }
-"""What all of Flower's programs import and only SuperLink and SuperNode use, with the names that are imported: more
-than half of the start of another."""
+"""What all of Flower's programs import, half of their start, and only SuperLink and SuperNode use."""
 
 
 def leave_out():
