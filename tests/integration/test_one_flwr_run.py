@@ -21,7 +21,6 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
 
-from .. import pictures
 from .processes import bits
 from .test_measures import BUFFERED, OF_NUMBERS, output
 from .test_privacy import DP, LOCAL, SECURE, outcomes
@@ -73,12 +72,11 @@ RUNS |= {
 
 
 @pytest.fixture(scope="module")
-def several(flwr_project, tmp_path_factory):
+def several(undrawn_project, tmp_path_factory):
     """A folder with the project as an app of several runs."""
     folder = tmp_path_factory.mktemp("several") / "fedbn-flower"
-    shutil.copytree(flwr_project, folder)
+    shutil.copytree(undrawn_project, folder)
     shutil.copy(APP, folder)
-    shutil.copy(Path(pictures.__file__), folder)
     project = folder / "pyproject.toml"
     text = project.read_text()
     for old, new in (

@@ -20,7 +20,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 
 from .guide import SOONER
 from .hospital import model, wait_for
-from .processes import ROOT, marked, processes_with, runs
+from .processes import marked, processes_with, runs
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +53,12 @@ class TwoKinds(LocalFederation):
 
 
 @pytest.fixture
-def sites(tmp_path):
-    ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
-    shutil.copytree(ROOT, tmp_path / "app", ignore=ignored, symlinks=True)
+def sites(tmp_path, undrawn_project):
     shutil.copy(Path(__file__).with_name("staged.py"), tmp_path)
     with marked() as (mark, environment):
         federation = TwoKinds(tmp_path / "federation", SITES, restart_after=1e6)
         federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.app = undrawn_project
         with federation:
             yield federation, mark
 
@@ -67,7 +66,7 @@ def sites(tmp_path):
 def start(federation, folder, name, keys):
     """``flwr run`` in the background; its log is in the folder."""
     words = " ".join(f"{key}={value!r}" for key, value in (keys | {"run-dir": str(folder / name)}).items())
-    command = ["flwr", "run", folder / "app", "local", "--stream", "--run-config", words]
+    command = ["flwr", "run", federation.app, "local", "--stream", "--run-config", words]
     log = (folder / f"{name}.log").open("w")
     return subprocess.Popen(
         list(map(str, command)), cwd=folder, env=federation.environment, stdout=log, stderr=subprocess.STDOUT

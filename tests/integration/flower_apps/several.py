@@ -48,11 +48,8 @@ class Numbered:
 
 @server.main()
 def main(grid, context):
-    import pictures  # on the server's side: its imports are many
+    from fedbn_flower.runtime import server_app  # no client needs what it imports
 
-    from fedbn_flower.runtime import server_app
-
-    pictures.draw_none()
     for number in range(len(configs(context.run_config["several"]))):
         server_app.main(Numbered(grid, number), with_config(context, number, RecordDict()))
 
