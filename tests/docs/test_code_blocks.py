@@ -260,7 +260,7 @@ def test_python_is_typed(tmp_path):
 
 
 @pytest.fixture
-def small_runs(cache_dir, monkeypatch, pictures_not_drawn):
+def small_runs(cache_dir, monkeypatch, pictures_not_drawn, few_draws):
     """``from fedbn_flower import simulate`` gives one that runs two rounds in this process."""
     real = fedbn_flower.simulate
 

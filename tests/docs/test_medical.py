@@ -26,7 +26,7 @@ FIGURES = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, cache_dir, pictures_never_drawn):
+def runs(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
     """Runs the page's commands, one round each, and gives the folder of their runs."""
     folder = tmp_path_factory.mktemp("hospital")
     here = ["--backend", "inline", "--cache-dir", str(cache_dir)]

@@ -16,6 +16,14 @@ from fedbn_flower.results.run_reader import Run
 
 pytestmark = pytest.mark.slow
 
+LESS = """
+from functools import partial
+from fedbn_flower.results import intervals
+from tests.pictures import draw_none
+
+draw_none()
+intervals.intervals_of_cases = partial(intervals.intervals_of_cases, draws=20)
+"""
 NOTEBOOKS = sorted((APP / "examples").glob("*.ipynb"))
 
 
@@ -23,14 +31,14 @@ NOTEBOOKS = sorted((APP / "examples").glob("*.ipynb"))
 def executed(tmp_path, cache_dir, monkeypatch):
     """Executes a notebook, and then an expression in it; the outputs, and what the expression gave.
 
-    Its runs draw no pictures for their folders.
+    Its runs draw no pictures for their folders, and their intervals are of few draws.
     """
     monkeypatch.setenv("PYTHONPATH", str(APP))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
 
     def execute(name, expression):
         notebook = nbformat.read(APP / "examples" / name, as_version=4)
-        notebook.cells.insert(0, new_code_cell("from tests.pictures import draw_none\ndraw_none()"))
+        notebook.cells.insert(0, new_code_cell(LESS))
         notebook.cells.append(new_code_cell(f"import json\nprint(json.dumps({expression}))"))
         place = {"metadata": {"path": str(tmp_path)}}
         NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place).execute()
@@ -85,7 +93,7 @@ def test_what_a_reader_sees_has_all_outputs_and_no_paths(path):
     assert "/tmp/" not in json.dumps(notebook)
 
 
-def test_two_silos(executed, tmp_path, cache_dir, pictures_not_drawn):
+def test_two_silos(executed, tmp_path, cache_dir, pictures_not_drawn, few_draws):
     outputs, means = executed(
         "two_silos.ipynb", "{' '.join(names): values.to_dict() for names, values in table.iterrows()}"
     )

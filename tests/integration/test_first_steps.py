@@ -25,7 +25,7 @@ def commands(title="3. Run, compare, go on"):
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
-def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypatch):
+def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypatch, few_draws):
     """What the first, of nothing but defaults, starts has ended with it. The others' lines are read in this
     process."""
     (tmp_path / "run_sim.py").symlink_to(ROOT / "run_sim.py")
@@ -67,7 +67,9 @@ def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypa
     assert (runs / "first" / "metrics.csv").read_text().startswith(before)
 
 
-def test_fedbn_is_ahead_of_fedavg_beyond_the_deviations(tmp_path, cache_dir, monkeypatch, pictures_not_drawn):
+def test_fedbn_is_ahead_of_fedavg_beyond_the_deviations(
+    tmp_path, cache_dir, monkeypatch, pictures_not_drawn, few_draws
+):
     """What README's second command shows, and the table of get-started."""
     ((_, _, *words),) = commands("2. See what a BatchNorm policy changes")
     monkeypatch.chdir(tmp_path)

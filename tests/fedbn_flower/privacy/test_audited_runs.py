@@ -60,8 +60,8 @@ SMALL = {
     "client": f"{__name__}:Canary",
 }  # fmt: skip
 SAMPLINGS = {
-    "poisson": {"fraction_train": 0.5, "rounds": 10},
-    "fixed": {"dp_sampling": "fixed", "fraction_train": 0.25, "rounds": 8},
+    "poisson": {"fraction_train": 0.5, "rounds": 5},
+    "fixed": {"dp_sampling": "fixed", "fraction_train": 0.25, "rounds": 4},
     "all": {"dp_sampling": "all", "rounds": 1},
     "secure": {"dp_secure_noise": True, "dp_sampling": "all", "rounds": 1},
     "cyclic": {"dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 8},

@@ -36,7 +36,7 @@ def damaged(content, rng):
         return content.replace(b",", b"", 1) if kind == 3 else content.replace(b"1", b"x", 3)
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [24, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def test_a_damaged_folder_is_a_page_or_a_line(tmp_path, monkeypatch, capsys, count):
     monkeypatch.setattr(report_commands, "write_report", write_report)
     monkeypatch.setattr(report_commands, "save_figure", lambda *_: None)

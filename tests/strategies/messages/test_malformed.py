@@ -12,7 +12,7 @@ from strategies.messages.validation import check_entries
 from ..helpers import OF_MODELS, CannedGrid, record, train_reply
 from .lies import CONTENT_LIES, ENTRY_LIES, EXPLODED, MESSAGE_LIES, MODEL, RULE_LIES, lie_of
 
-HONEST, LIARS, ROUNDS = 3, 50, 20
+HONEST, LIARS, ROUNDS = 3, 50, 12
 COMBINATIONS = [(rule, "weighted") for rule in OF_MODELS] + [("fednova", "median"), ("scaffold", "trimmed")]
 assert LIARS * ROUNDS * len(COMBINATIONS) >= 10_000
 
