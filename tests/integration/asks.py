@@ -32,7 +32,7 @@ def replies(grid: Grid, asked: Iterable[str]) -> Iterator[Message]:
         for reply in grid.pull_messages(waiting):
             waiting.remove(reply.metadata.reply_to_message_id)
             yield reply
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 @app.main()

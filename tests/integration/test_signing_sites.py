@@ -59,8 +59,8 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
         (tmp_path / "another" / "partners" / "site-2.pub").replace(partners / "site-2.pub")
         refusing = start("refusing", **{"rounds": 3, "fraction-evaluate": 0.0})
         wait_for(lambda: failures(tmp_path / "refusing") or refusing.poll() is not None)
-        (partners / "site-2.pub").write_bytes(third)
         (partners / "site-1.pub").write_text("no key")
+        (partners / "site-2.pub").write_bytes(third)
         refusing.wait(timeout=300)
         logs = [(federation.folder / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
     output, refused = ((tmp_path / f"{name}.txt").read_text() for name in ("known", "refusing"))
