@@ -43,15 +43,17 @@ SUMMED = {
     "client": "silobn", "rounds": 2, "fast": "off",
 }  # fmt: skip
 ASKS_FIRST = {
-    **{"strategy": "mime", "objective": "mime", "client": "fedbn", "dataset": "scanners", "rounds": 3},
-    **{"num-clients": CLIENTS, "partition": "iid", "fraction-train": 0.6, "fast": "off"},
+    rule: {
+        **{"strategy": rule, "objective": rule, "client": client, "dataset": "scanners", "rounds": 3},
+        **{"num-clients": CLIENTS, "partition": "iid", "fraction-train": 0.6, "fast": "off"},
+    }
+    for rule, client in (("mime", "fedbn"), ("fedtan", "fedavg"))
 }
 RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
     for name, sampled in PRIVATE.items()
 } | {
     "summed": SUMMED,
-    "asks first": ASKS_FIRST,
     "attacked": {
         **ATTACKED,
         "dataset": "digits",
@@ -62,7 +64,7 @@ RUNS = {
     "buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
 }
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
-RUNS |= {
+RUNS |= ASKS_FIRST | {
     name: {
         **{"strategy": name, "client": "fedavg", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 3},
         **{"partition": "iid", "fraction-train": 0.6, **keys},
@@ -164,8 +166,10 @@ def test_each_of_several_models(folders, name):
         assert (there / file).read_bytes() == (here / file).read_bytes()
 
 
-def test_a_rule_that_asks_before_the_training(folders):
-    here, there = folders["asks first"]
+@pytest.mark.parametrize("rule", ASKS_FIRST)
+def test_a_rule_that_asks_before_the_training(folders, rule):
+    """Once, and for each layer forwards and backwards."""
+    here, there = folders[rule]
     assert bits(there) == bits(here)
 
 
