@@ -83,7 +83,7 @@ def simulated(cache_dir, **keys):
 def killed(sites, cache_dir):
     """The keys of a run whose server was killed after its first checkpoint."""
     folder, _, mark = sites
-    keys = {"rounds": 2, "seed": 1}
+    keys = {"rounds": 3, "seed": 1}
     run = start(sites, "first", cache_dir, **keys)
     checkpoints = CheckpointFolder(folder / "first" / "checkpoint")
     wait_for(lambda: checkpoints.last_round() >= 1 or run.poll() is not None)
@@ -92,7 +92,7 @@ def killed(sites, cache_dir):
             os.kill(pid, signal.SIGKILL)
     run.terminate()  # it would only see that the server is missed
     run.wait(timeout=60)
-    assert rounds_done(folder / "first") == 1, (folder / "first.log").read_text()
+    assert 1 <= rounds_done(folder / "first") < 3, (folder / "first.log").read_text()
     return keys
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, killed
     assert rounds_done(folder / "third") == 1, (folder / "third.log").read_text()
     assert start(sites, "first", cache_dir, **killed, resume=str(folder / "first")).wait(timeout=300) == 0
     output = (folder / "first.log").read_text()
-    assert f"resuming {folder / 'first'} after round 1" in output
+    assert f"resuming {folder / 'first'} after round" in output
     assert model(folder / "first") == simulated(cache_dir, **killed), output
     assert "kept a memory" not in output
     assert "have not heard that the run is complete" not in output
@@ -142,5 +142,5 @@ def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, killed
         assert len(runs) == 2, files
         assert len(files) == 4, files
         (memory,) = (folder / f"federation/site-{site}/state/default").glob(f"*{runs[0]}*.safetensors")
-        assert memory.stem.endswith("-000002")
+        assert memory.stem.endswith("-000003")
         assert load_file(memory)
