@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clients import FedBNClient
 
-ROUNDS = 6
+ROUNDS = 5
 BEHIND = 2
 """Versions that the others make while partition 2 trains."""
 HERE = Path(__file__).parent
