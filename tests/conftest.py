@@ -61,12 +61,22 @@ LIBRARIES = {
 }
 """What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
-    "tests/integration/test_deployment.py",
-    "tests/integration/test_asynchronous.py",
+    "tests/integration/test_secagg_sites.py",
+    "tests/integration/test_who_is_who.py",
     "flower",
     "ray",
-    "libraries",
+    "tests/integration/test_signing_sites.py",
+    "tests/integration/test_privacy_at_sites.py",
+    "tests/integration/test_warm_sites.py",
+    "tests/integration/test_asynchronous.py",
+    "tests/integration/test_deployment.py",
+    "tests/integration/test_ray.py",
+    "tests/integration/test_runtimes.py",
+    "tests/integration/test_kills.py",
+    "tests/integration/test_sweeps.py",
     "tests/integration/test_local_federation.py",
+    "tests/integration/test_many_sites.py",
+    "libraries",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""
 

@@ -47,14 +47,12 @@ def sites(tmp_path_factory):
     with (folder / "app/fedbn_flower/core/partition_id.py").open("a") as file:
         file.write(LATE.format(folder=str(folder)))
     settings = folder / "app/strategies/signature.py"
-    settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 60.0'))
+    settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 30.0'))
     with marked() as (mark, environment):
-        os.environ |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
-        try:
-            with LocalFederation(folder / "federation", CLIENTS) as federation:
-                yield folder, federation, mark
-        finally:
-            del os.environ["FEDBN_TEST"]
+        federation = LocalFederation(folder / "federation", CLIENTS)
+        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        with federation:
+            yield folder, federation, mark
 
 
 def start(sites, name, cache_dir, **keys):
@@ -85,13 +83,13 @@ def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
     run = start(sites, "held-out", cache_dir, **keys)
     wait_for(
         lambda: (
-            "did not say within 60 s which partition it holds" in log.read_text() or run.poll() is not None
+            "did not say within 30 s which partition it holds" in log.read_text() or run.poll() is not None
         )
     )
     wait.unlink()
     assert run.wait(timeout=300) == 0
     output = log.read_text()
-    assert len(re.findall("WARNING.*node [0-9]+ is connected, and did not say within 60 s", output)) == 1, (
+    assert len(re.findall("WARNING.*node [0-9]+ is connected, and did not say within 30 s", output)) == 1, (
         output
     )
     assert model(folder / "held-out") == simulated(cache_dir, **keys), output
@@ -115,7 +113,9 @@ def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_
     done = rounds_done(folder / "first")
     assert 1 <= done < 3, (folder / "first.log").read_text()
     for number, name in enumerate(("second", "third")):
-        assert start(sites, name, cache_dir, rounds=1, seed=5 + number).wait(timeout=300) == 0
+        assert (
+            start(sites, name, cache_dir, **keys | {"rounds": 1, "seed": 5 + number}).wait(timeout=300) == 0
+        )
         assert rounds_done(folder / name) == 1, (folder / f"{name}.log").read_text()
     assert start(sites, "first", cache_dir, **keys, resume=str(folder / "first")).wait(timeout=300) == 0
     output = (folder / "first.log").read_text()

@@ -17,6 +17,7 @@ from tests.quick import some_quick
 from .own_objects import Fixed, thin
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_what_comes_back(run, tmp_path):
     result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
     assert result.folder.parent.name == "runs"
