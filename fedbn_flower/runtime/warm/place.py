@@ -131,7 +131,8 @@ class Place:
 
     def use(self) -> None:
         """Declare that a message came to the worker."""
-        os.utime(self.folder)
+        now = time.time_ns()  # the system's own stamps may be of the last tick, which two messages share
+        os.utime(self.folder, ns=(now, now))
 
     def last_used(self) -> int:
         """Return when one did, in nanoseconds; 0 if the folder is gone."""
