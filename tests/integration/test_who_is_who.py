@@ -18,7 +18,7 @@ from fedbn_flower.federation.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid
 
-from .guide import SOONER
+from .guide import FORKING
 from .hospital import model, rounds_done, wait_for
 from .processes import ROOT, marked, processes_with
 
@@ -50,7 +50,7 @@ def sites(tmp_path_factory):
     settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 30.0'))
     with marked() as (mark, environment):
         federation = LocalFederation(folder / "federation", CLIENTS)
-        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield folder, federation, mark
 
