@@ -24,11 +24,10 @@ from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spe
 
 from .guide import FORKING
 from .hospital import rounds_done, wait_for
-from .processes import ROOT, bits, marked, processes_with
+from .processes import bits, marked, processes_with
 
 pytestmark = pytest.mark.slow
 
-PICTURES = ROOT / "tests/pictures.py"
 HELD, DEMANDING, LAST_TWO = 0, 2, (3, 4)
 IN_PAIRS = [("advertise", "train"), ("share", UNMASK)]
 """Steps of a round in which a site is killed each; shares of three unmask a sum of three of five."""
@@ -93,15 +92,8 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
-WITHOUT_PICTURES = """
-
-from ..pictures import draw_none
-
-draw_none()
-"""
 CHANGES = {
-    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED,
-    "runtime/server_app": WITHOUT_PICTURES,
+    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED
 }  # fmt: skip
 
 
@@ -114,10 +106,8 @@ class Owned(LocalFederation):
 
 
 @contextmanager
-def federation_in(folder, sites):
-    ignored = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "build", "dist")
-    shutil.copytree(ROOT, folder / "app", ignore=ignored, symlinks=True)
-    shutil.copy(PICTURES, folder / "app/fedbn_flower")
+def federation_in(folder, sites, project):
+    shutil.copytree(project, folder / "app")
     for module, text in CHANGES.items():
         with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
@@ -129,9 +119,9 @@ def federation_in(folder, sites):
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory):
+def five(tmp_path_factory, undrawn_project):
     folder = tmp_path_factory.mktemp("five")
-    with federation_in(folder, 5) as federation:
+    with federation_in(folder, 5, undrawn_project) as federation:
         yield Runs(federation, folder)
 
 
@@ -264,9 +254,9 @@ def test_sites_are_killed_in_every_step_and_each_sum_is_that_of_the_others(five,
 
 
 @pytest.mark.exhaustive
-def test_six_sites_are_killed_one_a_round(tmp_path, cache_dir):
+def test_six_sites_are_killed_one_a_round(tmp_path, cache_dir, undrawn_project):
     """In the last step, too: each sum is that of the others, with as many shares as it has by default."""
-    with federation_in(tmp_path, 6) as federation:
+    with federation_in(tmp_path, 6, undrawn_project) as federation:
         killed = [{step: site} for site, step in enumerate(STEPS, 1)]
         sites_are_killed(Runs(federation, tmp_path), cache_dir, killed)
 

@@ -19,7 +19,7 @@ def answer(arguments):
     """Be the process that the arguments would start."""
     from flwr.supernode.cli import flwr_clientapp
 
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # a SuperExec is not, and tests read environments
     exit_handler.registered_exit_handlers.clear()
     sys.argv = [shutil.which(arguments[0]), *arguments[1:]]
     flwr_clientapp()
