@@ -51,6 +51,22 @@ def end(variable, *signals):
     assert not processes_with(variable)
 
 
+def kill_servers(superlink):
+    """Kill the programs of the runs of a SuperLink, whose environment has a mark."""
+    for pid in processes_with(f"FEDBN_TEST={superlink.environment['FEDBN_TEST']}"):
+        if runs(pid, "flwr-serverapp"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_superlink(superlink):
+    """Kill it and its servers, as systemd does when the main process of a unit has died.
+
+    They are in sessions of their own, and go on with their runs if it is back before they miss it.
+    """
+    os.killpg(superlink.process.pid, signal.SIGKILL)
+    kill_servers(superlink)
+
+
 @contextlib.contextmanager
 def marked():
     """An environment by which the processes that are started with it are known, and its mark; they end."""

@@ -16,7 +16,7 @@ from deploy.local_federation import ROOT, free_port, wait_until_answers
 
 from .guide import SITES, blocks
 from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run, wait_for
-from .processes import processes_with, runs
+from .processes import kill_superlink, processes_with, runs
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
         log = kill_a_site(hospital, folder)
         wait_for(lambda: len(rounds_trained(folder, 1)) >= 2)
         superlink.restart_after = 1
-        os.kill(superlink.process.pid, signal.SIGKILL)
+        kill_superlink(superlink)
         output = run.result(timeout=300)
     assert known[1] == simulated(cache_dir, known[0], normalize=True)
     done = rounds_done(folder)

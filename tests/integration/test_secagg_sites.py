@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spe
 
 from .guide import FORKING
 from .hospital import rounds_done, wait_for
-from .processes import bits, marked, processes_with
+from .processes import bits, kill_servers, kill_superlink, marked
 
 pytestmark = pytest.mark.slow
 
@@ -271,17 +270,14 @@ def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cac
     three.hold(HELD, 2, "train")
     three.start("run", cache_dir, **keys)
     three.reached(HELD, 2, "train")
-    mark = f"FEDBN_TEST={three.federation.environment['FEDBN_TEST']}"
-    for pid in processes_with(mark):
-        if b"flwr-serverapp" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
+    kill_servers(superlink)
     three.process.kill()  # it waits for a minute until the SuperLink knows
     assert rounds_done(folder) == 1
     three.release(HELD, 2, "train")
     three.hold(HELD, 2, UNMASK)
     three.start("run", cache_dir, **keys, resume=str(folder))
     three.reached(HELD, 2, UNMASK)
-    os.killpg(superlink.process.pid, signal.SIGKILL)
+    kill_superlink(superlink)
     three.ends()
     assert rounds_done(folder) == 1
     three.release(HELD, 2, UNMASK)
@@ -289,7 +285,7 @@ def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cac
     assert wait_until_answers(three.federation.port)
     three.start("run", cache_dir, **keys, resume=str(folder))
     output = three.ends()
-    assert output.count(f"resuming {folder} after round 1") == 2
+    assert output.count(f"resuming {folder} after round 1") == 2, output
     assert replies(folder) == [3, 3], output
     assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 2))
     secrets = [bytes.fromhex(line) for line in (three.folder / "secrets").read_text().split()]

@@ -21,7 +21,7 @@ from fedbn_flower.federation.federation import Federation
 
 from .guide import SOONER
 from .hospital import Missing, model, rounds_done, rounds_trained, wait_for
-from .processes import ROOT, marked
+from .processes import ROOT, kill_superlink, marked
 from .test_who_is_who import LATE
 
 pytestmark = pytest.mark.exhaustive
@@ -148,7 +148,7 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
 
     # The server dies.
     six.services["superlink"].restart_after = 1
-    os.killpg(six.services["superlink"].process.pid, signal.SIGKILL)
+    kill_superlink(six.services["superlink"])
     process.wait(timeout=300)
     done = rounds_done(run)
     assert done < ROUNDS, log.read_text()
