@@ -52,8 +52,8 @@ def end(variable, *signals):
 
 
 def kill_servers(superlink):
-    """Kill the programs of the runs of a SuperLink, whose environment has a mark."""
-    for pid in processes_with(f"FEDBN_TEST={superlink.environment['FEDBN_TEST']}"):
+    """Kill the programs of a SuperLink's runs."""
+    for pid in processes_with(f"FLWR_HOME={superlink.environment['FLWR_HOME']}"):
         if runs(pid, "flwr-serverapp"):
             os.kill(pid, signal.SIGKILL)
 

@@ -1,12 +1,9 @@
 """A site that says late which partition it holds, and runs that take turns: on real SuperNodes."""
 
 import csv
-import os
 import re
 import shutil
-import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
@@ -20,7 +17,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 
 from .guide import FORKING
 from .hospital import model, rounds_done, wait_for
-from .processes import ROOT, marked, processes_with
+from .processes import ROOT, kill_servers, marked
 
 pytestmark = pytest.mark.slow
 
@@ -48,16 +45,16 @@ def sites(tmp_path_factory):
         file.write(LATE.format(folder=str(folder)))
     settings = folder / "app/strategies/signature.py"
     settings.write_text(settings.read_text().replace('"query_timeout": 120.0', '"query_timeout": 30.0'))
-    with marked() as (mark, environment):
+    with marked() as (_, environment):
         federation = LocalFederation(folder / "federation", CLIENTS)
         federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
-            yield folder, federation, mark
+            yield folder, federation
 
 
 def start(sites, name, cache_dir, **keys):
     """``flwr run`` in the background; its output goes to a file."""
-    folder, federation, _ = sites
+    folder, federation = sites
     keys = {**JOB, "cache-dir": str(cache_dir), "run-dir": str(folder / name), **keys}
     words = " ".join(f"{key}={value!r}" for key, value in keys.items())
     log = (folder / f"{name}.log").open("a")
@@ -75,7 +72,7 @@ def simulated(cache_dir, **keys):
 
 def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
     """Its SuperNode answers the query for its partition when the server has warned of it."""
-    folder, *_ = sites
+    folder, _ = sites
     keys = {"rounds": 2, "holdout-clients": 1, "seed": 3}
     (new,) = held_out_clients(3, CLIENTS, 1)
     wait, log = folder / f"late-{new}", folder / "held-out.log"
@@ -101,14 +98,12 @@ def test_a_held_out_client_that_is_late_does_not_train(sites, cache_dir):
 
 def test_a_run_that_was_killed_finds_its_memories_after_two_others(sites, cache_dir):
     """Its server is killed after its first checkpoint; then two other runs of the same sites are complete."""
-    folder, _, mark = sites
+    folder, federation = sites
     keys = {"rounds": 3, "seed": 1, "fraction-evaluate": 0.0}
     run = start(sites, "first", cache_dir, **keys)
     checkpoints = CheckpointFolder(folder / "first" / "checkpoint")
     wait_for(lambda: checkpoints.last_round() >= 1 or run.poll() is not None)
-    for pid in processes_with(mark):
-        if b"flwr-serverapp" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
+    kill_servers(federation.services["superlink"])
     run.wait(timeout=300)
     done = rounds_done(folder / "first")
     assert 1 <= done < 3, (folder / "first.log").read_text()
