@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from functools import partial
 
 os.environ |= {
@@ -86,6 +87,13 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    cases = Counter()
+    for item in items:
+        if (sampled := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
+            name = item.nodeid.partition("[")[0]
+            if cases[name] % sampled.args[0]:
+                item.add_marker("slow")
+            cases[name] += 1
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):
         chosen = [item for item in items if not item.get_closest_marker("exhaustive")]

@@ -107,6 +107,7 @@ def test_three_rounds_are_those_of_the_formula(name, policy, batch_norm):
     check_rounds(client, formula_of(name))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WRITTEN)
 def test_fedsam_goes_uphill_and_down_on_the_same_loss(name):
     client = make_client("fedbn", True, "fedsam", name, SETTINGS[name], TRAINING)
@@ -123,6 +124,7 @@ logits = st.integers(0, 2**32 - 1).map(lambda seed: torch.from_numpy(np.random.d
 answers = st.lists(st.integers(0, CLASSES - 1), min_size=5, max_size=5).map(torch.tensor)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("focal", {"gamma": 0.0}), ("class-balanced", {"beta": 0.0}), ("label-smoothing", {"smoothing": 0.0}),
@@ -180,6 +182,7 @@ def test_without_examples_counts_are_refused(name):
         LOSSES[name]()(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("objective", "loss"),
     [

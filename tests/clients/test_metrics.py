@@ -171,6 +171,7 @@ def any_metric(name, kind, size):
     return TorchMetric(predicted, class_named(name, predicted))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "kind", "size"), [*EVERY, *OTHERS])
 @settings(max_examples=30)  # of each of 35 metrics
 @given(cuts=st.lists(st.integers(0, 60), max_size=4))

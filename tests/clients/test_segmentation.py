@@ -187,6 +187,7 @@ def test_the_model_gives_every_pixel_its_classes(output, wanted):
     assert bool(told) == bool(wanted)
 
 
+@pytest.mark.slow
 def test_large_masks_are_evaluated_a_few_at_a_time():
     """2^20 values of an image and its mask of 512 x 512 pixels are those of two, and one at least."""
     seen = []

@@ -13,6 +13,7 @@ from fedbn_flower.results.manifest import read_configuration
 from .arrays import CASES, IS
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize(("keys", "expected"), [pytest.param(*case, id=name) for name, *case in CASES])
 def test_what_is_said_before_anything_is_learnt(

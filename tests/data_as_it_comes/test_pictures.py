@@ -45,6 +45,7 @@ def said(found, folder):
     return rows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_either_it_is_read_and_said_or_one_line_says_what_to_do(dataset, tmp_path, case):
     folder, keys = tmp_path / "data", {name.replace("-", "_"): value for name, value in case.keys.items()}
@@ -212,6 +213,7 @@ def test_a_picture_that_memory_cannot_hold_is_refused_before_it_is_decoded(datas
         dataset(picture_files.a_mosaic, image_size=4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "case",
     [  # 90 million pixels are read once quickly

@@ -103,6 +103,7 @@ def at_desk(desk, monkeypatch):
     return desk
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("empty_figures")
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_is_understood(words, at_desk, tmp_path):

@@ -76,6 +76,7 @@ def test_a_server_that_does_not_answer_is_no_matter_of_clocks(address, monkeypat
     assert told(address or f"localhost:{free_port()}", monkeypatch, capsys) == (0, "")
 
 
+@pytest.mark.slow
 def test_flowers_own_bounds_are_as_wide():
     from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 

@@ -135,6 +135,7 @@ def cluster(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_job_starts_ray_on_every_node_and_runs_there(cluster, tmp_path):
     """With a stand-in for Ray: the head on the first node, one worker on each other one."""
     done = cluster(3, "--rounds", "4", ray=STARTED)

@@ -79,6 +79,7 @@ def test_unbiased_codecs_send_all_with_feedback_in_time(text):
     np.testing.assert_allclose(sent / 400, VECTOR, atol=0.3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", ["randk:0.4", "qsgd:2", "qsgd:4"])
 def test_the_mean_of_many_is_the_vector(text):
     """The deviation of a mean of 4000 is at most 5 / sqrt(4000) = 0.08; it is within four of them."""

@@ -27,6 +27,7 @@ def test_uniform_is_what_a_strategy_draws_by_itself():
         assert sorted(drawn) == sample(range(20), 5, (seed, 3, 1))
 
 
+@pytest.mark.slow
 def test_by_size_draws_one_after_the_other():
     """The probability of a set is the sum over its orders of p_a p_b / (1 - p_a)."""
     sizes = np.array([1, 2, 3, 4])

@@ -88,6 +88,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("make_model", "options", "objective", "captured"), CASES)
 def test_what_is_replayed_are_the_steps(
     make_model, options, objective, captured, monkeypatch, computed_again

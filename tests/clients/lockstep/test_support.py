@@ -28,6 +28,7 @@ def unknown(model, device="cpu"):
     return reason_not_supported(FedAvgClient, replace(task, train=replace(task.train, device=device)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_models_that_are_not_known_train_alone(name):
     assert unknown(UNKNOWN[name]())

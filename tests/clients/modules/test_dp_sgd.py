@@ -292,6 +292,7 @@ def test_units_of_one_example_each_give_the_bits_of_plain_dp_sgd(monkeypatch, at
         assert torch.equal(plain, by_unit)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),

@@ -169,6 +169,7 @@ def test_muon_takes_matrices_only_and_whole_steps():
         make_optimizer("muon", [torch.nn.Parameter(torch.zeros(3))], RATE, MOMENTUM, DECAY)
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from(sorted(optimizers())),
     argument=st.sampled_from(["betas", "eps", "nesterov", "rho", "x", ""]),

@@ -35,6 +35,7 @@ def test_its_gradient_is_that_of_the_formula(case, monkeypatch):
     check_gradient(make_client(*case, "feddecorr"), written, config={"decorr-beta": BETA})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_three_rounds_are_those_of_the_formula(case, monkeypatch):
     monkeypatch.setattr("clients.objectives.feddecorr.EPSILON", 0.0)

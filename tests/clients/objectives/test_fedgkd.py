@@ -43,6 +43,7 @@ def mean(models):
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_five_rounds_are_those_of_the_formula(case):
     """The teacher is of one, two, three and again three models, this round's among them."""

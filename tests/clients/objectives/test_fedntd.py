@@ -31,11 +31,13 @@ def written(at: At):
     return usual(at) + BETA * T**2 * total / len(at.targets)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_its_gradient_is_that_of_the_formula(case):
     check_gradient(make_client(*case, "fedntd"), written, config=SETTINGS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_three_rounds_are_those_of_the_formula(case):
     check_rounds(make_client(*case, "fedntd", training=TRAINING), written, config=SETTINGS)

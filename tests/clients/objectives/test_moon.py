@@ -111,6 +111,7 @@ def trained(objective, cls, config, rounds, make=dropping):
     return answers
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("cls", CLIENTS.values())
 def test_with_mu_zero_it_is_sgd(cls):
     """Bit for bit: frozen passes move no statistics and draw nothing of dropout's numbers."""

@@ -80,6 +80,7 @@ def test_scaffold_divides_by_the_steps_that_were_done():
 SHARES = [(0.05, 1.0), (0.3, 0.9), (1.0, 0.5), (0.99, 0.02), (0.5, 0.6), (1.0, 0.1)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("objective", ["plain", "feddyn", "scaffold"])
 @pytest.mark.parametrize("batch_size", [8, 0])
 def test_lockstep_does_what_one_by_one_does(objective, batch_size):

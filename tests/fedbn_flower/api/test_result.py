@@ -38,6 +38,7 @@ NOT_A_MODEL = {"fedbabu", "per-fedavg", "knn-per"}
 UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedper+apfl")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "client",
     some_quick(

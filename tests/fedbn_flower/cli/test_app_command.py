@@ -171,6 +171,7 @@ def test_neither_torch_nor_ray_is_imported(folder, backend):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_breakpoints_stop_in_client_and_server(folder, tmp_path):
     """Under pdb, as under any debugger, the default backend is inline."""
     client = folder / "small_app" / "client_app.py"

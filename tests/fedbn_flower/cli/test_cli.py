@@ -219,6 +219,7 @@ def test_a_mistake_is_one_line_and_status_2(capsys):
     )
 
 
+@pytest.mark.slow
 def test_the_installed_command_is_main(tmp_path):
     """What a console script does, in a process of its own in a folder that is not the checkout."""
     scripts = tomllib.loads((APP / "pyproject.toml").read_text())["project"]["scripts"]
@@ -230,6 +231,7 @@ def test_the_installed_command_is_main(tmp_path):
     assert result.stderr.startswith("error: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["--version", "--list"])  # less than a buffer, and more
 def test_output_that_nobody_reads_any_more_ends_it_quietly(word):
     """As behind ``| head``, which has left."""
@@ -276,6 +278,7 @@ def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inli
     assert all(text in line for text, line in zip(figures, rounds, strict=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("grid", [False, True])
 def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatch, grid):
     def interrupt(self, result):

@@ -118,6 +118,7 @@ def test_a_share_is_of_whole_groups_and_even_over_strata(sizes, seed, share):
         assert abs(len(groups & set(units[taken].tolist())) - even) < 1 + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(sizes=SIZES, seed=st.integers(0, 1000), owned=st.booleans())
 def test_a_fifth_that_is_held_out_is_of_whole_groups(sizes, seed, owned):

@@ -146,6 +146,7 @@ CASES = [
 LEAST_SQUARES = {"client": "fedavg", "batch_size": 0, "client_lr": RATE, "fraction_evaluate": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "objective", "weighting"), some_quick(CASES, {3}))
 def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy, objective, weighting):
     """FedAvg stops where its local steps pull it to, which is known beforehand; the others go on."""

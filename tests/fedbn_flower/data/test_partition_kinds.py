@@ -141,6 +141,7 @@ def test_fewer_clients_than_ids_are_drawn_and_reported(tmp_path):
     assert parts.left_out(True) == f"{output}, 2 of 6 test examples{hint}"
 
 
+@pytest.mark.slow
 def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
     """Shares of a class come from Dir(alpha, ..., alpha): by its formulas their mean is 1/n and their
     variance (n - 1) / (n^2 (n alpha + 1)); sizes are not balanced."""

@@ -59,6 +59,7 @@ def test_a_nifti_file_that_cannot_be_used_is_named(cache_dir, tmp_path, write, r
     assert "b/9.nii.gz" in message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -44,6 +44,7 @@ def test_every_client_evaluates_with_statistics_of_its_own_inputs(run, configure
     assert result.summary["client-mean"]["accuracy"] > plain.summary["client-mean"]["accuracy"] + 0.05
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "keys",
     some_quick(

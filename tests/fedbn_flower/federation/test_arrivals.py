@@ -200,6 +200,7 @@ def test_a_node_that_joins_late_takes_part_from_then_on(clock):
     assert [when for when, node in grid.asked if node == 2] == [3.25, 4]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=40)
 def test_what_holds_of_all_buffers(data):

@@ -169,6 +169,7 @@ def exchanged(monkeypatch):
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "keys",
     [BUFFERED, BUFFERED | {"compress": "topk:0.2"}, {"protocol": "fedasync:hinge:1:1", "concurrency": 5}],
@@ -250,6 +251,7 @@ def test_the_table_of_the_page(run):
         assert sum(int(row["replies"]) for row in rows(result)) == 120
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("protocol", ["fedbuff:2", "fedasync"])
 def test_clients_that_are_held_out_do_not_train(run, protocol):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""

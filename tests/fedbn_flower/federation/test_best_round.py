@@ -33,6 +33,7 @@ NOISY = {"client_lr": 0.3, "local_epochs": 2, "batch_size": 32, "strategy": "fed
 LOCALLY = {**BINARY, **NOISY, "eval_data": "local"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     some_quick(

@@ -136,6 +136,7 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
     np.testing.assert_allclose(clock_of(inputs).seconds(7, asked), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

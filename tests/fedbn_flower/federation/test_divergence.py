@@ -49,6 +49,7 @@ NOT_FINITE = "evaluation diverged: the loss is nan"
 BEFORE = "the last that was evaluated and finite is that of round 2"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("client", "factor", "words"),
     [

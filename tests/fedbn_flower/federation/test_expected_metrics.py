@@ -111,6 +111,7 @@ def failed(cache_dir, tmp_path_factory, pictures_never_drawn):
     return {phase: outcome(cache_dir, folder / phase, phase, fails) for phase in ("train", "evaluate")}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("phase", "lie"),
     [
@@ -147,6 +148,7 @@ class Fails(FedAvgClient):
         return super().fit(parameters, config)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rule", "record", "entries"),
     [
@@ -248,6 +250,7 @@ def test_a_training_loss_may_be_negative(cache_dir, tmp_path, phase, lie, failur
     assert told == ({"-2.5"} if phase == "train" else set())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [

@@ -112,6 +112,7 @@ def in_plain(rng, content, name):
     return {**content, name: some}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("phase", PHASES)
 def test_no_answer_ends_in_a_traceback(phase):
     """Each phase checks besides that a refused site has cost the others nothing."""

@@ -109,6 +109,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", some_quick(KINDS, {0, 9}), ids=lambda keys: "-".join(map(str, keys.values()))
 )

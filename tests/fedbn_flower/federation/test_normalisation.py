@@ -28,6 +28,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("norm", "client"),
     [  # two clients for each norm, two norms for each client; quickly one

@@ -128,6 +128,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "keys", some_quick(RUNS, {3, 8, 13}), ids=lambda keys: "-".join(map(str, keys.values()))
 )
@@ -148,6 +149,7 @@ def test_so_does_every_combination_of_algorithms(names, compared):
     compared(**FOUR | names | {"rounds": 3, "fraction_train": 0.75, "val_fraction": 0.1})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "ditto"])
 def test_a_memory_in_the_node_s_process_is_that_of_the_round_that_is_evaluated(client, configured, tmp_path):
     for way in ("off", "auto"):
@@ -164,6 +166,7 @@ STOPS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("keys", "why"), STOPS)
 @pytest.mark.parametrize("client", ["fedbn", "fedavg"])
 def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, compared, tmp_path):
@@ -240,6 +243,7 @@ class Neither(Trains, Evaluates):
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("client", ["Trains", "Evaluates", "Neither"])
 def test_a_client_that_fails_at_one_answers_the_other(client, compared, tmp_path):
     (tmp_path / "clients.py").write_text(FAILING)
@@ -316,6 +320,7 @@ def test_each_reason_to_step_aside_is_tried():
     assert len(STEPS_ASIDE) == len(APART) + len(of_extensions)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("why", STEPS_ASIDE)
 def test_a_run_whose_evaluation_cannot_wait_has_its_own_exchanges(why, done, tmp_path, caplog):
     """A line says why, if it was not asked for."""

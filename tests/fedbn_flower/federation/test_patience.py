@@ -66,6 +66,7 @@ def best_round(folder):
     return max(rows(folder), key=lambda row: (float(row["accuracy"]), -int(row["round"])))["round"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("every", [1, 4])
 def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
     """It is the model, with the clients' own entries and the test figures, of a run of so many rounds."""

@@ -61,6 +61,7 @@ def test_on_ray_the_bits_are_those_of_one_process(run, names, on_the_pool):
     assert len(on_the_pool) == len(names)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", some_quick(MORE_UNIONS, {0, 4, 8}))
 def test_what_goes_together_trains(run, name):
     result = run(client=name, strategy="fedavg", rounds=2, partition="dirichlet:1", num_clients=3)
@@ -116,6 +117,7 @@ def test_numbers_are_learnt_too(run, name):
     assert all(np.isfinite(one["loss"]) for one in result.summary["clients"].values())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", some_quick([*CLIENTS, *OBJECTIVES], {0, 4, 8}))
 def test_part_of_the_model_is_frozen(run, name):
     """The first layer stays in every client, personal or not."""

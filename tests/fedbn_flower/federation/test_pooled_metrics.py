@@ -236,6 +236,7 @@ LIES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, monkeypatch, lie):
     monkeypatch.setitem(CLIENTS, "lying", states_with("confusion-matrix", lie))

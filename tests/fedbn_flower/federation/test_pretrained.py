@@ -48,6 +48,7 @@ def entries_of(path):
         return set(file.keys())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("frozen_bn", "size"), [("eval", HEAD), ("adapt", HEAD + STATISTICS)])
 @pytest.mark.parametrize("keys", [{"train": "4"}, {"freeze": "1,2"}])
 def test_no_frozen_byte_is_sent(run, keys, frozen_bn, size):
@@ -74,6 +75,7 @@ MEASURES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "frozen_bn"),
     [

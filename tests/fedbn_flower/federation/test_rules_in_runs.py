@@ -115,6 +115,7 @@ def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
         run(**keys)
 
 
+@pytest.mark.slow
 def test_fedtan_of_whole_batches_is_training_in_one_place(run):
     """One step a round of all clients' examples at once, whatever classes they have; FedAvg's is another."""
     keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": 4, "partition": "dirichlet:0.1"}

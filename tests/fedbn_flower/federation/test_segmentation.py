@@ -143,6 +143,7 @@ def test_the_unet_learns_volumes(run, client):
     assert found["pooled"]["dice"] > 0.8
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "client",
     some_quick(

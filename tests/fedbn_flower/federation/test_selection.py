@@ -90,6 +90,7 @@ def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
     assert trained(tmp_path / "some") == trained(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_who_has_more_examples_trains_more_often(configured, tmp_path):
     config = configured(
         num_clients=6, partition="dirichlet:0.3", fraction_train=0.17, selection="by-size", rounds=40,

@@ -44,6 +44,7 @@ def same(ours, others):
             np.testing.assert_array_equal(array, others[name][entry], err_msg=f"{name}: {entry}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "client"),
     [

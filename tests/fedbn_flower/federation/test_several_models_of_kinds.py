@@ -105,6 +105,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("strategy", "kind"), diagonal_quick([*SETTINGS], ["text", "numbers", "masks"]))
 def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind, strategy):
     keys = by_kind(kind, tmp_path)
@@ -121,6 +122,7 @@ def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind,
         assert all(np.isfinite(entry).all() for entry in model_of(result, client).values())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", ["cfl", "fedap", "fedamp"])
 def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
     """A mean, or a mixture, of one model is that model."""
@@ -139,6 +141,7 @@ def test_one_client_alone_chooses(run):
     assert np.isfinite(head.summary["mean"]["loss"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_tied_weights_stay_tied_in_every_model(run, strategy):
     result = run(strategy, model=tied)
@@ -184,6 +187,7 @@ def test_clients_that_keep_what_a_rule_needs_are_refused(run, strategy, client):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_who_never_answers_has_the_main_model_and_what_others_have_stays(run, strategy):
     """At most half of four clients train, and some of their answers are lost."""
@@ -217,6 +221,7 @@ def test_a_client_without_examples_is_refused_in_a_line(run, tmp_path):
             run(strategy, dataset=f"{tmp_path / 'sites.py'}:sites", model=perceptron, num_clients=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", some_quick([*SETTINGS], {0, 1}))
 def test_the_best_rounds_models_are_those_of_a_run_that_ends_there(run, strategy):
     keys = {"val_fraction": 0.3, "client_lr": 0.3, "rounds": 5, "seed": 2}

@@ -35,6 +35,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, client, strate
     assert same(entries(whole), entries(parts))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("client", "share"), [("fbn", 0.25), ("hbn", 0.25), ("hbn", 1.0)])
 @pytest.mark.parametrize("objective", ["plain", "fedprox"])
 def test_the_server_has_the_statistics_of_all_clients_inputs(run, client, share, objective):
@@ -139,6 +140,7 @@ def test_shared_statistics_are_not_published_under_privacy(run, client):
         run(client=client, strategy="fedavg", dp="client", dp_noise=1.0, dp_delta=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fbn+fedper", "hbn+fedper", "fixbn+ditto", "hbn+ditto", "fbn+fedrep"])
 def test_with_another_client(run, client):
     keys = {"head_epochs": 1} if "fedrep" in client else {}

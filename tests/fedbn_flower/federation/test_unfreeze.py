@@ -34,6 +34,7 @@ UNFROZEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", some_quick(UNFROZEN, {1}), ids=lambda keys: keys["strategy"] + "-" + keys["client"]
 )

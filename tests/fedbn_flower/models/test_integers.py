@@ -89,6 +89,7 @@ def test_what_a_model_takes(make, spec, integers):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", some_quick([np.int64, np.int32, np.uint8, np.float64], range(0, 99, 3)))
 @pytest.mark.parametrize("model", [Mean, Declares, lazy])
 def test_words_are_learnt_from_tokens(run, tmp_path, model, dtype):

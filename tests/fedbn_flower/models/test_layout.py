@@ -167,6 +167,7 @@ def test_rows_and_texts_are_no_pictures():
     assert not takes_it(build_model("char-lstm-small", InputSpec((8,), 9, "characters"), False, 0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
@@ -175,6 +176,7 @@ def test_the_built_in_convolutional_networks_take_it(name, channels, softmax):
     assert takes_it(build_model(name, spec, softmax, 0), spec)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_the_layout_reaches_the_last_convolution(name, channels):

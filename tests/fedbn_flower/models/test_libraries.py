@@ -27,6 +27,7 @@ def needs(name):
     pytest.importorskip(library, reason=f"needs {library}, of the extra networks")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "spec"),
     [

@@ -225,6 +225,7 @@ PLANS = [
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.sampling)
 class TestEverySampling:
+    @pytest.mark.sampled(3)
     def test_more_noise_and_more_delta_cost_less_and_more_rounds_more(self, plan):
         by_noise = [epsilon(z, plan) for z in (0.05, 0.5, 1, 2, 8, 64)]
         assert by_noise == sorted(by_noise, reverse=True)
@@ -234,6 +235,7 @@ class TestEverySampling:
         by_delta = [epsilon(1.5, replace(plan, delta=d)) for d in (1e-9, 1e-6, 1e-3)]
         assert by_delta == sorted(by_delta, reverse=True)
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("target", [0.5, 8])
     def test_noise_is_the_smallest_of_its_digits(self, plan, target):
         noise = noise_for(target, plan)
@@ -288,6 +290,7 @@ class TestCorners:
             assert noise_for(8, replace(plan, delta=0.02)) > 0
         assert Plan("all", 1.0, 100, 3, 0.5).takes_part == 1
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("target", [1e-9, 1e-3, 1e3, 1e9])
     @pytest.mark.parametrize("count", [1, 10**6, 10**12])
     @pytest.mark.parametrize("delta", [1e-15, 1e-5, 0.999])

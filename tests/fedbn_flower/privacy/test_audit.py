@@ -106,9 +106,11 @@ class TestCentral:
     def audit(self, folder, sampling, **faults):
         return audited(*central_scores(folder, PLANS[sampling], **faults), GUESSES, DELTA)
 
+    @pytest.mark.sampled(3)
     def test_what_is_found_is_below_the_claim(self, tmp_path, sampling):
         assert self.audit(tmp_path, sampling) < CLAIM
 
+    @pytest.mark.sampled(2)
     def test_a_quarter_of_the_noise_is_found_out(self, tmp_path, sampling):
         assert self.audit(tmp_path, sampling, factor=0.25) > CLAIM
 

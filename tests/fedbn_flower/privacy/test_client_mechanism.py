@@ -99,6 +99,7 @@ class TestSecure:
         assert first.std() == pytest.approx(1.5724 * before, rel=0.01)
         assert second.std() == pytest.approx(1.5724 * after, rel=0.01)
 
+    @pytest.mark.slow
     def test_the_count_has_its_discrete_noise(self, mechanism):
         """sigma_b is 50/20 = 2.5 on the count of 50."""
         found = mechanism(secure=True, adaptive=True)
@@ -139,6 +140,7 @@ def test_the_noise_that_updates_and_count_share():
     assert [AdaptiveClip(0.5).is_possible(z) for z in (0.99, 1.0, 1.01)] == [True, False, False]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("start", [0.1, 30.0])
 def test_an_adaptive_clip_comes_to_the_median_of_the_norms(mechanism, start):
     """Log-normal norms with the median 3; the noise of the count moves b by 0.05 a round."""

@@ -29,6 +29,7 @@ def test_samples_of_one_kind_are_accounted_as_in_a_run():
     assert composed_epsilon([Release(1.0, 0.1, 10)] * 3, 1e-5) == accounts.epsilon(1.0, plan)
 
 
+@pytest.mark.slow
 def test_samples_of_different_kinds():
     """By the accountant of dp-accounting, on a grid of its own."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent

@@ -57,6 +57,7 @@ def question(chance, honest):
     return Message(content, 2, kind), config
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_server_asks_the_bounds_hold(configured, tmp_path, seed):
     """A run beyond the bounds gets no answer with content; each answer is paid for, up to the budget."""

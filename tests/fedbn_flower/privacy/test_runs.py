@@ -83,6 +83,7 @@ def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
 RULES = ("fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "feddyn")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rule", "client"),
     [
@@ -230,6 +231,7 @@ class Dies(Observer):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dp", "phase"), some_quick([("client", "evaluate"), ("local", "train")], {1}))
 def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp, phase):
     """All four rounds are charged when it dies, and the checkpoint is of round 2.

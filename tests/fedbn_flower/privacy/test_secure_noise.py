@@ -11,6 +11,7 @@ from . import test_runs
 from .test_runs import DP, MANY, rows, simulated
 
 
+@pytest.mark.slow
 def test_secure_noise_is_told_with_its_own_epsilon(configured, tmp_path):
     values = {**MANY, **DP, "dp_noise": 0.0, "dp_epsilon": 8, "rounds": 3}
     found = simulated(configured(**values, dp_secure_noise=True), tmp_path / "run")["privacy"]

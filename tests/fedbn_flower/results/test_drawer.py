@@ -56,6 +56,7 @@ def titled(title):
     return figure
 
 
+@pytest.mark.slow
 def test_what_the_process_cannot_draw_is_drawn_here(tmp_path):
     """A mistake is raised here; there is no figure where a function returns none."""
     with drawer.drawing_apart():

@@ -179,6 +179,7 @@ def test_a_legend_covers_no_line():
     assert axes.get_ylabel() == "IoU"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 3, 10, 137, 1000])
 @pytest.mark.usefixtures("drawn_figures")
 def test_ticks_below_small_axes_do_not_collide(rounds):

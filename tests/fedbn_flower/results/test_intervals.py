@@ -94,6 +94,7 @@ def test_each_metric_of_two_classes_has_intervals_around_the_runs_own_values(run
     assert (expected.low, expected.high) == pytest.approx((of_scores.low, of_scores.high), abs=5e-3)
 
 
+@pytest.mark.slow
 def test_so_have_those_of_several_classes_and_of_numbers(run):
     result = run(**TEN, **LOCALLY, client="fedavg", metrics=["f1", "sensitivity"])
     found = list(each(result.summary))

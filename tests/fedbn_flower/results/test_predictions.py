@@ -41,6 +41,7 @@ def run(cache_dir, tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_once_and_by_client_at_a_click(run):
     page = (run.folder / "report.html").read_text()
     found = re.findall(r"<figcaption>(.*?)</figcaption>", page)

@@ -54,6 +54,7 @@ def area(cases):
     return roc_auc_score(cases.target, cases.recalibrated.round(9))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "method"),
     diagonal_quick(
@@ -116,6 +117,7 @@ def test_all_else_stays_as_it_is(run, tmp_path, keys):
         assert before[key] == after[key]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["temperature", "isotonic", "threshold"])
 def test_targets_of_the_test_set_do_not_reach_the_fit(run, method):
     x, y, x_test, y_test = BINARY["data"]

@@ -261,6 +261,7 @@ def test_a_torn_row_ends_a_table(tmp_path):
     assert [row["round"] for row in Run.read(folder).metrics] == ["1"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dataset", "output"),
     [

@@ -45,6 +45,7 @@ def rounds_of(folder, name="metrics.csv"):
     return list(dict.fromkeys(int(row["round"]) for row in csv.DictReader((folder / name).open())))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("every", "saved"),
     [(0, [0, 0, 0, 0, 0]), (1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (9, [0, 0, 0, 0, 5])],
@@ -78,6 +79,7 @@ def test_what_costs_is_done_as_often_as_checkpoints_and_at_the_end(
     assert (folder / "model.safetensors").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("every", "error"), diagonal_quick([0, 1, 3], [KeyboardInterrupt, RuntimeError]))
 def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every, error):
     stops = Stops(5, error)

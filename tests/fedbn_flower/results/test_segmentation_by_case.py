@@ -173,6 +173,7 @@ def test_of_shared_cases_each_site_alone_has_intervals(run):
     assert "case-dice" in summary["by-case"]["pooled"]
 
 
+@pytest.mark.slow
 def test_the_summary_and_the_report_have_them_by_site(run, tmp_path):
     sites = write_circles(tmp_path / "sites")
     result = run(dataset=str(sites), **KEYS | {"rounds": 20}, eval_data="local")

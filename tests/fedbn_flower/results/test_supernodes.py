@@ -209,6 +209,7 @@ def test_a_supernode_without_state_dir_that_is_started_anew_is_told(configured, 
     assert "complete" not in caplog.text  # nobody keeps files
 
 
+@pytest.mark.slow
 def test_a_site_that_does_not_hear_of_the_end_keeps_all(configured, tmp_path, caplog):
     class Deaf(SuperNodes):
         def work(self, messages, timeout):
@@ -263,6 +264,7 @@ def test_sites_of_an_earlier_version_are_asked_nothing_new(configured, tmp_path,
     assert not list((tmp_path / "state").rglob("*.complete"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "record",
     [

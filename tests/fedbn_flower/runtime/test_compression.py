@@ -150,6 +150,7 @@ def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):
         assert (arrays[name].numpy().view(np.uint32) & 0xFFFF).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "values", [{"compress": "sign"}, {"strategy": "fedyogi", "client": "fedbn", "model": "mlp-bn"}]
 )

@@ -82,6 +82,7 @@ def rows(result):
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "keys",
     some_quick(
@@ -129,6 +130,7 @@ def test_both_held_out_sets_are_evaluated_once(counted):
     assert rows(once) == rows(each)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "keys",
     [

@@ -173,6 +173,7 @@ def test_seconds_are_split(configured, tmp_path):
     assert 3 * 2 / output["client-updates-per-second"] == pytest.approx(output["seconds"], abs=0.001)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("clock", "resumed"), diagonal_quick(["uniform", "none", "real"], [False, True]))
 def test_the_first_round_that_reaches_the_target_is_reported(
     configured, tmp_path, resumed, clock, monkeypatch
@@ -259,6 +260,7 @@ def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
         Federation(configured(dataset="quadratic:3", client="fedavg", target="accuracy=0.5"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
     config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="fedavg")

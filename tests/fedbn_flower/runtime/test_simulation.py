@@ -50,6 +50,7 @@ def test_no_virtual_node_is_asked_for_its_partition(configured):
     assert {m.metadata.message_type for m in grid.heard} == {"train", "evaluate"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("client", LOCAL)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_no_local_entry_is_in_any_message(configured, client, eval_model):
@@ -184,6 +185,7 @@ def explode(*_):
     raise RuntimeError("out of luck")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("breaks", "reason"),
     [

@@ -102,6 +102,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_table(search, tmp_path, monkey
         assert table(tmp_path / f"parts-{i}") == table(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_reported_and_the_search_goes_on(search, tmp_path, capsys):
     assert search("--search client-lr=0.05,1e30 --trials 3 --run-dir s") == 0
     rows = table(tmp_path / "s")
@@ -137,6 +138,7 @@ def test_losses_are_to_be_low(search, tmp_path):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [

@@ -35,6 +35,7 @@ BY_SKLEARN = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", METRICS)
 @given(weighted())
 def test_a_weight_is_a_number_of_copies(name, pair):

@@ -77,6 +77,7 @@ def test_other_groups_are_refused():
         compare_on_cases([frame, frame.assign(group=0)], METRICS["accuracy"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)  # of six orders
 @given(st.permutations(range(3)), st.integers(0, 100))
 def test_the_order_of_methods_and_of_rows_does_not_matter(order, seed):

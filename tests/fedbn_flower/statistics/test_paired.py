@@ -253,6 +253,7 @@ def test_the_order_of_cells_and_seeds_does_not_matter(cells, seeds):
 SWEEPS = 400
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", some_quick(NOISES, {0, len(NOISES) - 1}))
 @pytest.mark.parametrize(
     ("number", "seeds"), [(2, 5), *(pytest.param(6, seeds, marks=pytest.mark.slow) for seeds in (5, 15))]
@@ -263,6 +264,7 @@ def test_equal_methods_have_a_false_winner_in_one_sweep_of_twenty_at_most(noise,
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / SWEEPS)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("seeds", some_quick([5, 10], {0}))
 def test_of_many_sweeps_of_two_no_more_have_a_false_winner(noise, seeds):
@@ -281,6 +283,7 @@ def all_outcomes(steps, seeds):
         yield np.array(drawn, float), np.prod([steps[d] for d in drawn])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("steps", "by_t_alone"),
     [

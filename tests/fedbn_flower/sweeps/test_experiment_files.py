@@ -156,6 +156,7 @@ def test_every_file_is_known():
     assert [path.stem for path in EXPERIMENTS] == sorted(RUNS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypatch):
     monkeypatch.chdir(APP)

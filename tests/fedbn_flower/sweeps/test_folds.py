@@ -149,6 +149,7 @@ class Scores:
             self.scores += model(x).softmax(1)[:, 1].tolist()
 
 
+@pytest.mark.slow
 def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, capsys):
     """Against scikit-learn on all out-of-fold scores, of models that know all of BatchNorm."""
     words = "--folds 3 --group-column patient --client fedavg --metrics auroc --thresholds 100000"

@@ -71,6 +71,7 @@ def test_a_message_that_did_not_arrive_is_no_answer_and_an_error_of_the_app_is_o
     assert grid.queries == {70: 3, 80: 1, 90: 3}
 
 
+@pytest.mark.slow
 def test_where_it_is_needed_no_round_begins_without_it():
     grid, nodes = Asked(late), NodeDirectory(True, 60, 0.1)
     nodes.needed_by = "holdout-clients"

@@ -11,6 +11,7 @@ from strategies.messages.npy import decoded, encoded, viewed
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64, np.uint8, np.bool_])
 def test_encoded_is_what_flower_writes_and_decoded_what_it_reads(dtype):
     @given(arrays(dtype, SHAPES))

@@ -40,6 +40,7 @@ def notices_of(config):
     return [line for line in found if line.startswith("eval-data")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("eval_data", "small"), [("auto", True), ("local", True), ("global", False)])
 def test_other_sites_units_do_not_count_unless_requested(cache_dir, tmp_path, sites, eval_data, small):
     """Each site fits its own rows; on the other's, a thousand times off, the loss is about 9e6 x var(x)."""

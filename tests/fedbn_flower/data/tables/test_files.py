@@ -115,6 +115,7 @@ def test_the_file_is_the_site_in_a_simulation_and_one_place_at_a_site(configured
     assert len(local_task(configured(dataset="shape:1:2", columns="a"), 0, node).train) == 80
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
 def test_what_memory_does_not_hold_is_not_read(load, tmp_path, monkeypatch, ending):
     """A million rows of three columns in few bytes, of which the packed ones say how many they are."""
@@ -159,6 +160,7 @@ def test_excel_needs_its_extra_and_reads_the_first_sheet(load, tmp_path):
         load(tmp_path / "twice.xlsx")
 
 
+@pytest.mark.slow
 def test_many_columns_are_named_by_looking_each_up_once(monkeypatch, load, tmp_path):
     """Each name is looked up in a mapping: comparisons of names grow as their number, not as its square."""
     counts = {}

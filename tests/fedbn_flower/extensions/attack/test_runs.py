@@ -217,6 +217,7 @@ def test_in_lockstep_it_is_the_same_to_rounding(run, attack):
     assert moved("slow", "fast") < 1e-4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "silobn", "fedper", "ditto"])
 def test_with_what_stays_at_home(run, client):
     """Each honest client tries the patch on its own model."""

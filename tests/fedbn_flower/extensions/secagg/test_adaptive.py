@@ -79,6 +79,7 @@ class LossyByRound(Lossy):
         return message if reply is None else reply
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["plain", "on"])
 def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode):
     """Whoever drops out counts neither within nor beyond; without a result the clip stays.

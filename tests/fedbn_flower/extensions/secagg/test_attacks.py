@@ -174,6 +174,7 @@ LIES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(settings, lie):  # noqa: F811
     """The sum is that of all, or of all others; or there is none in this round, and the model stays."""

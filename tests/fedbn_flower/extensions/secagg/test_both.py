@@ -66,6 +66,7 @@ def done(configured, tmp_path, pictures_not_drawn):
     return run
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "keys",
     [
@@ -137,6 +138,7 @@ def test_who_fails_in_a_half_or_is_lost(done, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("look", "replies", "failures"),
     [(3, ["4"] * 3, []), (4, ["4", "3", "4"], [("1", "evaluate", "3")])],

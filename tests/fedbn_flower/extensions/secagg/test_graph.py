@@ -92,6 +92,7 @@ def test_too_many_that_may_drop_out_are_refused(n, tolerance, k):
         threshold(n, tolerance, k)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "tolerance", "corrupt"), [(100, 0.05, 0.1), (100, 0.3, 0.1), (300, 0.2, 0.0)])
 def test_simulated_drop_outs_leave_enough_shares_and_a_connected_graph(n, tolerance, corrupt):
     k = default_k(n, tolerance, corrupt)
@@ -111,6 +112,7 @@ def test_simulated_drop_outs_leave_enough_shares_and_a_connected_graph(n, tolera
         assert is_connected(graph, gone | liars)
 
 
+@pytest.mark.slow
 def test_a_threshold_is_the_greatest_that_drop_outs_allow():
     """Of 200,000 clients that lose 10 of 40 at random, next to none has fewer than that many shares."""
     n, tolerance, k = 40, 0.25, 20

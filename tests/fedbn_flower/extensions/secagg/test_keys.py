@@ -146,6 +146,7 @@ def test_the_files_of_a_run_have_sums_only(run, tmp_path):
     assert summary["pooled"]["auroc"] == float(rows[-1]["pooled-auroc"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", some_quick(["off", "auto"], {0}))
 def test_groups_sum_integers_where_they_train(run, tmp_path, fast):
     """Sixteen clients in two groups, in lockstep or not: masked or not, the bits are the same."""

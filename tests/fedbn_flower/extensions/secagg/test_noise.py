@@ -148,6 +148,7 @@ def test_how_many_are_honest(survivors, honest, counted):
     assert num_honest(survivors, honest) == counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", [1.0, 0.5])
 def test_the_sum_of_those_who_have_to_survive_has_the_deviation_to_1_percent(honest):
     clip, noise, entries, survivors = 0.3, 0.8, 100_000, 4

@@ -222,6 +222,7 @@ def test_a_run_goes_on_with_the_same_bits_and_its_ledger(settings, tmp_path):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("values", "claim"),
     [({"dp_seed": 1}, "simulated"), ({"secagg": "plain"}, "simulated"), ({}, "guarantee")],

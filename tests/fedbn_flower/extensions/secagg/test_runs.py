@@ -101,6 +101,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", some_quick([*WAYS], {1, 4, 7}))
 def test_masked_and_plain_runs_have_the_same_bits(settings, way):
     (results, model), (expected, other) = (
@@ -193,6 +194,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
 NUMBERS = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("problem", ["regression", "labels", "multi-label"])
 def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
     """Data as arrays; each metric is that of the run without, to the rounding of the sums."""

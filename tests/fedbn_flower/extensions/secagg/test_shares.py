@@ -28,6 +28,7 @@ def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
     assert join(kept, threshold, digest=digest_of(secret)) == secret
 
 
+@pytest.mark.slow
 def test_a_hundred_holders():
     secret = secrets.token_bytes(32)
     shares = split(secret, 54, range(100))

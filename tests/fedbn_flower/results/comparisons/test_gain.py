@@ -170,6 +170,7 @@ def test_compare_prints_it_and_draws_it(written, tmp_path, capsys):
     assert len(read_groups([tmp_path / "alone", tmp_path / "shared"])) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     tmp_path, cache_dir, monkeypatch, capsys
 ):

@@ -3,6 +3,7 @@
 import threading
 import time
 
+import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -130,6 +131,7 @@ def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
     assert seen == [(0, 1), (1, 2), (0, 3), (1, 4)]
 
 
+@pytest.mark.slow
 def test_a_timeout_leaves_out_who_takes_longer_and_nobody_else(run):
     """The others would have worked meanwhile, on nodes of their own: together they take longer too."""
     client = ClientApp()

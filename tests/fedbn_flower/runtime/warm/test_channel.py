@@ -81,6 +81,7 @@ def test_a_peer_that_is_silent_counts_as_hung(pair):
         channel.receive()
 
 
+@pytest.mark.slow
 def test_a_peer_that_takes_nothing_counts_as_hung(pair):
     channel, _ = pair
     with pytest.raises(TimeoutError):

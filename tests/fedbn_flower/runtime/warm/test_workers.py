@@ -63,6 +63,7 @@ def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capf
     assert "a line of C\n" in errors
 
 
+@pytest.mark.slow
 def test_two_runs_that_take_turns_have_a_worker_each(node):
     """A third has the place of the one that was used less recently."""
     one, two, again, two_again = (node.ask(run=run).process for run in (7, 8, 7, 8))
@@ -75,6 +76,7 @@ def test_two_runs_that_take_turns_have_a_worker_each(node):
     assert node.workers() == sorted([two, four])
 
 
+@pytest.mark.slow
 def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
     one = node.ask(do="use a GPU").process
     until((node.places()[0] / "gpu").exists)
@@ -83,6 +85,7 @@ def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
     assert node.workers() == [other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     some_quick(
@@ -122,6 +125,7 @@ def test_one_that_was_killed_is_replaced(node):
     assert node.workers() == [second]
 
 
+@pytest.mark.slow
 def test_one_that_hangs_between_messages_is_replaced(node, monkeypatch):
     monkeypatch.setattr(workers, "GREETING", 0.3)
     first = node.ask().process
@@ -149,6 +153,7 @@ def short_of_the_stopped(node, monkeypatch):
     monkeypatch.setattr(workers, "Channel", ShortOfTheStopped)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_of_the_stopped")
 @pytest.mark.parametrize(("warm", "how"), diagonal_quick([True, False], ["SIGSTOP", "SIGKILL"]))
 def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, caplog, warm, how):
@@ -163,6 +168,7 @@ def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, caplog, wa
     assert caplog.text.count("the worker ended before it had answered") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_of_the_stopped")
 def test_one_that_hangs_and_cannot_be_ended_is_an_error(node, monkeypatch):
     """It might keep a memory later: neither another worker nor the client's process answers then."""
@@ -174,6 +180,7 @@ def test_one_that_hangs_and_cannot_be_ended_is_an_error(node, monkeypatch):
     assert len(node.served()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", some_quick([{"signal": "SIGKILL", "times": 2}, {"do": "exit"}], quick={0}))
 def test_one_that_dies_twice_is_an_error_and_the_next_message_has_a_new_one(node, asked):
     with pytest.raises(WorkerLost, match="the site's worker ended before it had answered"):
@@ -190,6 +197,7 @@ def test_what_a_ledger_was_charged_for_is_not_asked_again(node, dp):
     assert len(node.served()) == 1
 
 
+@pytest.mark.slow
 def test_it_ends_when_it_is_idle(node):
     node.ask(node_config={"idle-seconds": 1})
     until(lambda: not node.workers())
@@ -286,6 +294,7 @@ def waiting(node):
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_client_process_that_waits_for_it_and_commits_nothing(node, waiting):
     process, file = waiting
     process.kill()
@@ -296,6 +305,7 @@ def test_it_ends_with_the_client_process_that_waits_for_it_and_commits_nothing(n
     assert node.ask().number == 1
 
 
+@pytest.mark.slow
 def test_a_second_message_does_not_wait_for_a_busy_one(node, waiting):
     process, file = waiting
     with pytest.raises(NoWorker, match="at work on another message"):
@@ -306,12 +316,14 @@ def test_a_second_message_does_not_wait_for_a_busy_one(node, waiting):
     assert node.ask().process == first
 
 
+@pytest.mark.slow
 def test_a_folder_of_any_length_will_do(node, monkeypatch):
     (long := node.folder / ("x" * 200)).mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
     assert node.ask().process == node.ask().process
 
 
+@pytest.mark.slow
 def test_two_nodes_do_not_meet(node):
     """Also where one program starts the processes of both."""
     other = Asking(node.folder, node.process, node.mark, node_id=6)
