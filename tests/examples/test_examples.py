@@ -162,6 +162,7 @@ def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
         simulate(problem=f"{file}:Ordinal", loss="focal", **given)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("file", "name"), [("own_kind.py", "Laboratory"), ("own_data.py", "hospitals")])
 def test_an_object_from_python_is_the_data_of_the_file(cache_dir, tmp_path, file, name):
     """To the same bits; a resumed run is given it again."""

@@ -71,6 +71,7 @@ def test_a_clock_that_flower_takes_is_nothing_to_tell(ahead, server, monkeypatch
     assert told(f"localhost:{server.server_port}", monkeypatch, capsys) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["", "no such host", "localhost:x"])
 def test_a_server_that_does_not_answer_is_no_matter_of_clocks(address, monkeypatch, capsys):
     assert told(address or f"localhost:{free_port()}", monkeypatch, capsys) == (0, "")

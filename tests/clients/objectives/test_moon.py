@@ -89,6 +89,7 @@ def test_by_hand(z, expected):
     assert contrast(z, (1.0, 0.0), (0.0, 3.0), mu=0.3) == pytest.approx(0.3 * expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 10))
 def test_only_directions_count(seed, scale):
     z, x, previous = np.random.default_rng(seed).normal(size=(3, 4)).tolist()

@@ -114,6 +114,7 @@ def test_torchvision_takes_intensities_as_they_are(configured):
         configured(augment="crop-flip+torchvision:RandomRotation:degrees=10", normalize=True)
 
 
+@pytest.mark.slow
 def test_a_run_augments_by_several_in_turn(run):
     keys = {
         "dataset": "digits",

@@ -69,6 +69,7 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
     assert result.summary["failures"] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "optimizer", some_quick(["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"], {0, 2})
 )

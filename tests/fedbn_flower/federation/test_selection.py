@@ -82,6 +82,7 @@ def test_the_question_is_paid_for(configured, tmp_path):
     assert power == [4 * sent for sent in uniform]
 
 
+@pytest.mark.slow
 def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
     """Losses are of the model that clients would get, before any step of theirs."""
     for name, steps in (("none", 0), ("some", 20)):

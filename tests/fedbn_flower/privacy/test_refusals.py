@@ -189,6 +189,7 @@ def test_noise_that_drowns_everything_is_warned_of(configured):
     assert "10 clients a round over noise 2 times the root of 9610 parameters is 0.051, below 0.1" in line
 
 
+@pytest.mark.slow
 def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_path):
     assert any(one.startswith("dp-seed: its key is public") for one in notices(configured))
     values = {"dp_simulate_cohort": 1000, "dp_simulate_population": 10**6}

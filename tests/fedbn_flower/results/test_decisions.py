@@ -225,6 +225,7 @@ def test_only_two_classes_have_thresholds(table, binary):
     assert is_binary(table) is binary
 
 
+@pytest.mark.slow
 @given(SCORES)
 def test_the_area_is_that_of_scikit_learn(pairs):
     table = cases(*zip(*pairs, strict=True))

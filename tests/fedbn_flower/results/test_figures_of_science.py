@@ -66,6 +66,7 @@ def test_all_values_of_a_column_have_the_same_decimals(name, values, expected):
     assert decimals(name, values) == expected
 
 
+@pytest.mark.slow
 def test_sites_stand_before_what_is_of_all_and_counts_have_separators(run):
     x, y = np.random.default_rng(0).normal(size=(2600, 4)).astype(np.float32), np.arange(2600) % 2
     result = run(

@@ -78,6 +78,7 @@ def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_pa
     assert f"all sites pooled (n {n}, events {ill})" in text
 
 
+@pytest.mark.slow
 def test_each_metric_of_two_classes_has_intervals_around_the_runs_own_values(run):
     result = run(**BINARY, **LOCALLY, client="fedavg", metrics=FURTHER)
     found = list(each(result.summary))

@@ -260,6 +260,7 @@ def test_few_clients_stand_by_their_names():
     assert [label.get_text() for label in many.get_xticklabels()] == [str(i) for i in range(9)]
 
 
+@pytest.mark.slow
 def test_a_picture_is_what_matplotlib_saves(tmp_path):
     """As bytes: finding the layout alone before saving changes nothing, and drawing elsewhere is as usual."""
     run = write_run(tmp_path / "run")

@@ -192,6 +192,7 @@ def test_the_summary_and_the_report_have_them_by_site(run, tmp_path):
     assert "Cases of lyon, by Dice" in text
 
 
+@pytest.mark.slow
 def test_without_predictions_there_is_none_of_it(run):
     """And the bits of the model, and the metrics of rounds, are those of a run that has them."""
     folders = [

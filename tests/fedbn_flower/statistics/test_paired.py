@@ -283,7 +283,7 @@ def all_outcomes(steps, seeds):
         yield np.array(drawn, float), np.prod([steps[d] for d in drawn])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "by_t_alone"),
     [

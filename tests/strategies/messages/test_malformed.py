@@ -95,6 +95,7 @@ def kinds_of_metrics():
     return [*(CONTENT_LIES.keys() - checked_by_rules - {"huge weight"}), *MESSAGE_LIES]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data())
 def test_an_evaluation_cannot_be_spoilt_either(data):

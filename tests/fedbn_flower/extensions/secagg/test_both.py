@@ -66,7 +66,7 @@ def done(configured, tmp_path, pictures_not_drawn):
     return run
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

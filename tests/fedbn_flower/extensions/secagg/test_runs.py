@@ -35,6 +35,7 @@ def plain_models():
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "in_turn"),
     [
