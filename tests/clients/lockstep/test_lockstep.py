@@ -82,7 +82,6 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
             np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("objective", "client"), diagonal_quick([*ELEMENTWISE], ["fedavg", "silobn", "fedbn", "fedper"])
 )
@@ -125,7 +124,6 @@ def all_gradients_matter():
     )
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("optimizer", "weight_decay"),
     diagonal_quick([*sorted(STACKABLE), "sgd:nesterov=true", "adam:amsgrad=true"], [0.01, 0.0]),

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from tests.quick import some_quick
 from tests.surroundings import SET
 
 KEYS = {
@@ -21,7 +20,7 @@ AT_ONCE = (("no_grad", "float64", "autocast"), ("inference_mode", "device"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", some_quick(KEYS, {1, 2}))
+@pytest.mark.parametrize("how", KEYS)
 def test_a_run_has_the_same_bits_wherever_it_is_called(run, how):
     """All rounds ran, and every client failed."""
     results = {"": run(**KEYS[how])}

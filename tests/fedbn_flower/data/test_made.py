@@ -16,7 +16,6 @@ from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from strategies.aggregation.fold import GROUP
-from tests.quick import some_quick
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05
 
@@ -147,7 +146,7 @@ LEAST_SQUARES = {"client": "fedavg", "batch_size": 0, "client_lr": RATE, "fracti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "objective", "weighting"), some_quick(CASES, {3}))
+@pytest.mark.parametrize(("strategy", "objective", "weighting"), CASES)
 def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy, objective, weighting):
     """FedAvg stops where its local steps pull it to, which is known beforehand; the others go on."""
     config = configured(

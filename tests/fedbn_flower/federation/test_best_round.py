@@ -26,7 +26,6 @@ from tests.fedbn_flower.records.helpers import info, result
 from tests.fedbn_flower.results.html_page import page
 from tests.fedbn_flower.results.test_cases import BINARY, PRIVATE, TEN, Sites
 from tests.fedbn_flower.results.test_supernodes import run_app
-from tests.quick import some_quick
 
 NOISY = {"client_lr": 0.3, "local_epochs": 2, "batch_size": 32, "strategy": "fedavg"}
 """So that the best round need not be the last one."""
@@ -36,16 +35,13 @@ LOCALLY = {**BINARY, **NOISY, "eval_data": "local"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
-    some_quick(
-        [
-            {"client": "fedbn"},
-            {"client": "fedavg"},
-            {"client": "fedbn", "eval_model": "local", "metrics": "none"},
-            {"client": "silobn", "evaluate_every": 2, "rounds": 5},
-            {"client": "fedavg", "groups": (np.arange(200) // 4, -1 - np.arange(200) // 4)},
-        ],
-        {2},
-    ),
+    [
+        {"client": "fedbn"},
+        {"client": "fedavg"},
+        {"client": "fedbn", "eval_model": "local", "metrics": "none"},
+        {"client": "silobn", "evaluate_every": 2, "rounds": 5},
+        {"client": "fedavg", "groups": (np.arange(200) // 4, -1 - np.arange(200) // 4)},
+    ],
 )
 def test_each_half_is_of_the_round_that_the_other_chose(run, captured, keys):
     """Against the predictions of runs of so many rounds, by scikit-learn."""
@@ -170,7 +166,7 @@ class Stops(Observer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", some_quick([1, 4], {1}))
+@pytest.mark.parametrize("every", [1, 4])
 def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch, every):
     keys = {"best": "cross-fitted", "rounds": 5, "client": "fedbn", "metrics": "auroc", **NOISY}
     keys |= {"checkpoint_every": every, "eval_data": "local"}

@@ -15,7 +15,6 @@ from fedbn_flower.federation.participation import share_of_work
 from fedbn_flower.federation.participation.makers import participation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import make_grid
-from tests.quick import some_quick
 
 MIXED = {"stragglers": 0.5, "dropout": 0.3, "availability": "cycle:3,2"}
 
@@ -98,7 +97,7 @@ def test_in_lockstep_as_one_by_one(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", some_quick(["scaffold", "feddyn"], {1}))
+@pytest.mark.parametrize("pair", ["scaffold", "feddyn"])
 def test_a_resumed_run_gives_the_same_bits(run, pair):
     keys = {"strategy": pair, "objective": pair, "partition": "iid", "num_clients": 5} | MIXED
     whole = run(**keys, rounds=4)

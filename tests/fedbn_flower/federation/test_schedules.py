@@ -115,8 +115,8 @@ def test_an_exponential_schedule_is_the_decay_of_version_0_2_to_the_bit(configur
         assert_equal(one, other)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", some_quick(WITH_RATE, range(0, 99, 4)))
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("name", WITH_RATE)
 def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
     """With half the rate in round 1 it comes to what it comes to with half the rate; without, to another."""
     keys = {"strategy": name, "rounds": 2, "client": "fedavg", "model": "mlp-bn", **PARTNERS.get(name, {})}

@@ -105,7 +105,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("strategy", "kind"), diagonal_quick([*SETTINGS], ["text", "numbers", "masks"]))
 def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind, strategy):
     keys = by_kind(kind, tmp_path)
@@ -222,7 +221,7 @@ def test_a_client_without_examples_is_refused_in_a_line(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", some_quick([*SETTINGS], {0, 1}))
+@pytest.mark.parametrize("strategy", [*SETTINGS])
 def test_the_best_rounds_models_are_those_of_a_run_that_ends_there(run, strategy):
     keys = {"val_fraction": 0.3, "client_lr": 0.3, "rounds": 5, "seed": 2}
     best = run(strategy, "best", best="validation", **keys)

@@ -12,7 +12,6 @@ from fedbn_flower.federation.tasks import task_of
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.example_privacy import plans_of, terms_of
 from fedbn_flower.runtime.simulation import simulate
-from tests.quick import some_quick
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
 
@@ -177,10 +176,10 @@ def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "client"),
-    some_quick([
+    [
         ("fedprox", "fedper"), ("feddyn", "fedavg"), ("scaffold", "fedavg"), ("fedntd", "fedper+silobn"),
         ("moon", "fedavg"),
-    ], {2, 3}),
+    ],
 )  # fmt: skip
 def test_every_objective_and_client_that_can(configured, tmp_path, objective, client):
     strategy = objective if objective in ("feddyn", "scaffold") else "fedavg"

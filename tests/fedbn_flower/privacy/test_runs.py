@@ -22,7 +22,6 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
-from tests.quick import some_quick
 
 DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
 MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
@@ -232,7 +231,7 @@ class Dies(Observer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dp", "phase"), some_quick([("client", "evaluate"), ("local", "train")], {1}))
+@pytest.mark.parametrize(("dp", "phase"), [("client", "evaluate"), ("local", "train")])
 def test_repeated_rounds_cost_nothing_also_if_the_budget_is_spent_in_them(configured, tmp_path, dp, phase):
     """All four rounds are charged when it dies, and the checkpoint is of round 2.
 

@@ -54,7 +54,6 @@ def area(cases):
     return roc_auc_score(cases.target, cases.recalibrated.round(9))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "method"),
     diagonal_quick(

@@ -22,7 +22,7 @@ from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
-from tests.quick import diagonal_quick, some_quick
+from tests.quick import diagonal_quick
 
 from .written import summary_of, write_run
 
@@ -79,7 +79,6 @@ def test_what_costs_is_done_as_often_as_checkpoints_and_at_the_end(
     assert (folder / "model.safetensors").exists()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("every", "error"), diagonal_quick([0, 1, 3], [KeyboardInterrupt, RuntimeError]))
 def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every, error):
     stops = Stops(5, error)
@@ -155,7 +154,7 @@ def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("private", some_quick([False, True], {0}))
+@pytest.mark.parametrize("private", [False, True])
 def test_a_disk_that_is_full_when_a_run_is_resumed_is_one_line(
     private, cache_dir, tmp_path, monkeypatch, capsys, pictures_not_drawn
 ):  # fmt: skip

@@ -13,7 +13,6 @@ from fedbn_flower.runtime.auto_grid import AutoGrid, Workload
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.pools import BackgroundPool, pool_for
 from fedbn_flower.runtime.simulation import make_grid
-from tests.quick import some_quick
 
 
 def test_what_is_left_is_known_from_the_last_whole_round():
@@ -89,7 +88,7 @@ def run(config, pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", some_quick(CASES, {0}), ids=lambda case: case["strategy"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["strategy"])
 def test_a_run_that_moves_at_any_moment_ends_in_the_same_bits(configured, case):
     """Between two rounds, two phases, two groups of a phase."""
     config = configured(**case, partition="iid", rounds=2)

@@ -14,7 +14,6 @@ from clients import FedAvgClient, Memory
 from clients.memory import ContextStore
 from fedbn_flower.federation.tasks import local_task
 from fedbn_flower.runtime.at_client.evaluation_cache import Evaluations
-from tests.quick import some_quick
 
 CLIENTS, ROUNDS = 6, 3
 SERVER = ROUNDS
@@ -82,19 +81,16 @@ def rows(result):
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "keys",
-    some_quick(
-        [
-            {},
-            {"client": "fedprox-like"},
-            {"partition": "dirichlet:1"},
-            {"feature_shift": "inverted"},
-            {"fraction_train": 0.5, "objective": "scaffold", "strategy": "scaffold"},
-        ],
-        {1, 4},
-    ),
+    [
+        {},
+        {"client": "fedprox-like"},
+        {"partition": "dirichlet:1"},
+        {"feature_shift": "inverted"},
+        {"fraction_train": 0.5, "objective": "scaffold", "strategy": "scaffold"},
+    ],
 )
 def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):
     class OwnTraining(FedAvgClient):

@@ -173,7 +173,6 @@ def test_seconds_are_split(configured, tmp_path):
     assert 3 * 2 / output["client-updates-per-second"] == pytest.approx(output["seconds"], abs=0.001)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("clock", "resumed"), diagonal_quick(["uniform", "none", "real"], [False, True]))
 def test_the_first_round_that_reaches_the_target_is_reported(
     configured, tmp_path, resumed, clock, monkeypatch

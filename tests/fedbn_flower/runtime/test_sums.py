@@ -40,7 +40,6 @@ def run(config, summed):
     return {name: array.numpy().tobytes() for name, array in arrays.items()}, output.rounds
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fast", "values"),
     diagonal_quick(

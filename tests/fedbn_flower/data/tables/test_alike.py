@@ -15,7 +15,6 @@ from fedbn_flower.data.numeric import FeatureMoments
 from fedbn_flower.data.readers.tables import Table
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from tests.quick import some_quick
 
 from ..test_own_data import Sites, assert_sites_give_the_simulation
 
@@ -157,7 +156,7 @@ def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("normalize", some_quick([True, False], {0}))
+@pytest.mark.parametrize("normalize", [True, False])
 def test_lockstep_is_one_by_one(run, clinics, caplog, normalize):
     """Of 16 clients, so many as train in lockstep, each of which scales its columns by itself or not."""
     keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "iid", "num_clients": 16}

@@ -14,7 +14,6 @@ from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import identify_process, node_context
-from tests.quick import some_quick
 
 REFUSED = {
     "mean": ("median", "'weighted': a robust mean looks at single answers with secagg 'on'"),
@@ -147,7 +146,7 @@ def test_the_files_of_a_run_have_sums_only(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fast", some_quick(["off", "auto"], {0}))
+@pytest.mark.parametrize("fast", ["off", "auto"])
 def test_groups_sum_integers_where_they_train(run, tmp_path, fast):
     """Sixteen clients in two groups, in lockstep or not: masked or not, the bits are the same."""
     rounds = {"off": 1, "auto": 2}[fast]

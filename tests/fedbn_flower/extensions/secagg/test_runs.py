@@ -8,7 +8,6 @@ import pytest
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.extensions.secagg.words import ADVERTISE, SHARE, UNMASK, UPCOMING
 from fedbn_flower.runtime.grid import partition_of
-from tests.quick import some_quick
 
 from .grids import STEPS, Lossy, run_on
 
@@ -39,7 +38,7 @@ def plain_models():
 @pytest.mark.parametrize(
     ("step", "in_turn"),
     [
-        *some_quick([(step, True) for step in STEPS], {len(STEPS) - 1}),
+        *((step, True) for step in STEPS),
         *(pytest.param(s, False, marks=pytest.mark.exhaustive) for s in STEPS),
     ],
 )
@@ -102,8 +101,8 @@ WAYS = {
 }
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("way", some_quick([*WAYS], {1, 4, 7}))
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("way", [*WAYS])
 def test_masked_and_plain_runs_have_the_same_bits(settings, way):
     (results, model), (expected, other) = (
         run_on(settings(mode, rounds=2, **WAYS[way])) for mode in ("on", "plain")

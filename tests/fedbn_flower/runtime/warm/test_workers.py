@@ -19,7 +19,7 @@ from fedbn_flower.runtime.warm.node import NoWorker, WorkerLost
 from fedbn_flower.runtime.warm.place import Place
 
 from ....integration.processes import ROOT
-from ....quick import diagonal_quick, some_quick
+from ....quick import some_quick
 from .conftest import Asking, go_on, state_of, stop, until
 
 
@@ -88,19 +88,16 @@ def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    some_quick(
-        [
-            ([{"run_config": {"rounds": 3}}],),
-            (
-                [
-                    {"node_config": {"idle-seconds": 60}},
-                    {"__version__": "0.0.1"},
-                    {"digest_of": lambda _: "other"},
-                ],
-            ),
-        ],
-        quick={0},
-    ),
+    [
+        ([{"run_config": {"rounds": 3}}],),
+        (
+            [
+                {"node_config": {"idle-seconds": 60}},
+                {"__version__": "0.0.1"},
+                {"digest_of": lambda _: "other"},
+            ],
+        ),
+    ],
 )
 def test_another_configuration_version_or_code_has_another(node, monkeypatch, changes):
     """Each differs from the one before in one thing."""
@@ -155,7 +152,8 @@ def short_of_the_stopped(node, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_of_the_stopped")
-@pytest.mark.parametrize(("warm", "how"), diagonal_quick([True, False], ["SIGSTOP", "SIGKILL"]))
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"])
 def test_one_that_dies_or_hangs_over_a_message_is_replaced_once(node, caplog, warm, how):
     """The state that it had changed is not that of the new one."""
     first = [str(node.ask().process)] if warm else []
@@ -181,7 +179,7 @@ def test_one_that_hangs_and_cannot_be_ended_is_an_error(node, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", some_quick([{"signal": "SIGKILL", "times": 2}, {"do": "exit"}], quick={0}))
+@pytest.mark.parametrize("asked", [{"signal": "SIGKILL", "times": 2}, {"do": "exit"}])
 def test_one_that_dies_twice_is_an_error_and_the_next_message_has_a_new_one(node, asked):
     with pytest.raises(WorkerLost, match="the site's worker ended before it had answered"):
         node.ask(**asked)
