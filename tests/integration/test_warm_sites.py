@@ -111,11 +111,13 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     keys = STAGED | cache | {"client": f"{tmp_path / 'staged.py'}:Staged"}
     (tmp_path / "wait-2").touch()
     started = {"staged": start(federation, tmp_path, "staged", keys)}
-    started["whole"] = start(federation, tmp_path, "whole", WHOLE | cache)
 
     def happens(condition):
         wait_for(lambda: condition() or started["staged"].poll() is not None, 300)
         assert started["staged"].poll() is None, (tmp_path / "staged.log").read_text()
+
+    happens(lambda: len(asked(tmp_path, 1)) == SITES)  # the app is unpacked everywhere
+    started["whole"] = start(federation, tmp_path, "whole", WHOLE | cache)
 
     # A worker answers one message after the other. Each is killed once while it trains: no answer is missing.
     happens(lambda: len(asked(tmp_path, 2)) == SITES)
