@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,14 @@ def end(variable, *signals):
         while processes_with(variable) and time.monotonic() < deadline:
             time.sleep(0.2)
     assert not processes_with(variable)
+
+
+def our_tracebacks(log):
+    """The files of ours in tracebacks of a SuperNode's log.
+
+    Flower has tracebacks of its own there: of a heartbeat that came when its task had just ended.
+    """
+    return re.findall(r'^ *File "[^"]*/((?:fedbn_flower|strategies|clients)/.*)', log, re.MULTILINE)
 
 
 def kill_servers(superlink):
