@@ -89,14 +89,8 @@ def test_one_with_memory_of_a_gpu_makes_room_for_another_run(node):
 @pytest.mark.parametrize(
     "changes",
     [
-        ([{"run_config": {"rounds": 3}}],),
-        (
-            [
-                {"node_config": {"idle-seconds": 60}},
-                {"__version__": "0.0.1"},
-                {"digest_of": lambda _: "other"},
-            ],
-        ),
+        [{"run_config": {"rounds": 3}}],
+        [{"node_config": {"idle-seconds": 60}}, {"__version__": "0.0.1"}, {"digest_of": lambda _: "other"}],
     ],
 )
 def test_another_configuration_version_or_code_has_another(node, monkeypatch, changes):
