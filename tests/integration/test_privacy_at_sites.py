@@ -15,7 +15,7 @@ from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.site_ledger import path_of_ledger
 
 from .guide import FORKING
-from .processes import bits, our_tracebacks
+from .processes import bits, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_a_budget_holds_over_runs_of_real_supernodes(federation, configured, wri
         )
         assert found[i] == line
         assert federation.log(i).count(line) == 1
-        assert not our_tracebacks(federation.log(i))
+        assert not tracebacks(federation.log(i))
         assert federation.ledger(i, "digits")["epsilon"] == pytest.approx(once[i], rel=1e-9)
     assert "every client failed" in output
     assert "Traceback" not in output

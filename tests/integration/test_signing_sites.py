@@ -16,7 +16,7 @@ from tests.fedbn_flower.extensions.secagg.keyed import written_pair
 
 from .guide import FORKING
 from .hospital import wait_for
-from .processes import ROOT, bits, our_tracebacks
+from .processes import ROOT, bits, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -90,4 +90,4 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     for i, log in enumerate(logs):
         assert log.count("secagg-partners: '") == mistaken[str(i)]
         assert "site-1.pub has something else" in log
-        assert not our_tracebacks(log)
+        assert not tracebacks(log)

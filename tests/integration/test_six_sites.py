@@ -21,7 +21,7 @@ from fedbn_flower.federation.federation import Federation
 
 from .guide import SOONER
 from .hospital import Missing, model, rounds_done, rounds_trained, wait_for
-from .processes import ROOT, kill_superlink, marked, our_tracebacks
+from .processes import ROOT, kill_superlink, marked, tracebacks
 from .test_who_is_who import LATE
 
 pytestmark = pytest.mark.exhaustive
@@ -185,4 +185,4 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
     logs = [site.log.read_text() for site in sites]
     assert all(line.count(off) <= 1 for line in logs[OFF].splitlines())
     assert not any(off in log for site, log in enumerate(logs) if site != OFF)
-    assert not any(our_tracebacks(log) for log in logs)
+    assert not any(tracebacks(log) for log in logs)

@@ -20,7 +20,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 
 from .guide import SOONER
 from .hospital import model, wait_for
-from .processes import marked, our_tracebacks, processes_with, runs
+from .processes import marked, processes_with, runs, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -139,7 +139,7 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
         assert log.count("stays for this node's next messages") == len(started) + 1
         assert log.count("the worker ended before it had answered") == 1
         assert log.count("client memory: round") >= 1  # what a client logs is in its node's log
-        assert not our_tracebacks(log)
+        assert not tracebacks(log)
 
     # What started them is killed in the middle of a round.
     held = 2 + max(int(path.name.split("-")[2]) for path in tmp_path.glob("asked-*"))

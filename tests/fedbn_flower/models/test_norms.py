@@ -126,7 +126,6 @@ OTHERS = {
 FIRST = next(iter(OTHERS))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "norm"),
     [  # of the large networks, two norms each and three networks for each norm; quickly one network

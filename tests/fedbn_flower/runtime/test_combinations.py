@@ -30,7 +30,6 @@ def test_every_allowed_combination_runs(configured, tmp_path, strategy, client):
             assert all(0 < c["accuracy"] <= 1 for c in summary["clients"].values()), names
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "names",
     [pytest.param(names, marks=[] if names in EACH else [pytest.mark.slow]) for names in COVER],
