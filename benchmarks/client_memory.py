@@ -40,7 +40,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |")
     for strategy, objective in (("fedavg", "sgd"), ("feddyn", "feddyn")):
         values = {
-            "strategy": strategy, "objective": objective, "client": "fedavg", "model": "mlp-bn",
+            "strategy": strategy, "objective": objective, "client": "shared", "model": "mlp-bn",
             "dataset": options.dataset, "partition": "iid", "num-clients": CLIENTS, "rounds": 2,
             "local-epochs": 1, "fraction-evaluate": 0, "checkpoint-every": 0,
         }  # fmt: skip

@@ -128,7 +128,7 @@ def measured(sites: int, real: int, rounds: int, model: str, place: Path, late: 
     """Run one federation and return its row of the table."""
     folder = place / "run"
     keys = {
-        "dataset": "digits", "num-clients": sites, "partition": "iid", "client": "fedavg", "model": model,
+        "dataset": "digits", "num-clients": sites, "partition": "iid", "client": "shared", "model": model,
         "local-epochs": 1, "rounds": rounds, "cache-dir": str(place / "cache"), "run-dir": str(folder),
     }  # fmt: skip
     words = " ".join(f"{key}={value!r}" for key, value in keys.items())

@@ -162,7 +162,7 @@ def print_rounds(backend: str, repetitions: int, modes: list[str]) -> None:
                 folder = Path(name) / f"{mode}-{repetition}"
                 simulate(
                     data=(x, y, x[:2000] + np.float32(0.01), y[:2000]), num_clients=SIMULATED,
-                    partition="iid", model="mlp-bn", client="fedavg", clip_update_norm=1.0, secagg=mode,
+                    partition="iid", model="mlp-bn", client="shared", clip_update_norm=1.0, secagg=mode,
                     fraction_evaluate=0, evaluate_every=5, rounds=5, batch_size=20, backend=backend,
                     run_dir=str(folder),
                 )  # fmt: skip
@@ -224,7 +224,7 @@ def site_seconds(federation: LocalFederation, folder: Path, way: dict[str, str],
         When the run fails.
     """
     keys = {
-        "dataset": "digits", "partition": "iid", "client": "fedavg", "clip-update-norm": 1.0,
+        "dataset": "digits", "partition": "iid", "client": "shared", "clip-update-norm": 1.0,
         "num-clients": federation.supernodes, "rounds": rounds, "run-dir": str(folder), **way,
     }  # fmt: skip
     words = " ".join(f"{key}={value!r}" for key, value in keys.items())

@@ -7,7 +7,7 @@ from .examples import Columns, Examples, Prepare
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
 from .modules.parameter_names import trainable_names
-from .objectives import FORMER_NAMES, OBJECTIVES, Local, LocalWork, Objective, Outcome
+from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.alone import AloneClient
 from .policies.apfl import APFLClient
 from .policies.ditto import DittoClient
@@ -45,7 +45,7 @@ from .training import LocalTask, LocalTraining, load_entries
 from .update import NamedArrays, Received, Records, Update, by_name
 
 CLIENTS: dict[str, type[FedAvgClient]] = {
-    "fedavg": FedAvgClient,
+    "shared": FedAvgClient,
     "silobn": SiloBNClient,
     "fedbn": FedBNClient,
     "fixbn": FixBNClient,
@@ -67,6 +67,9 @@ CLIENTS: dict[str, type[FedAvgClient]] = {
     "knn-per": KNNPerClient,
 }
 """Built-in clients by name. To add one, import it above and enter it here."""
+
+FORMER_NAMES = {"client": {"fedavg": "shared"}, "objective": {"sgd": "plain"}}
+"""Today's names of what was called something else, by kind."""
 
 __all__ = [
     "CLIENTS",

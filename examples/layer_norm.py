@@ -1,7 +1,7 @@
 """A model of one's own: a function of what the data look like.
 
-python run_sim.py --model examples/layer_norm.py:mlp_ln --client fedavg
-flwr run . --run-config "model='examples/layer_norm.py:mlp_ln' client='fedavg'"
+python run_sim.py --model examples/layer_norm.py:mlp_ln --client shared
+flwr run . --run-config "model='examples/layer_norm.py:mlp_ln' client='shared'"
 """
 
 from torch import nn

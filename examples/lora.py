@@ -3,8 +3,8 @@
 It needs the extra ``text`` (transformers, peft). Nothing is downloaded: the model is made from its shape.
 First train all of it, then adapt it. Only the adapters travel, see docs/how-to/pretrained.md.
 
-python run_sim.py --dataset text:play.txt --model examples/lora.py:lora --client fedavg --init runs/whole
-flwr run . --run-config "dataset='text:play.txt' model='examples/lora.py:lora' client='fedavg'"
+python run_sim.py --dataset text:play.txt --model examples/lora.py:lora --client shared --init runs/whole
+flwr run . --run-config "dataset='text:play.txt' model='examples/lora.py:lora' client='shared'"
 """
 
 from torch import Tensor, nn

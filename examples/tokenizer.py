@@ -5,8 +5,8 @@
 All clients read their texts by this one file. It shows which words are frequent in the text that it was
 learnt from, so that should be a public one. It needs the extra ``text``.
 
-python run_sim.py --dataset tokens:bpe.json:play.txt --model examples/lora.py:whole --client fedavg
-flwr run . --run-config "dataset='tokens:bpe.json:play.txt' model='examples/lora.py:whole' client='fedavg'"
+python run_sim.py --dataset tokens:bpe.json:play.txt --model examples/lora.py:whole --client shared
+flwr run . --run-config "dataset='tokens:bpe.json:play.txt' model='examples/lora.py:whole' client='shared'"
 """
 
 import argparse

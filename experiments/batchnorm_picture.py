@@ -21,7 +21,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 
-KEYS = {"dataset": "scanners", "strategy": "fedavg", "client": "fedavg", "model": "mlp-bn", "rounds": 5}
+KEYS = {"dataset": "scanners", "strategy": "fedavg", "client": "shared", "model": "mlp-bn", "rounds": 5}
 COLOURS = ("#3730a3", "#b45309", "#166534", "#be123c")
 
 

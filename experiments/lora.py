@@ -22,7 +22,7 @@ RUNS = (
 )
 """What trains, the model's function, the clients' rate, and whether it starts from weights."""
 COMMON = {
-    "strategy": "fedavg", "client": "fedavg", "client_optimizer": "adam", "batch_size": 10, "local_epochs": 2,
+    "strategy": "fedavg", "client": "shared", "client_optimizer": "adam", "batch_size": 10, "local_epochs": 2,
     "eval_data": "local", "backend": "inline", "progress": False,
 }  # fmt: skip
 

@@ -72,7 +72,7 @@ class RoundTimes(Observer):
 def config_of(job: Job) -> RunConfig:
     """The job in the words of the configuration."""
     values: UserConfig = {
-        "strategy": "fedavg", "client": "fedavg", "objective": "sgd", "model": job.model,
+        "strategy": "fedavg", "client": "shared", "objective": "sgd", "model": job.model,
         "dataset": job.data, "cache-dir": str(Path(job.data).parent / "cache"), "partition": "iid",
         "num-clients": job.clients, "fraction-train": job.per_round / job.clients,
         "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,

@@ -53,7 +53,4 @@ OBJECTIVES: dict[str, type[Objective]] = {
 }
 """Built-in objectives by name. To add one, import it above and enter it here."""
 
-FORMER_NAMES = {"sgd": "plain"}
-"""Former names of objectives, which mean the same ones."""
-
-__all__ = ["FORMER_NAMES", "OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]
+__all__ = ["OBJECTIVES", "Local", "LocalWork", "Objective", "Outcome"]

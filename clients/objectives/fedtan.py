@@ -36,7 +36,7 @@ class FedTAN(Objective):
 
     requires: ClassVar = {
         "strategy": {"fedtan"},
-        "client": {"fedavg"},
+        "client": {"shared"},
         "client-optimizer": {"sgd"},
         "clip-norm": {0.0},
         "agc": {0.0},

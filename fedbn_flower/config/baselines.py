@@ -22,7 +22,7 @@ WITHOUT_MEANING = (
 ALGORITHMS = {
     "alone": {"strategy": "fedavg", "client": "alone", "objective": "plain"},
     "pooled": {
-        **{"strategy": "fedavg", "client": "fedavg", "objective": "plain"},
+        **{"strategy": "fedavg", "client": "shared", "objective": "plain"},
         **{"eval-model": "aggregated", "fast": "off"},
     },
 }

@@ -32,7 +32,7 @@ Unfit = Iterator[tuple[str, str]]
 CLIP = f"a number > 0, or {ADAPTIVE}"
 WHOLE = 0.005
 """How far the groups times fraction-train may be from 1: 0.333 is a third."""
-EXAMPLE_CLIENTS = frozenset({"fedavg", "silobn", "fedbn", "fedper"})
+EXAMPLE_CLIENTS = frozenset({"shared", "silobn", "fedbn", "fedper"})
 """Those that train once a round, by DP-SGD with ``dp`` example."""
 NO_METRICS: Mapping[str, object] = {
     "eval-model": "aggregated",

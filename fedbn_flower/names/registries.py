@@ -44,8 +44,8 @@ class _Models(Registry[Callable[..., object]]):
 
 
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)
-CLIENT = Registry("client", CLIENTS, FedAvgClient, union)
-OBJECTIVE = Registry("objective", OBJECTIVES, Objective, former=FORMER_NAMES)
+CLIENT = Registry("client", CLIENTS, FedAvgClient, union, former=FORMER_NAMES["client"])
+OBJECTIVE = Registry("objective", OBJECTIVES, Objective, former=FORMER_NAMES["objective"])
 LOSS = Registry("loss", LOSSES, Loss)
 PROBLEM = Registry("problem", PROBLEMS, Problem)
 METRIC = _Metrics("metrics", METRICS, Metric)
@@ -60,7 +60,7 @@ DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
 
 def name_now(key: str, value: T) -> T | str:
     """Return a value of a key by today's name, if it is a former one."""
-    return OBJECTIVE.former.get(str(value), value) if key == OBJECTIVE.key else value
+    return FORMER_NAMES.get(key, {}).get(str(value), value)
 
 
 def models_named(name: str) -> list[str]:

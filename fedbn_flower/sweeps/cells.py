@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedbn_flower.clients import FORMER_NAMES
+
 from ..config.gone import GONE
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
 from ..federation.federation import Federation
-from ..names import OBJECTIVE
 from ..records.events import Observer
 from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
@@ -126,8 +127,11 @@ def cells_of(configs: Iterable[RunConfig], keys: Sequence[str], folder: Path) ->
 
 
 def _names_before(keys: Sequence[str], folder: Path) -> dict[str, str]:
-    """Return the names of cells with a former key or objective, by what they would be called now."""
-    words = [*(f"-{key}=" for key in GONE), *(f"-{name}-" for name in OBJECTIVE.former)]
+    """Return the names of cells with a former key or name, by what they would be called now."""
+    words = [
+        *(f"-{key}=" for key in GONE),
+        *(f"-{name}-" for names in FORMER_NAMES.values() for name in names),
+    ]
     old = {path.parent for word in words for path in folder.glob(f"*{word}*/{CONFIG}")}
     return {cell_name(run_config(as_before(read_configuration(cell))), keys): cell.name for cell in old}
 

@@ -82,10 +82,10 @@ def test_convolutions_in_float32_are_those_of_the_cpu():
 
 @pytest.mark.parametrize("make_model", [small_model, pytest.param(conv_model, marks=needs_gpu)])
 def test_lockstep_passes_its_trial_and_is_as_one_by_one(make_model):
-    client = make(DEVICE, "fedavg", make_model=make_model)
+    client = make(DEVICE, "shared", make_model=make_model)
     assert reason_not_supported(type(client), client.task) == ""
     assert reason_not_equivalent(type(client), client.task, {}) == ""
-    clients = [make(DEVICE, "fedavg", make_model=make_model, seed=seed) for seed in range(4)]
+    clients = [make(DEVICE, "shared", make_model=make_model, seed=seed) for seed in range(4)]
     clients = [type(c)(replace(c.task, model=client.task.model), c.memory) for c in clients]
     for size, one in zip((40, 17, 8, 33), clients, strict=True):
         one.task.__dict__["train"] = make_examples(size, seed=size)
@@ -98,7 +98,7 @@ def test_lockstep_passes_its_trial_and_is_as_one_by_one(make_model):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_rounds_and_sends_float32(precision):
-    half, whole = (two_rounds(make(DEVICE, "fedavg", precision=p)) for p in (precision, "fp32"))
+    half, whole = (two_rounds(make(DEVICE, "shared", precision=p)) for p in (precision, "fp32"))
     assert {np.asarray(entry).dtype.name for entry in half.values()} <= {"float32", "float64", "int64"}
     assert all(np.isfinite(entry).all() for entry in half.values())
     assert any(not np.array_equal(half[key], entry) for key, entry in whole.items())

@@ -209,7 +209,7 @@ def test_every_objective_learns_with_every_loss(objective, loss):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_held_out_examples_are_scored_by_the_usual_loss(name):
-    client = make_client("fedavg", False, "plain", name, SETTINGS[name])
+    client = make_client("shared", False, "plain", name, SETTINGS[name])
     output = CONFIG | {"client-lr": 0.0, "eval-splits": "test"}
     metrics = client.fit(client.get_parameters({}), output)[2]
     inputs, targets = client.task.train.prepared(np.arange(40))

@@ -22,7 +22,7 @@ def test_what_is_said_before_anything_is_learnt(
     """Of a run of one round."""
     monkeypatch.chdir(tmp_path)
     given = {"partition": "iid", "num_clients": 2} if isinstance(keys().get("data"), tuple) else {}
-    small = {"rounds": 1, "client": "fedavg", "model": "linear", "backend": "inline", "progress": False}
+    small = {"rounds": 1, "client": "shared", "model": "linear", "backend": "inline", "progress": False}
     if isinstance(expected, str):
         with pytest.raises(UserError) as caught:
             simulate(**small | given | keys(), cache_dir=cache_dir)

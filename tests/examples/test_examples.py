@@ -90,14 +90,14 @@ def test_fedper_is_not_for_a_model_of_one_layer(cache_dir, capsys):
 
 
 def test_pull_to_zero_leaves_a_smaller_model(ran):
-    pulled, config = ran("pull_to_zero.py", "--client", "fedavg")
+    pulled, config = ran("pull_to_zero.py", "--client", "shared")
     assert config["pull"] == 0.1
     lengths = {}
     for pull in ("0.1", "0"):
         arguments, _ = commands(APP / "examples" / "pull_to_zero.py")
         arguments[-1] = pull
         place = f"pull-{pull}"
-        assert main([*arguments, "--rounds", "1", "--backend", "inline", "--client", "fedavg",
+        assert main([*arguments, "--rounds", "1", "--backend", "inline", "--client", "shared",
                      "--cache-dir", config["cache-dir"], "--run-dir", place]) == 0  # fmt: skip
         lengths[pull] = np.linalg.norm(load_file(f"{place}/model.safetensors")["1.weight"])
     assert np.linalg.norm(pulled["1.weight"]) == lengths["0.1"] < 0.99 * lengths["0"]

@@ -43,7 +43,7 @@ def fit(play, cache_dir, tmp_path, monkeypatch):
     """`simulate` by FedAvg on the play, in this process."""
     monkeypatch.chdir(tmp_path)
     common = {
-        "dataset": f"text:{play}", "num_clients": SPEAKERS, "strategy": "fedavg", "client": "fedavg",
+        "dataset": f"text:{play}", "num_clients": SPEAKERS, "strategy": "fedavg", "client": "shared",
         "client_optimizer": "adam", "client_lr": 0.01, "batch_size": 4, "rounds": 2, "backend": "inline",
         "progress": False, "cache_dir": cache_dir,
     }  # fmt: skip
@@ -117,7 +117,7 @@ def test_tied_embeddings_dropout_and_a_layer_that_trains_whole(fit):
     numbers = (2 * 16 + 48 * 2) + (16 + 16)
     assert whole.history["bytes-sent"].iloc[0] == 2 * SPEAKERS * (4 * numbers + 4 * HEADER)
     fit(model=gpt2, run_dir="parts", rounds=2)
-    parts = simulate(model=gpt2, strategy="fedavg", client="fedavg", resume="parts", rounds=3, progress=False)
+    parts = simulate(model=gpt2, strategy="fedavg", client="shared", resume="parts", rounds=3, progress=False)
     entries = whole.model().state_dict()
     assert all(torch.equal(entry, entries[name]) for name, entry in parts.model().state_dict().items())
     start = fit(model=gpt2, rounds=1, client_lr=1e-30).model().state_dict()
@@ -134,10 +134,10 @@ def test_tied_embeddings_dropout_and_a_layer_that_trains_whole(fit):
 def test_without_batch_norm_fedbn_is_fedavg_and_eight_clients_train_one_by_one(fit, caplog):
     caplog.set_level("INFO", "flwr.fedbn")
     keys = {"model": gpt2, "num_clients": 8, "partition": "iid", "rounds": 1}
-    one, other = (fit(client=client, **keys).model().state_dict() for client in ("fedavg", "fedbn"))
+    one, other = (fit(client=client, **keys).model().state_dict() for client in ("shared", "fedbn"))
     assert all(torch.equal(entry, other[name]) for name, entry in one.items())
     assert "clients train one by one: an example has several predictions" in caplog.messages
-    assert any("keeps nothing at home" in line and "it is FedAvg here" in line for line in caplog.messages)
+    assert any("keeps nothing at home" in line and "it is 'shared' here" in line for line in caplog.messages)
 
 
 @pytest.mark.slow

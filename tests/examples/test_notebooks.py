@@ -105,11 +105,11 @@ def test_two_silos(executed, tmp_path, cache_dir, pictures_not_drawn, few_draws)
     assert told.endswith("weights the same: True\nBatchNorm the same: False\n")
 
     deviation = max(of["std"] for of in means.values())
-    for client in ("fedavg", "silobn", "fedbn"):
+    for client in ("shared", "silobn", "fedbn"):
         rules = [means[f"{rule} {client}"]["mean"] for rule in ("fedavg", "fedyogi")]
         assert rules[1] > rules[0] + 3 * deviation
     for rule in ("fedavg", "fedyogi"):
-        policies = [means[f"{rule} {client}"]["mean"] for client in ("fedavg", "silobn", "fedbn")]
+        policies = [means[f"{rule} {client}"]["mean"] for client in ("shared", "silobn", "fedbn")]
         assert policies == sorted(policies)
         assert policies[2] < policies[0] + 2 * deviation
     runs = [Run.read(folder) for folder in (tmp_path / "runs").iterdir()]

@@ -37,7 +37,7 @@ def asked(tmp_path_factory, write_site, cache_dir):
     federation.environment |= FORKING
 
     def start(name):
-        given = {"dataset": "shape:1x8x8:10", "model": "linear", "client": "fedavg", "num-clients": 1}
+        given = {"dataset": "shape:1x8x8:10", "model": "linear", "client": "shared", "num-clients": 1}
         given |= {"run-dir": str(folder / name), **RUNS[name]}
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         command = ["flwr", "run", str(folder / "app"), "local", "--stream", "--run-config", words]

@@ -72,7 +72,7 @@ METRICS = {"quadratic": "distance,r2,rmse", "masks": "dice,iou,sensitivity,auroc
 CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in models]
 
 
-CLIENTS = ("fedavg", "silobn", "fedbn")
+CLIENTS = ("shared", "silobn", "fedbn")
 FIRST = {model: kind for kind, model in reversed(CASES)}
 """The first kind of data of every model: it is trained on that under FedBN, and exhaustively under every
 client; on others under one of them in turn, the digits' slow convolutions exhaustively."""
@@ -86,7 +86,7 @@ FURTHER = [
     pytest.param(kind, model, client, marks=pytest.mark.exhaustive)
     for kind, model in CASES
     for client in CLIENTS
-    if (FIRST[model] == kind and client != "fedbn") or (kind, model, client) == ("digits", "cnn-bn", "fedavg")
+    if (FIRST[model] == kind and client != "fedbn") or (kind, model, client) == ("digits", "cnn-bn", "shared")
 ]
 
 

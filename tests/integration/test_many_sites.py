@@ -25,7 +25,7 @@ def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir, undra
     assert cells[:2] == [str(SITES), "0"]
     assert all(float(cell) > 0 for cell in cells[2:7])
     keys = {
-        "dataset": "digits", "num-clients": SITES, "partition": "iid", "client": "fedavg", "local-epochs": 1,
+        "dataset": "digits", "num-clients": SITES, "partition": "iid", "client": "shared", "local-epochs": 1,
         "rounds": ROUNDS, "cache-dir": str(cache_dir),
     }  # fmt: skip
     config = run_config(keys)

@@ -34,7 +34,7 @@ PRIVATE = {
     "poisson": {"fraction-train": 0.7},
     "secure": SECURE,
     "cyclic": {"fraction-train": 0.5, "dp-sampling": "cyclic"},
-    "example": {"dp": "example", "model": "linear", "client": "fedavg"},
+    "example": {"dp": "example", "model": "linear", "client": "shared"},
     "local": LOCAL,
     "in a masked sum": {"secagg": "on", "client": "silobn"},
 }
@@ -47,7 +47,7 @@ ASKS_FIRST = {
         **{"strategy": rule, "objective": rule, "client": client, "dataset": "scanners", "rounds": 3},
         **{"num-clients": CLIENTS, "partition": "iid", "fraction-train": 0.6, "fast": "off"},
     }
-    for rule, client in (("mime", "fedbn"), ("fedtan", "fedavg"))
+    for rule, client in (("mime", "fedbn"), ("fedtan", "shared"))
 }
 RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
@@ -66,7 +66,7 @@ RUNS = {
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
 RUNS |= ASKS_FIRST | {
     name: {
-        **{"strategy": name, "client": "fedavg", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 3},
+        **{"strategy": name, "client": "shared", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 3},
         **{"partition": "iid", "fraction-train": 0.6, **keys},
     }
     for name, keys in SEVERAL_MODELS.items()

@@ -12,7 +12,7 @@ from .processes import bits
 pytestmark = pytest.mark.slow
 
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
-LOCAL = {"dp": "local", "model": "linear", "client": "fedavg", "fraction-train": 0.5}
+LOCAL = {"dp": "local", "model": "linear", "client": "shared", "fraction-train": 0.5}
 SECURE = {"fraction-train": 0.5, "dp-secure-noise": True}
 
 

@@ -20,7 +20,7 @@ from .processes import bits, tracebacks
 pytestmark = pytest.mark.slow
 
 SITES, BATCH = 2, 120
-DP = {"dp": "example", "dp-noise": 2.0, "dp-delta": 1e-4, "model": "linear", "client": "fedavg"}
+DP = {"dp": "example", "dp-noise": 2.0, "dp-delta": 1e-4, "model": "linear", "client": "shared"}
 RUN = {"rounds": 1, "local-epochs": 1, "batch-size": BATCH, "num-clients": SITES}
 
 

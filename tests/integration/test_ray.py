@@ -158,7 +158,7 @@ class Ready:
         return self.pool if self.left < 0 else None
 
 
-@pytest.mark.parametrize("names", [("scaffold", "scaffold", "silobn"), ("fedyogi", "plain", "fedavg")])
+@pytest.mark.parametrize("names", [("scaffold", "scaffold", "silobn"), ("fedyogi", "plain", "shared")])
 def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(pool, configured, names):
     """Before the first client, and later by one poll each: between rounds, phases and groups."""
     strategy, objective, client = names
@@ -180,7 +180,7 @@ def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(pool, configured,
 
 
 def test_half_precision_has_the_same_bits_on_the_workers(pool, configured):
-    keys = {"client": "fedavg", "partition": "iid", "num_clients": 10}
+    keys = {"client": "shared", "partition": "iid", "num_clients": 10}
     half, full = (configured(**keys, precision=precision) for precision in ("bf16", "fp32"))
     assert final_model(half, pool) == final_model(half, None) != final_model(full, None)
 

@@ -22,7 +22,7 @@ class Dying(Worker):
 
 def test_workers_find_what_one_process_finds_and_one_that_dies_is_replaced(configured, pool, monkeypatch):
     """1,293 validation examples are two batches, a share for each worker."""
-    config = configured(client="fedavg", rounds=3, val_fraction=0.9, fraction_evaluate=0)
+    config = configured(client="shared", rounds=3, val_fraction=0.9, fraction_evaluate=0)
 
     def metrics_on(workers):
         federation, metrics = Federation(config), Metrics()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 SITES = 3
 JOB = {
-    "num-clients": SITES, "partition": "iid", "client": "fedavg", "model": "2nn", "dataset": "digits",
+    "num-clients": SITES, "partition": "iid", "client": "shared", "model": "2nn", "dataset": "digits",
     "local-epochs": 1, "rounds": 2, "clip-update-norm": 1.0, "secagg": "on",
 }  # fmt: skip
 

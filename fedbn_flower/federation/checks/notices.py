@@ -119,14 +119,14 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
         keeps = overridden(client, FedAvgClient, ["local_entries"])
         if not (keeps or of_batch_norm) or local - initial.constant:
             continue
-        as_fedavg = ": it is FedAvg here" if name == config.client else ""
+        as_shared = ": it is 'shared' here" if name == config.client else ""
         frozen = ", since all of that is frozen" if local else ""
         advice = ""
         if local & batch_norm_statistics(initial.module):
             advice = "; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
         norm = "" if config.norm in ("keep", client.norm) else f" with norm {config.norm!r}"
         does = "keeps nothing at home of" if keeps else "finds no BatchNorm in"
-        yield f"client: {name!r} {does} {config.model!r}{norm}{frozen}{as_fedavg}{advice}"
+        yield f"client: {name!r} {does} {config.model!r}{norm}{frozen}{as_shared}{advice}"
 
 
 def _of_written_classes(config: RunConfig) -> Iterator[str]:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedbn_flower.clients import Groups
+from fedbn_flower.clients import FORMER_NAMES, Groups
 
 from ...core.files import digest_of
-from ...names import OBJECTIVE
 
 SIGNATURE, DIGEST, KEEP_DAYS = "signature", "digest", "keep-days"
 
@@ -28,10 +27,10 @@ class InvalidMemory(Exception):
 def signature(name: str, client: str, objective: str, initial: Mapping[str, NDArray]) -> str:
     """Return a hash of what a memory fits: the names, and name, dtype and shape of the model's entries.
 
-    An objective that was renamed keeps its first name here, so that its memories still fit.
+    What was renamed keeps its first name here, so that its memories still fit.
     """
-    first_names = {now: before for before, now in OBJECTIVE.former.items()}
-    objective = first_names.get(objective, objective)
+    first_names = {now: before for names in FORMER_NAMES.values() for before, now in names.items()}
+    client, objective = first_names.get(client, client), first_names.get(objective, objective)
     model = sorted((name, str(entry.dtype), list(entry.shape)) for name, entry in initial.items())
     return hashlib.sha256(json.dumps([name, client, objective, model]).encode()).hexdigest()
 

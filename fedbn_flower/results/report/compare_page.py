@@ -11,6 +11,7 @@ from ...records.summary import Summary
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import Gain
 from ..comparisons.held_out import CASES, held_out_table
+from ..comparisons.over_blocks import ALGORITHMS
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section, without_folders
@@ -65,10 +66,10 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def differences(groups: Sequence[Group]) -> Table:
-    """Return the keys, versions and data in which the groups differ: a row per key, a column per group."""
+    """Return the algorithms, and the keys, versions and data in which the groups differ: a row per key."""
     configs = [_compared(group.runs[0]) for group in groups]
     every = dict.fromkeys(key for config in configs for key in config)
-    keys = [key for key in every if len({config.get(key, "") for config in configs}) > 1]
+    keys = [k for k in every if k in ALGORITHMS or len({config.get(k, "") for config in configs}) > 1]
     header = ["key", *(group.label for group in groups)]
     rows = [[key, *(config.get(key, "") for config in configs)] for key in keys]
     return Table(header, rows, words=len(header))

@@ -104,7 +104,7 @@ def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
         """A user's, which may count its calls."""
 
     Own.__module__ = "of_a_user"
-    client = make_client(CLIENTS["fedavg"])
+    client = make_client(CLIENTS["shared"])
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
     on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
     with_adam = replace(on_gpu, training=LocalTraining(optimizer="adam"))
@@ -120,7 +120,7 @@ def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
 def test_graphs_end_with_their_cohort(monkeypatch):
     monkeypatch.setattr(graphs, "may_repeat", lambda model, run: True)
     monkeypatch.setattr(graphs, "_LASTING", lasting := type(graphs._LASTING)())
-    client = make_client(CLIENTS["fedavg"])
+    client = make_client(CLIENTS["shared"])
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
     model = stacked(client.task.model, 2)
     found = graphs.graphs_of(model, run, ["1.weight"])

@@ -83,7 +83,7 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
 
 
 @pytest.mark.parametrize(
-    ("objective", "client"), diagonal_quick([*ELEMENTWISE], ["fedavg", "silobn", "fedbn", "fedper"])
+    ("objective", "client"), diagonal_quick([*ELEMENTWISE], ["shared", "silobn", "fedbn", "fedper"])
 )
 def test_every_client_and_elementwise_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
@@ -132,7 +132,7 @@ def test_every_optimiser_that_steps_on_stacked_parameters(optimizer, weight_deca
     training = LocalTraining(2, 8, optimizer, momentum=0.9, weight_decay=weight_decay)
     runs = [
         rounds(
-            cohort(CLIENTS["fedavg"], training, all_gradients_matter, objective="fedprox"),
+            cohort(CLIENTS["shared"], training, all_gradients_matter, objective="fedprox"),
             {"client-lr": 0.01, "mu": 0.1},
             lockstep,
         )
@@ -154,13 +154,13 @@ def test_without_a_bias_no_parameter_has_a_gradient():
         torch.manual_seed(0)
         return nn.Sequential(nn.Flatten(), nn.Linear(4, 5, False), nn.ReLU(), nn.Linear(5, 3, False))
 
-    runs = [rounds(cohort(CLIENTS["fedavg"], LocalTraining(1, 8), make_model), {}, lock) for lock in (1, 0)]
+    runs = [rounds(cohort(CLIENTS["shared"], LocalTraining(1, 8), make_model), {}, lock) for lock in (1, 0)]
     assert_same(*runs)
 
 
 def test_clients_of_one_size_need_no_mask():
     training = LocalTraining(1, 8)
-    clients = [cohort(CLIENTS["fedavg"], training, sizes=[16] * 4) for _ in range(2)]
+    clients = [cohort(CLIENTS["shared"], training, sizes=[16] * 4) for _ in range(2)]
     assert_same(rounds(clients[0], {}, lockstep=True), rounds(clients[1], {}, lockstep=False))
 
 
@@ -249,7 +249,7 @@ def scaled(scale, columns):
 def test_who_has_a_memory_trains_beside_those_who_have_none_yet(objective):
     found = []
     for lockstep in (True, False):
-        clients = cohort(CLIENTS["fedavg"], LocalTraining(1, 8), objective=objective)
+        clients = cohort(CLIENTS["shared"], LocalTraining(1, 8), objective=objective)
         rounds(clients[:1], {}, lockstep=False, count=1)
         found.append(rounds(clients, {}, lockstep, count=1))
     assert_same(*found)

@@ -55,7 +55,7 @@ def test_the_head_is_not_clipped():
     assert [named[id(p)] for p in before_head(model)] == ["1.weight", "1.bias", "2.weight", "2.bias"]
 
 
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_in_lockstep_as_one_by_one(client):
     training = LocalTraining(epochs=2, batch_size=8, agc=0.01)
     found = [rounds(cohort(CLIENTS[client], training), {}, lockstep) for lockstep in (True, False)]

@@ -121,7 +121,7 @@ def test_a_frozen_root_leaves_its_children_in_training():
 @pytest.mark.parametrize(
     ("client", "shared", "local"),
     [
-        ("fedavg", {"2.weight", "2.bias"}, set()),
+        ("shared", {"2.weight", "2.bias"}, set()),
         ("fedbn", {"2.weight", "2.bias"}, set()),
         ("fedper", set(), {"2.weight", "2.bias"}),
     ],

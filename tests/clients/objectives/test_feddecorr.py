@@ -83,7 +83,7 @@ def test_with_beta_zero_it_is_sgd(cls):
 
 
 def test_one_example_has_no_correlations():
-    client = make_client("fedavg", False, "feddecorr")
+    client = make_client("shared", False, "feddecorr")
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG | {"decorr-beta": BETA}, {})
     inputs, targets = client.task.train.prepared(np.arange(1))
     with_it, output = run.objective.loss(client.task.model, inputs, targets)
@@ -91,7 +91,7 @@ def test_one_example_has_no_correlations():
 
 
 def test_a_loss_by_example_has_the_mean_of_the_batchs():
-    client = make_client("fedavg", False, "feddecorr")
+    client = make_client("shared", False, "feddecorr")
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG | {"decorr-beta": BETA}, {})
     inputs, targets = client.task.train.prepared(np.arange(9))
     each, mean = (run.objective.loss(client.task.model, inputs, targets, r)[0] for r in ("none", "mean"))

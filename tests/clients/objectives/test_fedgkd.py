@@ -87,7 +87,7 @@ def test_of_one_model_nothing_is_remembered():
 
 
 def test_a_loss_by_example_has_the_mean_of_the_batchs():
-    client = make_client("fedavg", False, "fedgkd")
+    client = make_client("shared", False, "fedgkd")
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG | SETTINGS, {})
     for p in client.task.model.parameters():
         p.data += 0.1

@@ -105,7 +105,7 @@ def test_apfls_share_descends_on_the_mix_as_a_difference_shows():
 
 
 @pytest.mark.parametrize(
-    ("name", "without"), [("apfl", "fedavg"), ("fedbn+apfl", "fedbn"), ("silobn+apfl", "silobn")]
+    ("name", "without"), [("apfl", "shared"), ("fedbn+apfl", "fedbn"), ("silobn+apfl", "silobn")]
 )
 @pytest.mark.parametrize("objective", ["plain", "feddyn", "fedsam", "moon"])
 def test_what_apfl_sends_is_what_is_sent_without_it(name, without, objective):

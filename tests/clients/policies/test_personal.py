@@ -335,7 +335,7 @@ def test_fedrep_trains_what_can_be_trained(frozen):
     assert moved == [frozen == "head"] * 4 + [frozen == "body"] * 2
 
 
-@pytest.mark.parametrize(("name", "epochs"), [("fedavg", 1), ("fedrep", 11), ("ditto", 2)])
+@pytest.mark.parametrize(("name", "epochs"), [("shared", 1), ("fedrep", 11), ("ditto", 2)])
 def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs):
     """Fine-tuning too, by steps: 7 batches are an epoch of 5 and 2 of the next."""
     orders, batches = [], Examples.batches

@@ -28,7 +28,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     given = {"dataset": "digits", "rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
     folder = tmp_path_factory.mktemp("export")
     return {
-        client: simulate(client=client, run_dir=folder / client, **given) for client in ("fedavg", "fedbn")
+        client: simulate(client=client, run_dir=folder / client, **given) for client in ("shared", "fedbn")
     }
 
 
@@ -38,7 +38,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
 def test_a_file_gives_the_outputs_of_the_model(trained, tmp_path, format, suffix):
     """For another number of examples than it was traced with; of a client with its own BatchNorm."""
     inputs = torch.rand(5, 1, 8, 8)
-    for run, client in (("fedavg", None), ("fedbn", 1)):
+    for run, client in (("shared", None), ("fedbn", 1)):
         path = tmp_path / f"{run}{suffix}"
         trained[run].export(path, format, client=client)
         with torch.no_grad():
@@ -131,4 +131,4 @@ def test_a_mistake_is_one_line(tmp_path, name, format, message):
 def test_onnx_is_an_extra(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("fedbn_flower.api.export.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'fedbn-flower\[onnx\]'"):
-        export_model(trained["fedavg"].folder, tmp_path / "m.onnx")
+        export_model(trained["shared"].folder, tmp_path / "m.onnx")

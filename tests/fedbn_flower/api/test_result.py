@@ -18,7 +18,7 @@ from .own_objects import Fixed, thin
 
 @pytest.mark.usefixtures("drawn_figures")
 def test_what_comes_back(run, tmp_path):
-    result = run(strategy="fedavg", client="fedavg", rounds=np.int64(3))
+    result = run(strategy="fedavg", client="shared", rounds=np.int64(3))
     assert result.folder.parent.name == "runs"
     with (result.folder / "metrics.csv").open() as file:
         output = [float(row["global-loss"]) for row in csv.DictReader(file)]
@@ -65,7 +65,7 @@ def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir
     own = [
         torch.cat([x.flatten() for x in load_model(result.folder, n).state_dict().values()]) for n in (0, 1)
     ]
-    assert torch.equal(*own) == (client in ("fedavg", "fbn", "fixbn", "fedinit"))
+    assert torch.equal(*own) == (client in ("shared", "fbn", "fixbn", "fedinit"))
 
 
 def test_the_aggregated_model_needs_no_client_s_file(run, tmp_path):
@@ -77,7 +77,7 @@ def test_the_aggregated_model_needs_no_client_s_file(run, tmp_path):
 
 
 def test_the_aggregated_model_has_the_weights_of_the_file(run):
-    result = run(client="fedavg", softmax_output=True)
+    result = run(client="shared", softmax_output=True)
     entries = load_file(result.folder / "model.safetensors")
     found = result.model().state_dict()
     assert found.keys() == entries.keys()
@@ -90,7 +90,7 @@ def test_models_that_cannot_be_had_are_one_line(run, tmp_path):
     other = (trained + 1) % 4
     result.model(client=trained)
     unsaved = run(checkpoint_every=0, rounds=1)
-    named = run(model=thin, client="fedavg", rounds=1)
+    named = run(model=thin, client="shared", rounds=1)
     for load, words in (
         (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
         (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),

@@ -34,7 +34,7 @@ def bits(folder):
 @pytest.mark.parametrize(
     "keys",
     [
-        {"strategy": "fedavg", "client": "fedavg", "seed": 3},
+        {"strategy": "fedavg", "client": "shared", "seed": 3},
         {
             "strategy": "scaffold",
             "objective": "scaffold",
@@ -127,7 +127,7 @@ def test_what_is_defined_anew_is_used_anew(run):
         def net(spec, hidden=hidden):
             return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, hidden), nn.Linear(hidden, spec.classes))
 
-        result = run(model=net, rounds=1, client="fedavg")
+        result = run(model=net, rounds=1, client="shared")
         sizes.append(len(load_file(result.folder / "model.safetensors")["1.bias"]))
         assert result.model()[1].out_features == hidden
     assert sizes == [3, 5]

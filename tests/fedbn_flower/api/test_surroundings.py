@@ -9,7 +9,7 @@ from tests.surroundings import SET
 
 KEYS = {
     "one by one": {"rounds": 2},
-    "in lockstep": {"num_clients": 16, "partition": "iid", "client": "fedavg", "rounds": 1},
+    "in lockstep": {"num_clients": 16, "partition": "iid", "client": "shared", "rounds": 1},
     "fine-tuned": {"objective": "moon", "fine_tune": 2, "rounds": 2},
     "checked": {"precision": "bf16", "metrics": "f1", "rounds": 1},
 }
@@ -50,7 +50,7 @@ def model(spec):
 
 def test_a_file_that_sets_a_default_dtype_sets_it_for_nobody(run, tmp_path):
     (tmp_path / "mine.py").write_text(MODEL)
-    result = run(model="mine.py:model", client="fedavg")
+    result = run(model="mine.py:model", client="shared")
     assert result.summary["failures"] == 0
     assert {entry.dtype for entry in result.model().state_dict().values()} == {torch.float32}
     assert torch.get_default_dtype() == torch.float32

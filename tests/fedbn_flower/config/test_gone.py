@@ -103,6 +103,12 @@ def test_sgd_is_the_plain_objective(words):
     assert run_config({"objective": "sgd"}) == run_config({"objective": "plain"}) == run_config({})
 
 
+def test_the_client_that_keeps_nothing_is_shared_whatever_it_was_called():
+    found = parse_command_line(["--client", "fedavg,silobn"]).configs
+    assert [config.client for config in found] == ["shared", "silobn"]
+    assert run_config({"client": "fedavg"}) == run_config({"client": "shared"})
+
+
 def test_a_list_with_both_names_has_a_value_twice():
     with pytest.raises(UserError, match="objective: .* expected each value once"):
         parse_command_line(["--objective", "sgd,plain"])
@@ -120,3 +126,5 @@ def test_memories_of_the_former_name_fit():
     """By the hash that version 0.2.0 wrote."""
     expected = hashlib.sha256(json.dumps(["", "fedbn", "sgd", []]).encode()).hexdigest()
     assert signature("", "fedbn", "plain", {}) == expected
+    expected = hashlib.sha256(json.dumps(["", "fedavg", "scaffold", []]).encode()).hexdigest()
+    assert signature("", "shared", "scaffold", {}) == expected

@@ -135,7 +135,7 @@ def test_a_metric_from_a_file(configured, tmp_path):
     """One of our base, whose sums are in the file of states, and one of torchmetrics."""
     path = tmp_path / "mine.py"
     path.write_text(CODE)
-    config = configured(client="fedavg", metrics=f"{path}:Brier,{path}:Recall,balanced-accuracy", rounds=1)
+    config = configured(client="shared", metrics=f"{path}:Brier,{path}:Recall,balanced-accuracy", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     total, count = states_of(tmp_path / "run")["global"]["mine.Brier-state"]
     assert count == 360

@@ -34,7 +34,7 @@ def run(cache_dir, *arguments):
 
 
 def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tmp_path, capsys):
-    rule = ("--strategy", "own.py:Scaled", "--client", "fedavg")
+    rule = ("--strategy", "own.py:Scaled", "--client", "shared")
     assert run(cache_dir, *rule, "--scale", 0.5, "--rounds", 1, "--run-dir", "half") == 0
     assert run(cache_dir, *rule, "--rounds", 1, "--run-dir", "whole") == 0
     config = json.loads((tmp_path / "half" / "config.json").read_text())
@@ -250,7 +250,7 @@ def test_a_file_that_was_edited_is_read_anew_by_the_next_run(run, tmp_path):
 def test_a_resumed_run_takes_the_file_as_it_is_then(run, tmp_path):
     rule = tmp_path / "edited.py"
     rule.write_text(RULE.format(step="0 * delta", settings="pass"))
-    first = run(strategy="edited.py:Mine", client="fedavg", rounds=1)
+    first = run(strategy="edited.py:Mine", client="shared", rounds=1)
     still = first.model().state_dict()
     rule.write_text(RULE.format(step="delta", settings="pass"))
     os.utime(rule, ns=(0, 10**9))

@@ -86,9 +86,9 @@ def test_an_experiment_that_a_run_left_is_refused(foreign, capsys):
     given = ["--experiment", str(foreign / "config.json"), "--rounds", "1"]
     assert cli.main(given) == 2
     assert refused(foreign, capsys, "client")
-    assert cli.main([*given, "--client", "fedavg"]) == 2
+    assert cli.main([*given, "--client", "shared"]) == 2
     assert refused(foreign, capsys, "model")
-    (config,) = parse([*given, "--client", "fedavg", "--model", "linear"])
+    (config,) = parse([*given, "--client", "shared", "--model", "linear"])
     assert config.model == "linear"
     assert not ran(foreign)
     (config,) = parse([*given, "--trust-code", "true"])

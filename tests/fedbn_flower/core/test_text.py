@@ -27,7 +27,7 @@ def test_names_of_classes_and_sites_are_text_in_the_log_and_the_files(configured
             folder.mkdir(parents=True)
             for i in range(6):
                 Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(folder / f"{i}.png")
-    keys = {"dataset": str(tmp_path / "data"), "partition": "natural:folder", "client": "fedavg", "rounds": 1}
+    keys = {"dataset": str(tmp_path / "data"), "partition": "natural:folder", "client": "shared", "rounds": 1}
     config = configured(**keys, val_fraction=0.0, model="linear")
     assert inputs_of(config).client_names == ("north", r"so\x1b[2Juth")
     simulate(Federation(config), tmp_path / "run", None)

@@ -120,7 +120,7 @@ def test_a_run_augments_by_several_in_turn(run):
         "dataset": "digits",
         "model": "linear",
         "strategy": "fedavg",
-        "client": "fedavg",
+        "client": "shared",
         "partition": "iid",
     }
     plain = run(**keys).summary["global"]["loss"]

@@ -119,7 +119,7 @@ def test_the_optimum_is_where_the_mean_of_the_costs_is_least(configured, problem
 def test_the_optimum_is_that_of_the_clients_that_train(configured, problem, reference):
     """Without holding out the curvatures and optima of the rows are the same ones."""
     config = configured(
-        dataset="quadratic:4", num_clients=CLIENTS, holdout_clients=2, client="fedavg", reference=reference
+        dataset="quadratic:4", num_clients=CLIENTS, holdout_clients=2, client="shared", reference=reference
     )
     held_out = held_out_clients(config.seed, CLIENTS, 2)
     trains = [i not in held_out for i in range(CLIENTS)]
@@ -142,7 +142,7 @@ CASES = [
     ("feddyn", "feddyn", "num-examples"),
     ("scaffold", "scaffold", "num-examples"),
 ]
-LEAST_SQUARES = {"client": "fedavg", "batch_size": 0, "client_lr": RATE, "fraction_evaluate": 0.0}
+LEAST_SQUARES = {"client": "shared", "batch_size": 0, "client_lr": RATE, "fraction_evaluate": 0.0}
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def test_least_squares_train_in_lockstep(configured):
 
 
 def test_the_distance_is_in_every_file_of_a_run(configured, tmp_path):
-    config = configured(dataset="quadratic:2", num_clients=3, client="fedavg")
+    config = configured(dataset="quadratic:2", num_clients=3, client="shared")
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["global"].keys() == {"loss", "distance"}
     written = json.loads((tmp_path / "run" / "summary.json").read_text())

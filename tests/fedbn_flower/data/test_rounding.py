@@ -141,7 +141,7 @@ KEYS = {
     "client_lr": 0.3,
     "num_clients": 3,
     "partition": "iid",
-    "client": "fedavg",
+    "client": "shared",
     "strategy": "fedavg",
     "model": "linear",
 }
@@ -181,7 +181,7 @@ def test_sites_standardise_numbers_far_from_0_as_one_place_would(configured, tmp
     (tmp_path / "all").mkdir()
     for split, rows in (("train", table.index % 4 > 0), ("test", table.index % 4 == 0)):
         table[rows].to_csv(tmp_path / "all" / f"{split}.csv", index=False)
-    keys = {"columns": "t,n", "client": "fedavg", "normalize": True, "model": "mlp-bn"}
+    keys = {"columns": "t,n", "client": "shared", "normalize": True, "model": "mlp-bn"}
     simulated = configured(dataset=str(tmp_path / "all"), partition="natural:site", **keys)
     _, messages, _ = assert_sites_give_the_simulation(
         simulated, configured(dataset="shape:2:2", **keys), tmp_path / "all"

@@ -21,7 +21,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 
 from .test_own_data import Sites, folders  # noqa: F401
 
-SHAPE = {"dataset": "shape:1x8x8:10", "client": "fedavg", "normalize": True}
+SHAPE = {"dataset": "shape:1x8x8:10", "client": "shared", "normalize": True}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_constant_channel_has_the_deviation_1():
 
 def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
     """Asked once, before round 1; the model has the bits of a simulation that sees all images."""
-    simulated = configured(client="fedavg", normalize=True)
+    simulated = configured(client="shared", normalize=True)
     expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
     (tmp_path / "run").mkdir()
     config = configured(**SHAPE)
@@ -136,7 +136,7 @@ def test_sums_that_no_images_have_are_refused(sums, reason):
 
 def test_text_cannot_be_normalised(configured):
     config = configured(
-        dataset="shape:80:97:characters", model="char-lstm-small", normalize=True, client="fedavg"
+        dataset="shape:80:97:characters", model="char-lstm-small", normalize=True, client="shared"
     )
     with pytest.raises(UserError, match=r"normalize: True .* the data are 80 characters of 97"):
         Federation(config).run(Sites(config, [{"partition-id": 0}, {"partition-id": 1}]), [])
@@ -194,7 +194,7 @@ def test_moments_that_no_numbers_have_are_refused(lie, reason):
 
 def test_sites_and_a_simulation_have_the_scale_of_the_median_client(configured, sites, tmp_path):
     """Of two clients, that is the mean of both; bits alike."""
-    simulated = configured(client="fedavg", normalize="median")
+    simulated = configured(client="shared", normalize="median")
     places = [{"data-path": str(tmp_path / f"site-{i}")} for i in (0, 1)]
     config = configured(**SHAPE | {"normalize": "median"})
     grid = sites(config)

@@ -138,7 +138,7 @@ def test_of_pictures_that_a_table_names(tmp_path, cache_dir):
         ("smoker==j", {}, r"some rows only: 'smoker==j' does for no one$"),
         (
             "sex",
-            {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "strategy": "fedavg"} | {"client": "fedavg"},
+            {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "strategy": "fedavg"} | {"client": "shared"},
             r"^subgroups: 'sex' is not allowed; expected none with dp 'client': metrics by subgroup tell",
         ),
         ("sex", {"predictions": "off"}, r"^predictions: 'off' is not allowed; expected 'auto' or 'on' with"),

@@ -27,7 +27,7 @@ def part(name, count):
 
 TRAIN = {name: part(name, 4 * count) for name, count in SIZES.items()}
 TEST = {name: part(name, count) for name, count in SIZES.items()}
-KEYS = {"client": "fedavg", "strategy": "fedavg", "model": "linear", "client_lr": 0.3, "batch_size": 16}
+KEYS = {"client": "shared", "strategy": "fedavg", "model": "linear", "client_lr": 0.3, "batch_size": 16}
 
 
 def accuracy(model, x, y):
@@ -140,7 +140,7 @@ def test_folders_of_sites_with_their_own_tests_are_evaluated_by_site(configured,
                 for folder, image in places.items():
                     folder.mkdir(parents=True, exist_ok=True)
                     Image.fromarray(image).save(folder / f"{i}.png")
-    config = configured(dataset=str(tmp_path), partition="natural:folder", client="fedavg", model="auto")
+    config = configured(dataset=str(tmp_path), partition="natural:folder", client="shared", model="auto")
     inputs = inputs_of(config)
     assert inputs.dataset.tests_by_client
     assert inputs.evaluates_locally

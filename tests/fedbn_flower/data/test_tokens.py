@@ -52,7 +52,7 @@ def test_a_model_over_the_vocabulary_learns_them(run, tokenizer, play):
     keys = {"client_optimizer": "adam", "client_lr": 0.02, "batch_size": 2, "local_epochs": 20}
     play.write_text("ANNA:\n" + " ".join(WORDS[:50] * 20))
     name = f"tokens:{tokenizer}:{play}"
-    names = {"strategy": "fedavg", "client": "fedavg", "model": "char-lstm-small"}
+    names = {"strategy": "fedavg", "client": "shared", "model": "char-lstm-small"}
     result = run(dataset=name, num_clients=1, **names, **keys)
     assert result.model().output.out_features == 301
     assert result.history["perplexity"].iloc[-1] < 30

@@ -29,7 +29,7 @@ HEARD = []
 def run(cache_dir, tmp_path):
     """Simulates two clients of equal size; gives the model and the result."""
     HEARD.clear()
-    small = {"rounds": 1, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "fedavg"}
+    small = {"rounds": 1, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "shared"}
     small |= {"num_clients": 2, "weighting": "uniform", "strategy": "fedavg", "progress": False}
 
     def simulated(name="run", **keys):

@@ -23,7 +23,7 @@ def run(cache_dir, tmp_path):
     """Simulates on the digits, and gives the folder's rows and summary."""
 
     def simulated(name="run", **keys):
-        small = {"rounds": 4, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "fedavg"}
+        small = {"rounds": 4, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "shared"}
         small |= {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
         result = simulate(**small | {"run_dir": tmp_path / name} | keys)
         with (result.folder / "metrics.csv").open() as file:

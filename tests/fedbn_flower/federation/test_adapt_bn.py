@@ -13,7 +13,7 @@ from fedbn_flower.federation.checks.model_fit import decides
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
 
-KEYS = {"client": "fedavg", "strategy": "fedavg", "dataset": "scanners", "adapt_bn": True}
+KEYS = {"client": "shared", "strategy": "fedavg", "dataset": "scanners", "adapt_bn": True}
 
 
 def by_hand(x, task):

@@ -50,7 +50,7 @@ def rows(folder, name):
         return [{k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader(file)]
 
 
-EIGHT = {"partition": "iid", "num_clients": 8, "client": "fedavg", "model": "linear", "fast": "off"}
+EIGHT = {"partition": "iid", "num_clients": 8, "client": "shared", "model": "linear", "fast": "off"}
 
 
 @pytest.mark.slow

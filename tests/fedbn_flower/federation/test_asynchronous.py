@@ -18,7 +18,7 @@ from fedbn_flower.federation.participation.asynchronous import Schedule
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/asynchronous.md"
-JOB = {"partition": "iid", "num_clients": 8, "client": "fedavg", "model": "linear", "devices": "phones"}
+JOB = {"partition": "iid", "num_clients": 8, "client": "shared", "model": "linear", "devices": "phones"}
 BUFFERED = {"protocol": "fedbuff:3", "concurrency": 5}
 
 

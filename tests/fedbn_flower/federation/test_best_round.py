@@ -37,10 +37,10 @@ LOCALLY = {**BINARY, **NOISY, "eval_data": "local"}
     "keys",
     [
         {"client": "fedbn"},
-        {"client": "fedavg"},
+        {"client": "shared"},
         {"client": "fedbn", "eval_model": "local", "metrics": "none"},
         {"client": "silobn", "evaluate_every": 2, "rounds": 5},
-        {"client": "fedavg", "groups": (np.arange(200) // 4, -1 - np.arange(200) // 4)},
+        {"client": "shared", "groups": (np.arange(200) // 4, -1 - np.arange(200) // 4)},
     ],
 )
 def test_each_half_is_of_the_round_that_the_other_chose(run, captured, keys):
@@ -103,7 +103,7 @@ def captured(monkeypatch):
 
 
 def test_of_shared_cases_all_clients_have_the_same_halves(run, captured):
-    output = run(**BINARY, **NOISY, eval_data="global", client="fedavg", rounds=3, best="cross-fitted")
+    output = run(**BINARY, **NOISY, eval_data="global", client="shared", rounds=3, best="cross-fitted")
     tasks = [task_of(captured[-1].inputs, p) for p in (0, 1)]
     for half in HALVES:
         assert tasks[0].evaluation[half] is tasks[1].evaluation[half]  # evaluated once for all
@@ -113,7 +113,7 @@ def test_of_shared_cases_all_clients_have_the_same_halves(run, captured):
 
 
 def test_halves_are_disjoint_whole_and_even(configured):
-    iid = {"num_clients": 3, "partition": "iid", "best": "cross-fitted", "client": "fedavg"}
+    iid = {"num_clients": 3, "partition": "iid", "best": "cross-fitted", "client": "shared"}
     for keys in ({"eval_data": "local"}, {"eval_data": "global"}):
         inputs = inputs_of(configured(**iid, **keys))
         for client in range(3):
@@ -128,7 +128,7 @@ def test_halves_are_disjoint_whole_and_even(configured):
 
 def test_groups_are_in_one_half(run, captured):
     units = np.arange(200) // 5
-    run(**LOCALLY, groups=(units, -1 - units), client="fedavg", rounds=1, best="cross-fitted")
+    run(**LOCALLY, groups=(units, -1 - units), client="shared", rounds=1, best="cross-fitted")
     inputs = captured[-1].inputs
     units = inputs.dataset.test.units
     found = [
@@ -217,7 +217,7 @@ def test_it_goes_with_numbers_and_masks(run, problem):
         masks = np.zeros((8, 8, 8), np.uint8)
         masks[:, :4] = 1
         data, keys = 2 * (rng.random((8, 1, 8, 8)).astype(np.float32), masks), {"model": "unet"}
-    keys |= {"num_clients": 2, "partition": "iid", "eval_data": "local", "client": "fedavg"}
+    keys |= {"num_clients": 2, "partition": "iid", "eval_data": "local", "client": "shared"}
     found = run(data=data, **keys, best="cross-fitted").summary
     assert found["cross-fitted"]["clients"].keys() == {"0", "1"}
     assert found["cross-fitted"]["by"] == found["compared-by"]
@@ -295,9 +295,9 @@ def test_mistakes_are_one_line(configured, keys, said):
 def test_the_server_does_not_decide_for_halves(configured):
     wanted = "decide-by: 'server' is not allowed; expected another one with best 'cross-fitted': halves of"
     with pytest.raises(UserError, match=wanted):
-        Federation(configured(best="cross-fitted", decide_by="server", client="fedavg"))
-    assert Federation(configured(client="fedavg")).decide_by == "server"
-    assert Federation(configured(client="fedavg", best="cross-fitted")).decide_by == "pooled"
+        Federation(configured(best="cross-fitted", decide_by="server", client="shared"))
+    assert Federation(configured(client="shared")).decide_by == "server"
+    assert Federation(configured(client="shared", best="cross-fitted")).decide_by == "pooled"
 
 
 def test_the_mean_over_clients_may_decide(run):
@@ -318,7 +318,7 @@ def test_a_client_with_one_test_example_cannot_be_halved(run):
     data = {"a": (x[:50], y[:50]), "b": (x[50:100], y[50:100])}
     test = {"a": (x_test[:20], y_test[:20]), "b": (x_test[20:21], y_test[20:21])}
     with pytest.raises(UserError) as error:
-        run(data=data, test=test, best="cross-fitted", client="fedavg")
+        run(data=data, test=test, best="cross-fitted", client="shared")
     assert str(error.value) == (
         "best: 'cross-fitted' is not allowed; expected another one: 1 is the number of test examples of "
         "client 1"

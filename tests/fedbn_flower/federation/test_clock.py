@@ -27,7 +27,7 @@ from tests.strategies.helpers import CannedGrid
 from tests.strategies.messages.test_sampling import sampled
 
 HEADER = "partition-id,seconds-per-example,download,upload\n"
-JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "fedavg", "model": "linear"}
+JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "shared", "model": "linear"}
 
 
 def clock(examples, deadline=inf, work=None):

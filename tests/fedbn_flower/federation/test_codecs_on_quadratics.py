@@ -3,7 +3,7 @@
 import pytest
 
 JOB = {
-    "dataset": "quadratic:5", "num_clients": 4, "client": "fedavg", "strategy": "fedavg", "batch_size": 0,
+    "dataset": "quadratic:5", "num_clients": 4, "client": "shared", "strategy": "fedavg", "batch_size": 0,
     "local_epochs": 1, "client_lr": 0.2, "client_lr_schedule": "cosine:0", "rounds": 60,
     "fraction_evaluate": 0.0, "evaluate_every": 60, "checkpoint_every": 0,
 }  # fmt: skip

@@ -50,7 +50,7 @@ def many(configured, monkeypatch):
 
     def make(**values):
         return configured(
-            **{"client": "fedavg", "partition": "iid", "num_clients": 2 * GROUP, "rounds": 1} | values
+            **{"client": "shared", "partition": "iid", "num_clients": 2 * GROUP, "rounds": 1} | values
         )
 
     return make
@@ -143,7 +143,7 @@ def test_a_client_that_fails_costs_its_cohort_nothing(run):
     failures = {}
     for fast in ("auto", "off"):
         result = run(
-            data=data, test=examples(20, seed=16), model="mlp-bn", client="fedavg", stragglers=1.0,
+            data=data, test=examples(20, seed=16), model="mlp-bn", client="shared", stragglers=1.0,
             batch_size=0, local_epochs=10, rounds=3, fast=fast,
         )  # fmt: skip
         rows = (result.folder / "failures.csv").read_text().splitlines()[1:]

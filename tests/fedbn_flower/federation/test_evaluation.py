@@ -67,7 +67,7 @@ def both(row, prefix=""):
 @pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
 def test_shares_of_the_test_set_come_to_the_whole_of_it(configured, tmp_path, weighting):
     """Clients that share one model and divide the test set: over examples, what the server finds on it."""
-    config = configured(**UNEQUAL, client="fedavg", eval_data="local", weighting=weighting)
+    config = configured(**UNEQUAL, client="shared", eval_data="local", weighting=weighting)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     for row in metrics_of(tmp_path / "run"):
         np.testing.assert_allclose(both(row), both(row, "global-"), rtol=1e-5)
@@ -136,7 +136,7 @@ def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
 
 
 def test_clients_evaluate_the_aggregated_model_otherwise(configured, tmp_path):
-    config = configured(**UNEQUAL, client="fedavg", eval_data="local", rounds=1)
+    config = configured(**UNEQUAL, client="shared", eval_data="local", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     model = load_file(tmp_path / "run" / "model.safetensors")
     for client, rows in zip(summary["clients"].values(), inputs_of(config).partitions.test, strict=True):
@@ -175,7 +175,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
 
 @pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked):
-    config = configured(partition="iid", num_clients=4, client="fedavg", fraction_evaluate=fraction)
+    config = configured(partition="iid", num_clients=4, client="shared", fraction_evaluate=fraction)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     for n in ("1", "2"):

@@ -273,8 +273,8 @@ def test_a_client_counts_no_more_examples_than_it_has(cache_dir, tmp_path, lie, 
 
 
 def test_the_cap_is_of_characters_and_pixels_where_these_are_predicted(configured):
-    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "fedavg"}
-    masks = {"dataset": "shape:1x8x8:3:masks", "model": "unet", "client": "fedavg"}
+    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "shared"}
+    masks = {"dataset": "shape:1x8x8:3:masks", "model": "unet", "client": "shared"}
     for keys, most in ((text, 80 * 7), (masks, 64 * 7), ({"dataset": "shape:1x8x8:10"}, 7)):
         expected = Federation(configured(**keys, max_num_examples=7)).strategy.expected_metrics
         assert expected.ranges["eval-examples"].high == most

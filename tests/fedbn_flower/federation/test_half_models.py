@@ -51,7 +51,7 @@ def test_they_learn_what_the_float32_model_learns(run, dtype):
 
 
 def test_a_model_that_casts_its_inputs_gets_them_as_they_are(run):
-    result = run(model=CastsItself, client="fedavg")
+    result = run(model=CastsItself, client="shared")
     assert result.summary["failures"] == 0
     assert result.model()(torch.ones(2, 1, 8, 8)).dtype == torch.float32
 
@@ -95,16 +95,16 @@ def test_the_mean_of_two_models_is_not_rounded_and_rounding_is_no_update(run):
 
 KINDS = [
     {"strategy": "scaffold", "objective": "scaffold", "client": "silobn"},
-    {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg"},
-    {"objective": "moon", "client": "fedavg"},
+    {"strategy": "feddyn", "objective": "feddyn", "client": "shared"},
+    {"objective": "moon", "client": "shared"},
     {"objective": "fedsam", "client": "fedper"},
     {"client": "ditto", "fine_tune": 2},
     {"strategy": "fedproto", "objective": "fedproto", "client": "alone"},
-    {"strategy": "fedsat", "objective": "fedsat", "client": "fedavg"},
+    {"strategy": "fedsat", "objective": "fedsat", "client": "shared"},
     {"compress": "topk:0.1", "client_optimizer": "adamw", "client_lr": 0.001},
     {"compress": "qsgd:4", "mean": "median", "eval_model": "local"},
-    {"num_clients": 16, "partition": "iid", "client": "fedavg", "metrics": "auroc,f1"},
-    {"freeze": "1", "unfreeze_at": 2, "client": "fedavg", "precision": "bf16"},
+    {"num_clients": 16, "partition": "iid", "client": "shared", "metrics": "auroc,f1"},
+    {"freeze": "1", "unfreeze_at": 2, "client": "shared", "precision": "bf16"},
 ]
 
 

@@ -21,7 +21,7 @@ PATIENTS = "age,sex,hospital,ill\n" + "".join(
 def patients(tmp_path):
     path = tmp_path / "patients.csv"
     path.write_text(PATIENTS)
-    return {"dataset": str(path), "label_column": "ill", "model": "linear", "client": "fedavg"}
+    return {"dataset": str(path), "label_column": "ill", "model": "linear", "client": "shared"}
 
 
 def lines(config, **site):
@@ -50,7 +50,7 @@ def test_a_table(configured, patients):
 
 def test_a_label_column_that_was_found_is_a_guess(configured, tmp_path):
     (tmp_path / "t.csv").write_text(PATIENTS.replace("ill", "outcome"))
-    config = configured(dataset=str(tmp_path / "t.csv"), partition="iid", model="linear", client="fedavg")
+    config = configured(dataset=str(tmp_path / "t.csv"), partition="iid", model="linear", client="shared")
     found = [note.line for note in what_is_learnt(inputs_of(config)) if note.row == "target"]
     assert found[0] == "column 'outcome' (guessed; label-column decides)"
 

@@ -24,7 +24,7 @@ from fedbn_flower.runtime.server_app import main as server_main
 
 FINDINGS = ["Edema", "No Finding", "Rare, old"]
 METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece"
-KEYS = {"client": "fedavg", "eval_data": "local", "partition": "iid", "metrics_by_class": True}
+KEYS = {"client": "shared", "eval_data": "local", "partition": "iid", "metrics_by_class": True}
 
 
 def examples(count=300):

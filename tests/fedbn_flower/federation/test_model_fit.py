@@ -35,7 +35,7 @@ def sites(*sizes):
 
 def test_clients_of_one_example_are_reported_beforehand(run, caplog):
     data, (test,) = sites(8, 1, 8, 1), sites(10)
-    result = run(data=data, test=test, model="mlp-bn", client="fedavg", rounds=1)
+    result = run(data=data, test=test, model="mlp-bn", client="shared", rounds=1)
     (output,) = [line for line in caplog.messages if line.startswith("partition: ")]
     assert output == (
         "partition: 2 of 4 clients (the first is 1) have one example only, and 'mlp-bn' cannot train on one "
@@ -43,14 +43,14 @@ def test_clients_of_one_example_are_reported_beforehand(run, caplog):
     )
     assert result.summary["failures"] == 2
     caplog.clear()
-    run(data=data, test=test, model="linear", client="fedavg", rounds=1)
+    run(data=data, test=test, model="linear", client="shared", rounds=1)
     assert not [line for line in caplog.messages if line.startswith("partition: ")]
 
 
 def test_a_federation_of_such_clients_only_is_refused(run):
     output = "^num-clients: 2 is not allowed; expected fewer; each client has one example, and 'mlp-bn'"
     with pytest.raises(UserError, match=output):
-        run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="fedavg")
+        run(data=sites(1, 1), test=sites(10)[0], model="mlp-bn", client="shared")
 
 
 @pytest.mark.skipif("muon" not in optimizers(), reason="this PyTorch has no Muon")
@@ -59,12 +59,12 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
         r"^client-optimizer: 'muon' is not allowed; expected another one for model 'linear', or what torch"
     )
     with pytest.raises(UserError, match=output):
-        run(client="fedavg", model="linear", client_optimizer="muon")
+        run(client="shared", model="linear", client_optimizer="muon")
 
     def matrices(spec):
         return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.outputs, bias=False))
 
-    result = run(client="fedavg", model=matrices, client_optimizer="muon", client_momentum=0.9)
+    result = run(client="shared", model=matrices, client_optimizer="muon", client_momentum=0.9)
     assert result.summary["failures"] == 0
 
 
@@ -74,7 +74,7 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
 )
 def test_optimisers_of_torch_train(run, optimizer):
     """Better than guessing among the ten digits, which has a loss of ln 10."""
-    keys = {"client": "fedavg", "partition": "iid", "client_momentum": 0.9, "client_lr": 0.002}
+    keys = {"client": "shared", "partition": "iid", "client_momentum": 0.9, "client_lr": 0.002}
     result = run(**keys, client_optimizer=optimizer, local_epochs=2, batch_size=32)
     assert result.history["train-loss"].iloc[-1] < 0.7 * np.log(10)
     assert result.summary["failures"] == 0

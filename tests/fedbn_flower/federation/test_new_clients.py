@@ -113,7 +113,7 @@ def test_shares_and_bounds_are_of_those_who_train(configured):
 
 @pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
 def test_all_clients_of_a_rule_are_those_who_train(configured, pair):
-    keys = HELD | {"strategy": pair, "objective": pair, "client": "fedavg"}
+    keys = HELD | {"strategy": pair, "objective": pair, "client": "shared"}
     assert Federation(configured(**keys)).strategy.num_clients == 5
 
 

@@ -34,7 +34,7 @@ def same(one, other):
     [  # two clients for each norm, two norms for each client; quickly one
         pytest.param(norm, client, marks=[getattr(pytest.mark, name) for name in MARKS[(j - i) % 4]])
         for i, norm in enumerate(NORMS)
-        for j, client in enumerate(("fedavg", "fedbn", "silobn", "fedper"))
+        for j, client in enumerate(("shared", "fedbn", "silobn", "fedper"))
     ],
 )
 def test_three_rounds_of_which_answers_are_lost_also_resumed(run, norm, client):
@@ -54,16 +54,17 @@ def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(run, caplog, client):
     result = run(norm="group:4", client=client)
     (line,) = [line for line in caplog.messages if line.startswith("client: ")]
     assert (
-        line == f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is FedAvg here"
+        line
+        == f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here"
     )
     assert result.summary["global"]["accuracy"] > 0
-    assert same(weights(result.model()), weights(run(norm="group:4", client="fedavg").model()))
+    assert same(weights(result.model()), weights(run(norm="group:4", client="shared").model()))
 
 
 def test_the_policys_line_without_a_norm_is_as_it_was(run, caplog):
     run(model="2nn", client="fedbn")
     (line,) = [line for line in caplog.messages if line.startswith("client: ")]
-    assert line == "client: 'fedbn' keeps nothing at home of '2nn': it is FedAvg here"
+    assert line == "client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"
 
 
 def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
@@ -72,22 +73,22 @@ def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
 
 
 def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):
-    result = run(norm="scaled-ws", client="fedavg", run_dir="saved")
+    result = run(norm="scaled-ws", client="shared", run_dir="saved")
     model, loaded = result.model(), load_model(tmp_path / "saved")
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(model(x), loaded(x))
-    plain = run(norm="none", client="fedavg", init="saved")  # the same entries, another function
+    plain = run(norm="none", client="shared", init="saved")  # the same entries, another function
     assert not torch.equal(plain.model()(x), loaded(x))
     result.export("model.pt", format="torchscript")
     torch.testing.assert_close(torch.jit.load("model.pt")(x), model(x))
-    kept = run(bn_momentum=0.25, client="fedavg")
+    kept = run(bn_momentum=0.25, client="shared")
     assert kept.model()[2].momentum == 0.25
 
 
 def test_pretrained_entries_of_batch_norm_are_taken(run):
-    before = run(client="fedavg", run_dir="before").model()
+    before = run(client="shared", run_dir="before").model()
     after = run(
-        norm="layer", client="fedavg", init="before", client_lr=1e-12, server_lr=1e-12, strategy="fedavg"
+        norm="layer", client="shared", init="before", client_lr=1e-12, server_lr=1e-12, strategy="fedavg"
     )
     for name in ("weight", "bias"):
         torch.testing.assert_close(getattr(after.model()[2], name), getattr(before[2], name))
@@ -95,7 +96,7 @@ def test_pretrained_entries_of_batch_norm_are_taken(run):
 
 @pytest.mark.slow
 def test_single_examples_are_protected_with_group_norm(run):
-    keys = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-5, "client": "fedavg", "strategy": "fedavg"}
+    keys = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-5, "client": "shared", "strategy": "fedavg"}
     with pytest.raises(UserError, match="or by norm 'group:G'"):
         run(**keys)
     result = run(**keys, norm="group:4")
@@ -112,7 +113,7 @@ def test_masks(run, tmp_path):
 
 def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):
     caplog.set_level("INFO", "flwr.fedbn")
-    keys = {"num_clients": 16, "partition": "iid", "client": "fedavg"}
+    keys = {"num_clients": 16, "partition": "iid", "client": "shared"}
     lines = {}
     for norm in ("keep", "group:4"):
         caplog.clear()
@@ -132,7 +133,7 @@ def test_cumulative_statistics_are_the_mean_over_all_batches(run, caplog):
     }
     keys |= {
         "model": "mlp-bn",
-        "client": "fedavg",
+        "client": "shared",
         "strategy": "fedavg",
         "batch_size": 10,
         "client_lr": 1e-12,
@@ -173,7 +174,7 @@ def test_instance_norm_has_no_cumulative_mean(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [{"norm": "group:4"}, {"norm": "scaled-ws", "agc": 0.1}, {"adapt_bn": True}])
 def test_the_same_bits_on_ray(configured, tmp_path, pool, keys):
-    chosen = {"client": "fedavg", "num_clients": 3, "partition": "iid"} | keys
+    chosen = {"client": "shared", "num_clients": 3, "partition": "iid"} | keys
     here = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
     there = simulate(Federation(configured(**chosen)), tmp_path / "there", pool).as_json()
     assert here["clients"] == there["clients"]

@@ -21,7 +21,7 @@ def output(run, caplog):
 
     def lines(beginning, fails="", **keys):
         with pytest.raises(RunFailed, match=fails) if fails else nullcontext():
-            run(**{"rounds": 1, "client": "fedavg", "model": "linear", "partition": "iid"} | keys)
+            run(**{"rounds": 1, "client": "shared", "model": "linear", "partition": "iid"} | keys)
         found = [r.message for r in caplog.records if r.levelname == "WARNING"]
         caplog.clear()
         return [line for line in found if line.startswith(beginning)]
@@ -32,7 +32,7 @@ def output(run, caplog):
 @pytest.fixture
 def learnt(run):
     """What a run of one round says that it learns."""
-    names = {"client": "fedavg", "model": "linear", "partition": "iid"}
+    names = {"client": "shared", "model": "linear", "partition": "iid"}
     return lambda **keys: Run.read(run(**{"rounds": 1} | names | keys).folder).learnt
 
 

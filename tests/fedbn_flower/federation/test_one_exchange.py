@@ -106,9 +106,9 @@ def compared(done):
 RUNS = [
     {"client": "fedbn"},
     {"client": "silobn", "strategy": "fedyogi", "val_fraction": 0.2},
-    {"client": "fedavg", "strategy": "feddyn", "objective": "feddyn", "eval_data": "local"},
+    {"client": "shared", "strategy": "feddyn", "objective": "feddyn", "eval_data": "local"},
     {"client": "silobn", "strategy": "scaffold", "objective": "scaffold", "metrics": "f1,auroc"},
-    {"client": "fedavg", "strategy": "fedavgm", "fine_tune": 2, "client_lr_schedule": "exponential:0.5"},
+    {"client": "shared", "strategy": "fedavgm", "fine_tune": 2, "client_lr_schedule": "exponential:0.5"},
     {"client": "ditto", "compress": "topk:0.2", "val_fraction": 0.2},
     {"client": "fedper", "compress_down": "bf16", "strategy": "fedadam", "server_lr_schedule": "cosine"},
     {"client": "alone", "strategy": "fedproto", "objective": "fedproto", "eval_data": "local"},
@@ -165,7 +165,7 @@ STOPS = [
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("keys", "why"), STOPS)
-@pytest.mark.parametrize("client", ["fedbn", "fedavg"])
+@pytest.mark.parametrize("client", ["fedbn", "shared"])
 def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, compared, tmp_path):
     """Also at the sites: the newest memory there is that of the last round that counts."""
     grid = compared(**FOUR | {"client": client, "strategy": "fedadam"} | keys)
@@ -307,7 +307,7 @@ STEPS_ASIDE = {
 
 def test_where_nobody_evaluates_no_line_says_that_clients_are_asked_twice(done, caplog):
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
-        grid, _, _ = done("run", client="fedavg", rounds=2, fraction_evaluate=0.0)
+        grid, _, _ = done("run", client="shared", rounds=2, fraction_evaluate=0.0)
     assert grid.exchanges == [["train"]] * 2
     assert "twice" not in caplog.text
 

@@ -71,7 +71,7 @@ def test_a_client_that_takes_no_part_keeps_what_it_remembers(configured):
 def test_local_steps_are_those_that_were_done(run, fast):
     """FedNova's tau_i; all of it is two epochs of batches of 32."""
     clear_process_caches()
-    keys = {"strategy": "fednova", "client": "fedavg", "partition": "iid", "num_clients": 16, "seed": 3}
+    keys = {"strategy": "fednova", "client": "shared", "partition": "iid", "num_clients": 16, "seed": 3}
     result = run(**keys, stragglers=0.6, fast=fast, local_epochs=2, batch_size=32)
     rows = rows_of(result)
     assert len(rows) == 32
@@ -110,7 +110,7 @@ def test_rounds_in_which_nobody_is_there_leave_the_model(run, tmp_path):
     """Both are there in round 2 of 4 alone; resumed after it, nobody is asked any more."""
     there = tmp_path / "there.csv"
     there.write_text("partition-id,from,to\n0,2,2\n1,2,2\n")
-    keys = {"client": "fedavg", "availability": str(there)}
+    keys = {"client": "shared", "availability": str(there)}
     short, whole = run(**keys, rounds=2, run_dir="short"), run(**keys, rounds=4)
     assert bits(short) == bits(whole) == bits(run(resume=short.folder, rounds=4))
     assert [row["round"] for row in rows_of(whole)] == ["2", "2"]

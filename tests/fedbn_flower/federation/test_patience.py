@@ -86,7 +86,7 @@ def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
 
 
 def test_it_goes_by_the_global_model_where_no_client_evaluates(configured, tmp_path):
-    chosen = FALLING | {"client": "fedavg", "fraction_evaluate": 0.0}
+    chosen = FALLING | {"client": "shared", "fraction_evaluate": 0.0}
     output = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None).as_json()
     accuracies = [float(row["global-accuracy"]) for row in rows(tmp_path / "run")]
     assert output["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
@@ -243,9 +243,9 @@ def test_by_default_the_server_decides_where_it_evaluates_what_clients_do(config
     def decides(**keys):
         return Federation(configured(**keys)).decide_by
 
-    assert decides(client="fedavg") == decides(fraction_evaluate=0.0, client="fedavg") == "server"
-    assert decides() == decides(client="fedavg", eval_model="local") == "pooled"
-    assert decides(client="fedavg", fine_tune=1) == "pooled"
+    assert decides(client="shared") == decides(fraction_evaluate=0.0, client="shared") == "server"
+    assert decides() == decides(client="shared", eval_model="local") == "pooled"
+    assert decides(client="shared", fine_tune=1) == "pooled"
     with pytest.raises(
         UserError, match="decide-by: 'server' is not allowed; expected another one with local"
     ):
@@ -253,7 +253,7 @@ def test_by_default_the_server_decides_where_it_evaluates_what_clients_do(config
     with pytest.raises(
         UserError, match="decide-by: 'median' is not allowed; expected 'server' with fraction"
     ):
-        decides(decide_by="median", client="fedavg", fraction_evaluate=0.0)
+        decides(decide_by="median", client="shared", fraction_evaluate=0.0)
 
 
 def test_a_median_is_of_those_that_report_by_hand():

@@ -80,7 +80,7 @@ def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
         "eval_data": "local",
         "strategy": "fedavg",
     }
-    ours, theirs = run(**keys, client=name), run(**keys, client="fedavg")
+    ours, theirs = run(**keys, client=name), run(**keys, client="shared")
     assert ours.summary["client-mean"]["accuracy"] > theirs.summary["client-mean"]["accuracy"] + 0.1
 
 
@@ -109,7 +109,7 @@ def test_numbers_are_learnt_too(run, name):
     x = rng.normal(size=(60, 4)).astype(np.float32)
     y = (x @ [1.0, -1.0, 0.5, 0.0]).astype(np.float32)
     keys = keys_of(name) | {"model": "linear" if name in ("apfl", "pfedme") else "mlp-bn", "client_lr": 0.01}
-    keys |= {"client": "fedavg"} if name in OBJECTIVES else {}
+    keys |= {"client": "shared"} if name in OBJECTIVES else {}
     result = run(
         data=(x[:48], y[:48], x[48:], y[48:]), problem="regression", partition="iid", num_clients=3, **keys
     )
@@ -163,7 +163,7 @@ def test_what_does_not_go_together_is_one_line(configured, name):
         ({"client": "knn-per", "knn_lambda": 1.0}, "knn-lambda: 1.0 is not allowed"),
         ({"objective": "fedsmoo"}, "objective|strategy: .* is not allowed"),
         ({"strategy": "fedsmoo"}, "objective: 'plain' is not allowed; expected 'fedsmoo'"),
-        ({"client": "fedavg", "knn_lambda": 0.5}, "knn-lambda"),
+        ({"client": "shared", "knn_lambda": 0.5}, "knn-lambda"),
     ],
 )
 def test_what_is_refused_in_one_line(configured, keys, line):

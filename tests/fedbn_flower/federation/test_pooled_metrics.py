@@ -48,7 +48,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few)
     folder = tmp_path_factory.mktemp("pooled") / "run"
     given = {
         "dataset": "digits",
-        "client": "fedavg",
+        "client": "shared",
         "metrics": METRICS,
         "rounds": 2,
         "local-epochs": 1,
@@ -99,7 +99,7 @@ def test_states_of_clients_add_to_the_pooled_ones_in_the_file(trained):
 
 
 def test_without_metrics_nothing_more_is_sent_or_written(configured, tmp_path):
-    config = configured(**UNEQUAL, client="fedavg", rounds=1)
+    config = configured(**UNEQUAL, client="shared", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert summary["pooled"] is None
     assert not (tmp_path / "run" / "states.safetensors").exists()
@@ -115,7 +115,7 @@ def test_without_metrics_nothing_more_is_sent_or_written(configured, tmp_path):
 def test_the_values_of_a_run_do_not_depend_on_its_metrics(configured, tmp_path, trained):
     """The model, accuracy and loss have the same bits with and without."""
     _, folder, _ = trained
-    simulate(Federation(configured(**UNEQUAL, client="fedavg")), tmp_path / "run", None)
+    simulate(Federation(configured(**UNEQUAL, client="shared")), tmp_path / "run", None)
     model = "model.safetensors"
     assert (tmp_path / "run" / model).read_bytes() == (folder / model).read_bytes()
     for plain, more in zip(rows_of(tmp_path / "run"), rows_of(folder), strict=True):
@@ -127,7 +127,7 @@ def test_the_values_of_a_run_do_not_depend_on_its_metrics(configured, tmp_path, 
 
 def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(configured, tmp_path):
     """A client with one class has no ROC curve; the pooled value counts its examples all the same."""
-    config = configured(partition="silos:0,1-9", eval_data="local", client="fedavg", metrics="auroc")
+    config = configured(partition="silos:0,1-9", eval_data="local", client="shared", metrics="auroc")
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     alone, other = summary["clients"]["0"]["auroc"], summary["clients"]["1"]["auroc"]
     assert alone is None
@@ -159,7 +159,7 @@ def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast,
 
 
 def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
-    keys = {**UNEQUAL, "client": "fedavg", "metrics": "f1", "val_fraction": 0.2}
+    keys = {**UNEQUAL, "client": "shared", "metrics": "f1", "val_fraction": 0.2}
     config = configured(**keys)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     scores, y = predictions(config, tmp_path / "run")
@@ -261,7 +261,7 @@ def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, m
     ],
 )
 def test_a_target_of_any_metric_ends_the_run(configured, tmp_path, keys, metric):
-    config = configured(client="fedavg", metrics="f1", stop_at_target=True, rounds=3, **keys)
+    config = configured(client="shared", metrics="f1", stop_at_target=True, rounds=3, **keys)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     assert (summary["rounds"], summary["stopped"]) == (1, "target")
     assert summary["rounds-to-target"]["metric"] == metric
@@ -269,7 +269,7 @@ def test_a_target_of_any_metric_ends_the_run(configured, tmp_path, keys, metric)
 
 def test_patience_goes_by_the_pooled_headline_in_its_direction(configured, tmp_path):
     keys = {**UNEQUAL, "metrics": "ece,accuracy", "val_fraction": 0.2, "patience": 2, "rounds": 6}
-    config = configured(**keys, client="fedavg", client_lr=0.2)
+    config = configured(**keys, client="shared", client_lr=0.2)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     values = [float(row["pooled-ece"]) for row in rows_of(tmp_path / "run")]
     assert summary["compared-by"] == "ece"

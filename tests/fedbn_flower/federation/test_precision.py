@@ -36,7 +36,7 @@ def test_another_precision_is_one_line(run):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_model_that_cannot_compute_in_it_is_refused_before_anything_starts(run, tmp_path, precision):
-    keys = {"model": OneDtype, "client": "fedavg", "run_dir": tmp_path / "run"}
+    keys = {"model": OneDtype, "client": "shared", "run_dir": tmp_path / "run"}
     output = f"^precision: '{precision}' is not allowed; expected 'fp32': .* on this cpu: no kernel for torch"
     with pytest.raises(UserError, match=output) as caught:
         run(**keys, precision=precision)
@@ -55,13 +55,13 @@ def test_the_initial_model_is_that_of_float32():
 
 def test_the_known_optimum_of_a_quadratic_is_neared_in_bf16(run):
     """The check that the model is linear, to rounding, is one in float32."""
-    keys = {"dataset": "quadratic:5", "client": "fedavg", "strategy": "fedavg", "rounds": 5}
+    keys = {"dataset": "quadratic:5", "client": "shared", "strategy": "fedavg", "rounds": 5}
     distances = run(**keys, precision="bf16").history["client-mean-distance"].to_numpy()
     assert distances[-1] < 0.9 * distances[0]
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
-    keys = {"precision": "bf16", "client": "fedavg", "client_momentum": 0.9}
+    keys = {"precision": "bf16", "client": "shared", "client_momentum": 0.9}
     whole, part = run(**keys, rounds=2), run(**keys, rounds=1)
     resumed = simulate(resume=part.folder, rounds=2, progress=False)
     first, second = (load_file(result.folder / "model.safetensors") for result in (whole, resumed))

@@ -52,7 +52,7 @@ def entries_of(path):
 @pytest.mark.parametrize("keys", [{"train": "4"}, {"freeze": "1,2"}])
 def test_no_frozen_byte_is_sent(run, keys, frozen_bn, size):
     """Two clients get the model twice a round, to train and to evaluate, and answer once."""
-    result = run(client="fedavg", frozen_bn=frozen_bn, **keys)
+    result = run(client="shared", frozen_bn=frozen_bn, **keys)
     assert result.history["bytes-sent"].tolist() == [4 * size] * 2
     assert result.history["bytes-received"].tolist() == [2 * size] * 2
     saved = entries_of(result.folder / "checkpoint" / "server.safetensors")
@@ -62,12 +62,12 @@ def test_no_frozen_byte_is_sent(run, keys, frozen_bn, size):
 
 
 MEASURES = [
-    {"strategy": "fedavg", "client": "fedavg"},
-    {"strategy": "fedavg", "client": "fedavg", "mean": "median", "clip_update_norm": 0.5},
+    {"strategy": "fedavg", "client": "shared"},
+    {"strategy": "fedavg", "client": "shared", "mean": "median", "clip_update_norm": 0.5},
     {"strategy": "fedyogi", "client": "silobn", "objective": "fedprox"},
     {"strategy": "feddyn", "client": "fedbn", "objective": "feddyn"},
-    {"strategy": "scaffold", "client": "fedavg", "objective": "scaffold"},
-    {"strategy": "fedavg", "client": "fedavg", "objective": "moon", "freeze": "1", "train": ""},
+    {"strategy": "scaffold", "client": "shared", "objective": "scaffold"},
+    {"strategy": "fedavg", "client": "shared", "objective": "moon", "freeze": "1", "train": ""},
     {"strategy": "fedavg", "client": "fedbn+ditto"},
     {"strategy": "fedavg", "client": "fedrep", "freeze": "1", "train": ""},
     {"strategy": "fedavg", "client": "fedbn", "fine_tune": 2, "eval_model": "local"},
@@ -106,8 +106,8 @@ def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, froz
 
 
 def test_frozen_entries_are_in_no_memory(run):
-    for client in ("fedbn", "ditto", "fedavg"):
-        objective = "moon" if client == "fedavg" else "plain"
+    for client in ("fedbn", "ditto", "shared"):
+        objective = "moon" if client == "shared" else "plain"
         result = run(client=client, objective=objective, freeze="1", strategy="fedavg")
         file = max((result.folder / "checkpoint" / "clients").glob("client-0-*"))
         names = {name.partition("/")[2] for name in entries_of(file)}
@@ -120,7 +120,7 @@ def test_frozen_entries_are_in_no_memory(run):
 @pytest.mark.parametrize("objective", ["plain", "scaffold"])
 def test_lockstep_is_one_by_one(run, weights, frozen_bn, objective):
     keys = {
-        "init": weights, "freeze": "1,2", "frozen_bn": frozen_bn, "objective": objective, "client": "fedavg",
+        "init": weights, "freeze": "1,2", "frozen_bn": frozen_bn, "objective": objective, "client": "shared",
         "strategy": "scaffold" if objective == "scaffold" else "fedavg", "num_clients": 16,
         "partition": "dirichlet:0.5",
     }  # fmt: skip
@@ -152,18 +152,18 @@ def test_a_run_goes_on_to_the_same_bits_while_its_weights_are_there(run, weights
 
 def test_a_saved_model_is_whole_and_a_start_for_the_next(run, weights):
     """Without the file of weights; a third class that the first model has not is left at random."""
-    result = run(client="fedavg", init=weights, train="4")
+    result = run(client="shared", init=weights, train="4")
     assert load_file(result.folder / "model.safetensors").keys() == load_file(weights).keys()
     model = load_model(result.folder)
     assert all(p.requires_grad for p in model.parameters())
-    again = run(client="fedavg", init=result.folder, init_strict=True, rounds=1, client_lr=1e-30)
+    again = run(client="shared", init=result.folder, init_strict=True, rounds=1, client_lr=1e-30)
     assert torch.equal(again.model()[1].weight, model[1].weight)
 
 
 def test_what_does_not_fit_is_in_the_log_and_the_record(run, weights, caplog, tmp_path):
     entries = load_file(weights) | {"4.weight": torch.zeros(3, 128), "4.bias": torch.zeros(3)}
     save_file(entries, tmp_path / "three.safetensors")
-    result = run(client="fedavg", init="three.safetensors", rounds=1)
+    result = run(client="shared", init="three.safetensors", rounds=1)
     (line,) = [line for line in caplog.messages if line.startswith("init: ")]
     assert line.endswith(
         "7 of 9 entries are from "
@@ -198,9 +198,9 @@ def test_only_what_is_not_sent_has_a_digest(configured, weights):
     def digest(**keys):
         return inputs_of(configured(**keys)).digest_of_start
 
-    assert digest(client="fedavg") == digest(client="fedbn") == ""
-    assert digest(client="fedavg", init=str(weights)) == ""
-    frozen = {"client": "fedavg", "freeze": "1"}
+    assert digest(client="shared") == digest(client="fedbn") == ""
+    assert digest(client="shared", init=str(weights)) == ""
+    frozen = {"client": "shared", "freeze": "1"}
     found = [digest(**frozen), digest(**frozen, seed=1), digest(**frozen, init=str(weights))]
     assert len({*found, digest(client="fedbn", init=str(weights)), ""}) == 5
 
@@ -246,8 +246,8 @@ def test_a_sweep_over_each_key(weights):
 def test_a_policy_that_keeps_only_frozen_layers_is_said(configured):
     (line,) = notices(inputs_of(configured(client="fedbn", train="4")))
     assert line == (
-        "client: 'fedbn' keeps nothing at home of 'mlp-bn', since all of that is frozen: it is FedAvg here; "
-        "with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
+        "client: 'fedbn' keeps nothing at home of 'mlp-bn', since all of that is frozen: it is 'shared' "
+        "here; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
     )
     assert notices(inputs_of(configured(client="fedbn", train="4", frozen_bn="adapt"))) == []
 
@@ -283,7 +283,7 @@ def adapted(spec):
 
 def test_an_adapter_travels_alone_and_trains_in_lockstep(run, caplog):
     caplog.set_level("INFO", "flwr.fedbn")
-    keys = {"model": adapted, "client": "fedavg", "strategy": "fedavg", "num_clients": 16, "partition": "iid"}
+    keys = {"model": adapted, "client": "shared", "strategy": "fedavg", "num_clients": 16, "partition": "iid"}
     together, alone = run(**keys), run(**keys, fast="off")
     assert "clients train 8 at a time: in lockstep" in caplog.messages
     size = (2 * 64 * 4 + 128) + (10 * 2 * 4 + 128)

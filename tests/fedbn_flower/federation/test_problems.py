@@ -49,7 +49,7 @@ def run(cache_dir, tmp_path):
 def test_pooled_metrics_of_labels_are_scikit_learns(run, arrays):
     """Of two clients that share the model and divide the test set."""
     metrics = "f1,auroc,average-precision,balanced-accuracy"
-    keys = {"client": "fedavg", "eval_data": "local", "metrics": metrics, "thresholds": 100_000}
+    keys = {"client": "shared", "eval_data": "local", "metrics": metrics, "thresholds": 100_000}
     result = run(data=arrays, problem="multi-label", **keys)
     pooled, (x, y) = result.summary["pooled"], arrays[2:]
     with torch.no_grad():

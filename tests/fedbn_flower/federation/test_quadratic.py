@@ -64,7 +64,7 @@ def distance_to_optimum(strategy, objective, rounds, configured):
     config = configured(
         strategy=PARTNER.get(objective, "fedavg"),
         objective=objective,
-        client="fedavg",
+        client="shared",
         partition="iid",
         num_clients=CLIENTS,
     ).to_user_config()
@@ -120,7 +120,7 @@ def test_two_clients_and_two_rounds_by_hand(quadratic, configured, monkeypatch, 
     monkeypatch.setattr(this, "CURVATURE", np.ones((2, SIZE), np.float32))
     monkeypatch.setattr(this, "CENTRE", np.array([[4] * SIZE, [0] * SIZE], np.float32))
     monkeypatch.setattr(this, "LOCAL_STEPS", 2)
-    values = {"strategy": PARTNER.get(objective, "fedavg"), "objective": objective, "client": "fedavg"}
+    values = {"strategy": PARTNER.get(objective, "fedavg"), "objective": objective, "client": "shared"}
     sent = []
     strategy.start(
         grid=InlineGrid(2, configured(**values).to_user_config()),
@@ -153,7 +153,7 @@ class LosesOneReply(InlineGrid):
 @pytest.mark.parametrize("grid_class", [InlineGrid, LosesOneReply])
 def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadratic, configured, grid_class):
     """h is the mean of all g_i; a reply lost after sending leaves them apart by its alpha (x_i - x) / M."""
-    values = {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg"}
+    values = {"strategy": "feddyn", "objective": "feddyn", "client": "shared"}
     config = configured(**values, partition="iid", num_clients=CLIENTS).to_user_config()
     grid = grid_class(CLIENTS, config)
     strategy = FedDyn(alpha=0.5, fraction_train=0.75, fraction_evaluate=0.0)

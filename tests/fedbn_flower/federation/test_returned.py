@@ -118,7 +118,7 @@ SLIPS = {
 @pytest.mark.parametrize("line", SLIPS)
 def test_a_slip_in_a_method_says_what_is_expected(run, line):
     with pytest.raises(RunFailed if not SLIPS[line].keys() & {"problem"} else UserError) as caught:
-        run(**{"client": "fedavg", "batch_size": 0, "rounds": 1} | SLIPS[line])
+        run(**{"client": "shared", "batch_size": 0, "rounds": 1} | SLIPS[line])
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 

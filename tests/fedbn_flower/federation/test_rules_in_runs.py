@@ -25,7 +25,7 @@ RULES = {
     "fedadmm": {"objective": "fedadmm", "admm_rho": 0.1},
     "mimelite": {"objective": "mimelite", "mime_optimizer": "adam", "client_lr": 0.001},
     "mime": {"objective": "mime", "client_lr": 0.02},
-    "fedtan": {"objective": "fedtan", "client": "fedavg"},
+    "fedtan": {"objective": "fedtan", "client": "shared"},
 }
 """The keys with which each rule is run."""
 PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime", "fedtan")
@@ -45,9 +45,9 @@ def same(one, other, atol=0.0):
 @pytest.mark.parametrize(
     ("rule", "client"),
     [  # what a rule and what a client remembers are in files of their own
-        *some_quick([(rule, ("fedbn", "fedavg")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 15)),
+        *some_quick([(rule, ("fedbn", "shared")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 15)),
         *(
-            pytest.param(rule, ("fedavg", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
+            pytest.param(rule, ("shared", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
             for i, rule in enumerate(RULES)
         ),
     ],
@@ -93,7 +93,7 @@ def test_in_lockstep_or_one_by_one(run, rule):
         *(
             ({"strategy": "fedtan"} | RULES["fedtan"] | keys, words)
             for keys, words in (
-                ({"client": "silobn"}, "client: 'silobn' is not allowed; expected 'fedavg'"),
+                ({"client": "silobn"}, "client: 'silobn' is not allowed; expected 'shared'"),
                 ({"model": "2nn"}, "objective: 'fedtan' .* with model '2nn': it has no BatchNorm layer that"),
                 ({"model": "mlp-bn", "freeze": "2"}, "with model 'mlp-bn': it has no BatchNorm layer that"),
                 ({"clip_norm": 1.0}, "clip-norm: 1.0 is not allowed"),
@@ -118,7 +118,7 @@ def test_what_a_rule_does_not_go_with_is_refused(run, keys, words):
 @pytest.mark.slow
 def test_fedtan_of_whole_batches_is_training_in_one_place(run):
     """One step a round of all clients' examples at once, whatever classes they have; FedAvg's is another."""
-    keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": 4, "partition": "dirichlet:0.1"}
+    keys = {"model": "mlp-bn", "client": "shared", "num_clients": 4, "partition": "dirichlet:0.1"}
     keys |= {"batch_size": 0, "client_lr": 0.5, "rounds": 5}
     run(**keys | {"strategy": "fedtan"} | RULES["fedtan"], run_dir="fedtan")
     run(**keys, strategy="fedavg", run_dir="fedavg")
@@ -142,7 +142,7 @@ def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
 def test_what_reads_more_of_a_client_than_its_model_does_not_go_with_privacy(run, rule, notion):
     private = {"dp": notion, "dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-5, "model": "2nn"}
     with pytest.raises(UserError, match="^(dp|strategy|objective|weighting): "):
-        run(**private | {"client": "fedavg", "strategy": rule} | RULES[rule])
+        run(**private | {"client": "shared", "strategy": rule} | RULES[rule])
 
 
 def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
@@ -167,7 +167,7 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
         "eval_data": "global",
         "num_clients": 4,
         "partition": "iid",
-        "client": "fedavg",
+        "client": "shared",
     }
     result = run(**keys, **RULES[rule], run_dir="run")
     saved = load_file(Path("run", "checkpoint", "server.safetensors"))

@@ -119,7 +119,7 @@ def test_an_exponential_schedule_is_the_decay_of_version_0_2_to_the_bit(configur
 @pytest.mark.parametrize("name", WITH_RATE)
 def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
     """With half the rate in round 1 it comes to what it comes to with half the rate; without, to another."""
-    keys = {"strategy": name, "rounds": 2, "client": "fedavg", "model": "mlp-bn", **PARTNERS.get(name, {})}
+    keys = {"strategy": name, "rounds": 2, "client": "shared", "model": "mlp-bn", **PARTNERS.get(name, {})}
     scheduled, _ = ran(configured(**keys, server_lr=0.5, server_lr_schedule="warmup:1+constant"))
     half, _ = ran(configured(**keys, server_lr=0.25))
     full, _ = ran(configured(**keys, server_lr=0.5))
@@ -130,7 +130,7 @@ def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
 
 def test_the_servers_step_by_hand(configured):
     """FedAvg moves by eta D: D of round 1, which has the whole rate, is that without a schedule."""
-    keys = {"strategy": "fedavg", "client": "fedavg", "rounds": 2}
+    keys = {"strategy": "fedavg", "client": "shared", "rounds": 2}
     config = configured(**keys, server_lr=0.5, server_lr_schedule="exponential:0.1")
     start = Federation(config).initial
     scheduled, (plain, _) = ran(config)[0], ran(configured(**keys, server_lr=1.0))
@@ -163,7 +163,7 @@ class InAnswersHere(InAnswers):
 
 
 def test_where_answers_are_summed_the_rule_has_the_rate_of_the_round_too(run):
-    keys = {"client": "fedavg", "rounds": 3, "server_lr_schedule": "exponential:0.5"}
+    keys = {"client": "shared", "rounds": 3, "server_lr_schedule": "exponential:0.5"}
     results = [run(**keys, strategy=rule) for rule in (InAnswers, InAnswersHere)]
     models = [(result.folder / "model.safetensors").read_bytes() for result in results]
     assert models[0] == models[1]

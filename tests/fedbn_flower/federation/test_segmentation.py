@@ -77,7 +77,7 @@ def test_auto_learns_masks_of_sites_by_a_unet(run, sites):
 
 def test_pooled_metrics_are_scikit_learns(run, data):
     """Of clients that share the model and divide the test set; void pixels are left out."""
-    keys = {"client": "fedavg", "eval_data": "local", "metrics": "dice,f1,auroc", "thresholds": 20_000}
+    keys = {"client": "shared", "eval_data": "local", "metrics": "dice,f1,auroc", "thresholds": 20_000}
     result = run(data=data, partition="iid", **KEYS, **keys)
     x, y = data[2:]
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_the_report_names_the_classes_of_masks(run, data, tmp_path, monkeypatch)
     for names in (["0", "1", "2"], ["background", "liver", "lesion"]):
         if names[0] != "0":
             (folder / "classes.txt").write_text("\n".join(names))
-        result = run(dataset=str(folder), partition="iid", client="fedavg", eval_data="local", **KEYS)
+        result = run(dataset=str(folder), partition="iid", client="shared", eval_data="local", **KEYS)
         drawn.clear()
         page = run_page(Run.read(result.folder))
         assert drawn == [names] * 3
@@ -122,7 +122,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, (10, 4, 5, 6))
     x = (y + rng.normal(0, 0.1, y.shape)).astype(np.float32)
-    keys = {**KEYS, "model": of_volumes, "client": "fedavg", "partition": "iid", "client_lr": 0.03}
+    keys = {**KEYS, "model": of_volumes, "client": "shared", "partition": "iid", "client_lr": 0.03}
     result = run(data=(x[:8], y[:8], x[8:], y[8:]), **keys, loss=loss, local_epochs=4)
     with torch.no_grad():
         said = result.model()(torch.tensor(x[8:])[:, None]).argmax(1).numpy()
@@ -132,7 +132,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_the_unet_learns_volumes(run, client):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, (10, 4, 5, 6))
@@ -146,7 +146,7 @@ def test_the_unet_learns_volumes(run, client):
 @pytest.mark.parametrize(
     "client",
     [
-        *("fedavg", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg"),
+        *("shared", "silobn", "fedbn", "fedper", "fedrep", "fedbabu", "lg-fedavg"),
         *("ditto", "fedbn+ditto", "apfl", "pfedme", "per-fedavg", "fedala", "fedbn+apfl"),
     ],
 )

@@ -51,7 +51,7 @@ def column(folder, name):
     return [row[name] for row in csv.DictReader((folder / "metrics.csv").open())]
 
 
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tmp_path, client):
     """All six are candidates: two of the greatest training loss train. With FedBN also of their own part."""
     config = configured(**POWER, client=client, rounds=1, checkpoint_every=1)
@@ -60,7 +60,7 @@ def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tm
     again = configured(**POWER, client=client, rounds=2, checkpoint_every=1)
     simulate(Federation(again), tmp_path / "two", None)
     assert trained(tmp_path)[1] == trained(tmp_path / "two")[1]
-    if client == "fedavg":
+    if client == "shared":
         model = load_file(tmp_path / "model.safetensors")
         losses = []
         for partition in range(6):
@@ -74,7 +74,7 @@ def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tm
 def test_the_question_is_paid_for(configured, tmp_path):
     """Of the model, to two that train and six candidates, where a uniform sample has two."""
     for name, keys in {"power": POWER, "uniform": POWER | {"selection": "uniform"}}.items():
-        config = configured(**keys, client="fedavg", rounds=2, fraction_evaluate=0.0)
+        config = configured(**keys, client="shared", rounds=2, fraction_evaluate=0.0)
         simulate(Federation(config), tmp_path / name, None)
     power, uniform = (
         [int(sent) for sent in column(tmp_path / name, "bytes-sent")] for name in ("power", "uniform")
@@ -86,7 +86,7 @@ def test_the_question_is_paid_for(configured, tmp_path):
 def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
     """Losses are of the model that clients would get, before any step of theirs."""
     for name, steps in (("none", 0), ("some", 20)):
-        config = configured(**POWER, client="fedavg", rounds=4, fine_tune=steps, client_lr=0.3)
+        config = configured(**POWER, client="shared", rounds=4, fine_tune=steps, client_lr=0.3)
         simulate(Federation(config), tmp_path / name, None)
     assert trained(tmp_path / "some") == trained(tmp_path / "none")
 

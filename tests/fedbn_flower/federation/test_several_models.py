@@ -20,7 +20,7 @@ SETTINGS = {
 }
 RUN = {
     "dataset": "scanners",
-    "client": "fedavg",
+    "client": "shared",
     "num_clients": 4,
     "fraction_train": 0.75,
     "dropout": 0.2,

@@ -61,7 +61,7 @@ def run(tmp_path):
     def start(strategy, folder="run", **keys):
         of_table = {"data": (X[:60], CLASSES[:60], X[60:], CLASSES[60:]), "model": perceptron}
         given = {} if "dataset" in keys or "data" in keys else of_table
-        base = {"client": "fedavg", "rounds": 2, "batch_size": 10, "num_clients": 3, "backend": "inline"}
+        base = {"client": "shared", "rounds": 2, "batch_size": 10, "num_clients": 3, "backend": "inline"}
         return simulate(
             strategy=strategy, run_dir=tmp_path / folder, **base | given | SETTINGS.get(strategy, {}) | keys
         )
@@ -127,7 +127,7 @@ def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
     """A mean, or a mixture, of one model is that model."""
     one = {"num_clients": 1, "rounds": 3}
     result = run(strategy, **one)
-    other = run("fedavg", "fedavg", **one, **{k: v for k, v in SETTINGS[strategy].items() if "_" not in k})
+    other = run("fedavg", "shared", **one, **{k: v for k, v in SETTINGS[strategy].items() if "_" not in k})
     expected = load_file(other.folder / "model.safetensors")
     for name, entry in model_of(result, 0).items():
         np.testing.assert_allclose(entry, expected[name], atol=1e-6, err_msg=name)

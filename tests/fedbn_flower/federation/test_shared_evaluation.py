@@ -81,7 +81,7 @@ def run(config, sharing, monkeypatch):
 
 @pytest.mark.parametrize("val_fraction", [0.0, 0.5])
 def test_shares_are_the_whole_and_the_server_evaluates_once_itself(configured, monkeypatch, val_fraction):
-    config = configured(client="fedavg", rounds=ROUNDS, val_fraction=val_fraction, fraction_evaluate=0)
+    config = configured(client="shared", rounds=ROUNDS, val_fraction=val_fraction, fraction_evaluate=0)
     alone, _, whole = run(config, False, monkeypatch)
     shared, calls, shares = run(config, True, monkeypatch)
     assert shared == alone
@@ -94,7 +94,7 @@ def test_shares_are_the_whole_and_the_server_evaluates_once_itself(configured, m
 @pytest.mark.parametrize("model", [Random, Remembering])
 def test_a_model_that_is_random_or_remembers_is_evaluated_by_the_server(configured, monkeypatch, model):
     monkeypatch.setitem(MODELS, "odd", model)
-    config = configured(client="fedavg", model="odd", rounds=ROUNDS, fraction_evaluate=0)
+    config = configured(client="shared", model="odd", rounds=ROUNDS, fraction_evaluate=0)
     alone, *_ = run(config, False, monkeypatch)
     shared, calls, _ = run(config, True, monkeypatch)
     assert calls == 1

@@ -99,7 +99,7 @@ def test_hybrid_layers_are_those_of_the_client(run, tmp_path):
     assert not torch.equal(result.model(0)[2].factor, result.model(1)[2].factor)
     with pytest.raises(UserError, match="stay with each client"):
         result.model()
-    averaged = run(norm="hybrid", client="fedavg")
+    averaged = run(norm="hybrid", client="shared")
     assert averaged.model()[2].num_batches_tracked > 0
 
 
@@ -130,7 +130,7 @@ def test_what_does_not_go_together(configured, keys, line):
 )
 def test_without_batch_norm_a_line_says_that_it_is_fedavg(run, caplog, client, does):
     run(client=client, model="2nn")
-    assert caplog.messages == [f"client: {client!r} {does} '2nn': it is FedAvg here"]
+    assert caplog.messages == [f"client: {client!r} {does} '2nn': it is 'shared' here"]
 
 
 @pytest.mark.parametrize("client", SHARED)

@@ -20,7 +20,7 @@ def tied_network(shape):
 def test_a_clipped_update_is_as_long_as_the_bound_where_weights_are_tied(configured):
     """One client a round, so that the model's step is its clipped update: of length 0.01 over the tensors."""
     config = configured(
-        model=f"{__name__}:tied_network", strategy="fedavg", client="fedavg", clip_update_norm=0.01,
+        model=f"{__name__}:tied_network", strategy="fedavg", client="shared", clip_update_norm=0.01,
         fraction_train=0.5, rounds=1, fraction_evaluate=0,
     )  # fmt: skip
     federation = Federation(config)

@@ -25,9 +25,9 @@ class Pulls(Observer):
 
 
 UNFROZEN = [
-    {"strategy": "fedavg", "client": "fedavg"},
+    {"strategy": "fedavg", "client": "shared"},
     {"strategy": "fedadam", "client": "fedbn", "v_init": 0.01},
-    {"strategy": "fedyogi", "client": "fedavg"},
+    {"strategy": "fedyogi", "client": "shared"},
     {"strategy": "scaffold", "objective": "scaffold", "client": "silobn"},
     {"strategy": "fedavg", "objective": "moon", "client": "ditto", "train": "1.bias,4"},
 ]
@@ -74,7 +74,7 @@ class Models(Observer):
 def test_what_is_unfrozen_begins_with_a_step_of_full_size(run, since):
     """FedYogi's first step is eta D / (|D| + tau), which is eta where tau is nothing; it was 0.74 of it."""
     models, eta = Models(), 0.01
-    keys = {"client": "fedavg", "train": "4", "server_lr": eta, "tau": 1e-9, "rounds": since}
+    keys = {"client": "shared", "train": "4", "server_lr": eta, "tau": 1e-9, "rounds": since}
     run(**keys, unfreeze_at=since, observers=[models])
     start = build_model("mlp-bn", InputSpec((1, 8, 8), 10), False, 0).state_dict()["1.weight"].numpy()
     step = np.abs(models.rounds[-1]["1.weight"] - start)
@@ -83,7 +83,7 @@ def test_what_is_unfrozen_begins_with_a_step_of_full_size(run, since):
 
 def test_a_checkpoint_without_counts_is_resumed(run):
     """As those of earlier versions are: it goes on as it began, by the run's number of updates."""
-    keys = {"train": "4", "unfreeze_at": 2, "client": "fedavg"}
+    keys = {"train": "4", "unfreeze_at": 2, "client": "shared"}
     first = run(**keys, rounds=3, run_dir="first")
     server = first.folder / "checkpoint" / "server.safetensors"
     with safe_open(server, "np") as file:

@@ -19,10 +19,10 @@ from fedbn_flower.names import APP
 
 TEN = {"num_clients": 10, "partition": "iid"}
 NOBODY = {"fraction_evaluate": 0.0}
-LEARNT = {"client": "fedavg"}
+LEARNT = {"client": "shared"}
 FEDPROTO = {"client": "alone", "objective": "fedproto", "strategy": "fedproto"}
 EXAMPLE = {
-    **{"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "model": "linear", "client": "fedavg"},
+    **{"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "model": "linear", "client": "shared"},
     **{"dp_metrics": 1.0, "partition": "iid"},
 }
 SITES = {"dataset": "shape:1x8x8:10", "model": "mlp-bn"}
@@ -34,7 +34,7 @@ CASES = {
     "thresholds without metrics": ({"thresholds": 50}, {"metrics": "sensitivity-at:0.9"}),
     "thresholds of torchmetrics": ({"thresholds": 50, "metrics": "cohen-kappa"}, {"metrics": "auroc"}),
     "surface-tolerance": (
-        {"surface_tolerance": 2.0, **AT_SITES, "client": "fedavg"},
+        {"surface_tolerance": 2.0, **AT_SITES, "client": "shared"},
         {"dataset": "shape:1x8x8:2:masks", "model": "unet"},
     ),
     "workers": ({"workers": 2, "backend": "inline"}, {"backend": "ray"}),
@@ -78,7 +78,7 @@ CASES = {
         {"eval_data": "global"},
     ),
     "fine-tune": ({"fine_tune": 2, "fraction_evaluate": 0.0, **TEN, **LEARNT}, {"holdout_clients": 2}),
-    "evaluate-every": ({"evaluate_every": 2, "fraction_evaluate": 0.0}, {"client": "fedavg"}),
+    "evaluate-every": ({"evaluate_every": 2, "fraction_evaluate": 0.0}, {"client": "shared"}),
     "metrics": ({"metrics": "f1", "fraction_evaluate": 0.0}, {"fraction_evaluate": 0.5}),
     "target": ({"target": "accuracy=1", "fraction_evaluate": 0.0}, LEARNT),
     "final-test": ({"final_test": False, "val_fraction": 0.2, "fraction_evaluate": 0.0}, LEARNT),
@@ -94,12 +94,12 @@ CASES = {
     "hbn-momentum": ({"hbn_momentum": 0.5, "client": "hbn", "model": "2nn"}, {"model": "mlp-bn"}),
     "agc": ({"agc": 0.1, "model": "linear", **LEARNT}, {"model": "2nn"}),
     "frozen-bn": ({"frozen_bn": "adapt", **LEARNT}, {"freeze": "1,2"}),
-    "compress": ({"compress": "topk:0.5", **FEDPROTO}, {"client": "fedavg"}),
-    "error-feedback": ({"error_feedback": "off", "compress": "sign", **FEDPROTO}, {"client": "fedavg"}),
-    "compress-down": ({"compress_down": "bf16", **FEDPROTO}, {"client": "fedavg"}),
-    "server-lr": ({"server_lr": 0.5, **FEDPROTO}, {"client": "fedavg"}),
-    "server-momentum": ({"server_momentum": 0.5, **FEDPROTO}, {"client": "fedavg"}),
-    "clip-update-norm": ({"clip_update_norm": 5, **FEDPROTO}, {"client": "fedavg"}),
+    "compress": ({"compress": "topk:0.5", **FEDPROTO}, {"client": "shared"}),
+    "error-feedback": ({"error_feedback": "off", "compress": "sign", **FEDPROTO}, {"client": "shared"}),
+    "compress-down": ({"compress_down": "bf16", **FEDPROTO}, {"client": "shared"}),
+    "server-lr": ({"server_lr": 0.5, **FEDPROTO}, {"client": "shared"}),
+    "server-momentum": ({"server_momentum": 0.5, **FEDPROTO}, {"client": "shared"}),
+    "clip-update-norm": ({"clip_update_norm": 5, **FEDPROTO}, {"client": "shared"}),
     "partition": ({"partition": "dirichlet:1", **AT_SITES}, {"dataset": "digits"}),
     "cache-dir": ({**AT_SITES, "cache_dir": "here"}, {"dataset": "digits"}),
     "eval-data of sites": ({"eval_data": "global", **AT_SITES}, {"dataset": "digits"}),
@@ -152,8 +152,8 @@ def test_a_public_scale_is_of_tables(told_of, table):
 
 
 def test_subgroups_are_of_clients_that_evaluate(told_of, table):
-    assert told_of(**table, subgroups="age>=30", client="fedavg", fraction_evaluate=0.0) == {"subgroups"}
-    assert not told_of(**table, subgroups="age>=30", client="fedavg")
+    assert told_of(**table, subgroups="age>=30", client="shared", fraction_evaluate=0.0) == {"subgroups"}
+    assert not told_of(**table, subgroups="age>=30", client="shared")
 
 
 GIVEN = {"thresholds": 50, "drop_stragglers": True, "workers": 2, "backend": "inline"}

@@ -95,7 +95,7 @@ def test_words_are_learnt_from_tokens(run, tmp_path, model, dtype):
     """Server and clients evaluate the same model; TorchScript takes tokens too."""
     if (dtype is not np.int64) and model is not Mean:
         pytest.skip("one model for each type of tokens is enough")
-    keys = {"num_clients": 3, "partition": "iid", "client": "fedavg", "strategy": "fedavg"}
+    keys = {"num_clients": 3, "partition": "iid", "client": "shared", "strategy": "fedavg"}
     x, y, x_test, y_test = DATA
     data = (x.astype(dtype), y, x_test.astype(dtype), y_test)
     result = run(data=data, model=model, rounds=8, batch_size=16, client_lr=4.0, **keys)
@@ -163,7 +163,7 @@ MODEL = "tests.fedbn_flower.models.test_integers:bag"
 def test_columns_of_whole_numbers_are_not_standardised(configured, tables):
     folder, columns = tables
     config = configured(
-        dataset=str(folder / "all"), columns=columns, partition="natural:site", client="fedavg", model=MODEL
+        dataset=str(folder / "all"), columns=columns, partition="natural:site", client="shared", model=MODEL
     )
     x, _ = local_task(config, 1, {}).train.prepared(np.arange(45))
     assert x.dtype == torch.int64
@@ -173,7 +173,7 @@ def test_columns_of_whole_numbers_are_not_standardised(configured, tables):
 def test_a_server_without_data_takes_tokens_as_its_sites_do(configured, tables):
     """The model has the bits of a simulation that sees both tables."""
     folder, columns = tables
-    keys = {"columns": columns, "client": "fedavg", "model": MODEL}
+    keys = {"columns": columns, "client": "shared", "model": MODEL}
     simulated = configured(dataset=str(folder / "all"), partition="natural:site", **keys)
     expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
     for split in ("train", "test"):
@@ -193,7 +193,7 @@ def test_a_server_without_data_takes_tokens_as_its_sites_do(configured, tables):
 
 def test_what_a_model_gets_is_said(configured, tables):
     folder, columns = tables
-    config = configured(dataset=str(folder / "all"), columns=columns, client="fedavg", model=MODEL)
+    config = configured(dataset=str(folder / "all"), columns=columns, client="shared", model=MODEL)
     assert f"inputs: whole numbers, int64, as model {config.model!r} takes them" in map(
         str, inputs_of(config).notes
     )

@@ -104,7 +104,7 @@ TRAINED = [
         for client, few, some in (
             ("fedbn", (1, 3), (0, 2, 4)),
             ("silobn", (4,), (0,)),
-            ("fedavg", (3,), (1,)),
+            ("shared", (3,), (1,)),
         )
         for i, case in enumerate(TRAINED)
     ],
@@ -132,7 +132,7 @@ def test_after_two_rounds_all_has_travelled_but_what_the_client_keeps(run, model
         for name, value in one.state_dict().items()
         if not torch.equal(value, other.state_dict()[name]) and "num_batches" not in name
     }
-    kept = {"fedavg": set(), "silobn": batch_norm_names(one, True), "fedbn": batch_norm_names(one, False)}
+    kept = {"shared": set(), "silobn": batch_norm_names(one, True), "fedbn": batch_norm_names(one, False)}
     expected = {name for name in kept[client] if "num_batches" not in name}
     assert kept["fedbn"]
     assert differ == expected

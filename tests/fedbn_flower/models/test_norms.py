@@ -290,7 +290,7 @@ def test_one_of_ones_own(run, tmp_path):
         "from torch import nn\nfrom fedbn_flower.models.norms import Norm\n\n\n"
         "class Root(Norm):\n    def instead(self, layer):\n        return nn.RMSNorm(layer.num_features)\n"
     )
-    result = run(norm="mine.py:Root", client="fedavg")
+    result = run(norm="mine.py:Root", client="shared")
     assert type(result.model()[2]) is nn.RMSNorm
 
 
@@ -298,7 +298,7 @@ def test_code_that_a_folder_names_is_not_run_unasked(run, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from fedbn_flower.models.norms.groups import Layer\n\n\nclass Mine(Layer):\n    pass\n"
     )
-    run(norm="mine.py:Mine", client="fedavg", run_dir="saved")
+    run(norm="mine.py:Mine", client="shared", run_dir="saved")
     with pytest.raises(
         UserError, match=r"^norm: .*mine.py:Mine' is code that .* names, which is not run unasked"
     ):

@@ -127,8 +127,8 @@ def test_one_from_a_file_whose_folder_has_a_plus_in_its_name(here):
             "both decide about the head",
         ),
         (
-            "fedbn+fedavg",
-            "client: 'fedbn+fedavg' is not allowed; expected only 'fedbn', which is 'fedavg' and more",
+            "fedbn+shared",
+            "client: 'fedbn+shared' is not allowed; expected only 'fedbn', which is 'shared' and more",
         ),
         (
             "c++/own.py:First+c++/own.py:Second",
@@ -258,7 +258,7 @@ def test_a_grid_of_unions(capsys, cache_dir, tmp_path):
 
 def test_fine_tuning_is_every_clients_own_and_not_the_servers(run):
     """The shared training is what it is without; the server evaluates the global model as it is."""
-    keys = {"client": "fedavg", "partition": "iid", "num_clients": 3}
+    keys = {"client": "shared", "partition": "iid", "num_clients": 3}
     plain, tuned, local = run(**keys), run(**keys, fine_tune=4), run(**keys, fine_tune=4, eval_model="local")
     assert tuned.summary["global"] == plain.summary["global"] == local.summary["global"]
     losses = [

@@ -86,7 +86,7 @@ def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
     initial = inputs_of(site.config).initial().entries
     before = np.concatenate([initial[name].ravel() for name in reply.content["arrays"]])
     assert np.std(sent - before) == pytest.approx(0.001, rel=0.05)
-    assert "diverged" in Site(configured(model="2nn", client="fedavg")).refusal("train", client_lr=1e30)
+    assert "diverged" in Site(configured(model="2nn", client="shared")).refusal("train", client_lr=1e30)
 
 
 def test_a_site_checks_itself_that_training_protects_examples(configured):

@@ -15,7 +15,7 @@ from fedbn_flower.runtime.simulation import simulate
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
 
-DP = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "fedavg", "model": "linear"}
+DP = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "shared", "model": "linear"}
 SMALL = {"num_clients": 3, "partition": "iid", "batch_size": 240, "local_epochs": 1}
 
 
@@ -177,8 +177,8 @@ def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkey
 @pytest.mark.parametrize(
     ("objective", "client"),
     [
-        ("fedprox", "fedper"), ("feddyn", "fedavg"), ("scaffold", "fedavg"), ("fedntd", "fedper+silobn"),
-        ("moon", "fedavg"),
+        ("fedprox", "fedper"), ("feddyn", "shared"), ("scaffold", "shared"), ("fedntd", "fedper+silobn"),
+        ("moon", "shared"),
     ],
 )  # fmt: skip
 def test_every_objective_and_client_that_can(configured, tmp_path, objective, client):
@@ -215,7 +215,7 @@ REFUSED = {
     "BatchNorm mixes examples, as in the "
     "layer '2'": {"model": "mlp-bn", "client": "fedbn"},
     **{
-        f"client: {name!r} is not allowed; expected one of fedavg, fedbn, fedper, silobn, or some of these "
+        f"client: {name!r} is not allowed; expected one of fedbn, fedper, shared, silobn, or some of these "
         f"{EXPECTED}": {"client": name}
         for name in (
             *("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone"),

@@ -97,10 +97,10 @@ def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
     local, configured, monkeypatch, caplog, owner, run, line, kind
 ):
     config = (
-        local(**run) if run.get("dp", "local") == "local" else configured(model="linear", client="fedavg")
+        local(**run) if run.get("dp", "local") == "local" else configured(model="linear", client="shared")
     )
     if run.get("dp") == "client":
-        config = configured(dp="client", dp_noise=2.0, dp_delta=1e-3, model="linear", client="fedavg")
+        config = configured(dp="client", dp_noise=2.0, dp_delta=1e-3, model="linear", client="shared")
     site = Site(config, **owner)
     site.ask("train")  # the model that is sent
     monkeypatch.setattr("fedbn_flower.federation.inputs.load_dataset", lambda *_: 1 / 0)

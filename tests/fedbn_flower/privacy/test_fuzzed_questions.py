@@ -27,7 +27,7 @@ KEYS = {
     "eval-model": ["aggregated", "local"],
     "memory-name": ["default", "another", "../up", "a\0b"],
     "weighting": ["auto", "num-examples", "uniform"],
-    "client": ["fedavg", "fedbn", "nobody"],
+    "client": ["shared", "fedbn", "nobody"],
 }
 KINDS = ["train", "evaluate", "query.counts", "query.moments", "query.sizes", "query.complete"]
 ASKED = {

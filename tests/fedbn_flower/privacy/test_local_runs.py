@@ -18,7 +18,7 @@ from strategies.messages.npy import decoded
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
 
-DP = {"dp": "local", "dp_noise": 2.0, "dp_delta": 1e-3, "dp_seed": 5, "model": "linear", "client": "fedavg"}
+DP = {"dp": "local", "dp_noise": 2.0, "dp_delta": 1e-3, "dp_seed": 5, "model": "linear", "client": "shared"}
 SMALL = {"num_clients": 4, "partition": "iid", "batch_size": 240, "local_epochs": 1, "rounds": 2}
 
 
@@ -86,7 +86,7 @@ def test_what_leaves_a_client_is_its_clipped_update_and_noise(configured, tmp_pa
     """The update is that of the same run without privacy, shorter than 5 and longer than 0.01."""
     noise = 0.01 / clip
     private = small(configured, dp_noise=noise, dp_clip=str(clip), rounds=1)
-    plain = configured(**SMALL | {"rounds": 1, "model": "linear", "client": "fedavg"})
+    plain = configured(**SMALL | {"rounds": 1, "model": "linear", "client": "shared"})
     before, noisy = sent(private, tmp_path / "private")
     _, after = sent(plain, tmp_path / "plain")
     lengths = np.linalg.norm(after - before, axis=1)
@@ -193,7 +193,7 @@ REFUSED = {
     "dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/num-clients (0.25),": {
         "dp_delta": 0
     },
-    "client: 'fedavg' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
+    "client: 'shared' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
     "'local': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
         "model": "mlp-bn"
     },

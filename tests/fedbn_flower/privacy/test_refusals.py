@@ -115,9 +115,9 @@ REFUSED = {
             ("fedproto", "fedproto"), ("fedsat", "fedsat"),
         )
     },
-    "client: 'fedavg' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
+    "client: 'shared' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
     "'client': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
-        "client": "fedavg"
+        "client": "shared"
     },
 }  # fmt: skip
 
@@ -165,7 +165,7 @@ def test_without_the_package_that_accounts_one_line_says_how_to_get_it(configure
 
 
 def test_a_network_without_batch_norm_can_be_shared_whole(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "client": "fedavg", "model": "2nn", "rounds": 1})
+    config = configured(**{**MANY, **DP, "client": "shared", "model": "2nn", "rounds": 1})
     assert simulated(config, tmp_path / "run")["privacy"]["published"] == 1
 
 
@@ -221,5 +221,5 @@ def test_a_tied_parameter_counts_once(configured, tmp_path):
     """64 inputs to 8, 8 x 8 under two names, 8 to 10 outputs: 520 + 64 + 90 numbers, by all of which noise is
     judged."""
     (tmp_path / "tied.py").write_text(TIED)
-    values = {**MANY, **DP, "model": f"{tmp_path / 'tied.py'}:tied", "client": "fedavg"}
+    values = {**MANY, **DP, "model": f"{tmp_path / 'tied.py'}:tied", "client": "shared"}
     assert Federation(configured(**values)).privacy.parameters == 64 * 8 + 8 + 8 * 8 + 8 * 10 + 10

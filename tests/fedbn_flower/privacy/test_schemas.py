@@ -10,7 +10,7 @@ from fedbn_flower.federation.inputs import inputs_of
 from .test_runs import simulated
 
 NOTIONS = ("client", "local", "example")
-GIVEN = {"dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "fedavg", "model": "linear", "rounds": 1}
+GIVEN = {"dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "shared", "model": "linear", "rounds": 1}
 NAMED = {"columns": "age,sex=f|m", "label_column": "outcome=no|yes"}
 
 

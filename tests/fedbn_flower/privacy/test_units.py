@@ -284,7 +284,7 @@ def test_an_owner_demands_the_unit(configured, sites, monkeypatch, unit, kind):
     other = small(configured, **{**keys, "dp_unit": unit})
     line = f"dp-unit: {unit!r} is not allowed at this site; expected 'patient' (dp-required-unit)"
     assert asked.refusal(kind, other) == line
-    plain = configured(dataset="shape:3:2", columns=KEYS["columns"], model="linear", client="fedavg")
+    plain = configured(dataset="shape:3:2", columns=KEYS["columns"], model="linear", client="shared")
     assert asked.refusal(kind, plain).startswith(
         "dp: 'none' is not allowed at this site; expected 'example' or"
     )

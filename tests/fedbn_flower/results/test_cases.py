@@ -51,7 +51,7 @@ def by_hand(result, site, rows, images):
 @pytest.mark.parametrize(
     ("client", "patience"),
     diagonal_quick(
-        ["fedavg", "silobn", "fedbn"],
+        ["shared", "silobn", "fedbn"],
         [{}, {"val_fraction": 0.2, "patience": 1, "rounds": 6, "server_lr": 3.0}],
     ),
 )
@@ -103,7 +103,7 @@ def test_a_locally_trained_model_is_evaluated_before_it_is_gone(run):
 
 
 @pytest.mark.parametrize(
-    "keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global", "client": "fedavg"}]
+    "keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global", "client": "shared"}]
 )
 def test_the_rest_of_a_run_stays_as_it_is(run, keys, tmp_path):
     """Bits, numbers and counted bytes are those without the file."""
@@ -137,7 +137,7 @@ def test_labels_and_numbers_have_columns_of_their_own(run):
     assert [*table.columns[3:9]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
     assert (table[[f"target-{i}" for i in range(3)]].to_numpy() == targets[200:][table.id]).all()
     numbers = (X[:200], X[:200, :1], X[200:], X[200:, :1])
-    result = run(data=numbers, num_clients=2, partition="iid", **LOCALLY, client="fedavg")
+    result = run(data=numbers, num_clients=2, partition="iid", **LOCALLY, client="shared")
     table = result.predictions
     np.testing.assert_array_equal(table.target, X[200:, 0][table.id].astype(float))
     mae = (table.score - table.target).abs().mean()
@@ -170,7 +170,7 @@ def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
 
 
 def test_without_a_final_test_the_cases_are_those_of_validation(run):
-    result = run(**BINARY, **LOCALLY, val_fraction=0.25, final_test=False, client="fedavg")
+    result = run(**BINARY, **LOCALLY, val_fraction=0.25, final_test=False, client="shared")
     table = result.predictions
     assert len(table) == 50
     assert (table.target == Y[:200][table.id]).all()
@@ -225,13 +225,13 @@ def test_what_cannot_be_kept_is_one_line(run, configured):
     )
     folder = run(**BINARY, **PRIVATE, strategy="fedavg").folder
     assert not (folder / "predictions.parquet").exists()
-    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "fedavg"}
+    text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "shared"}
     with pytest.raises(UserError, match="^predictions: 'on' is not allowed; expected 'auto' or 'off': data"):
         keeps_cases(inputs_of(configured(**text, predictions="on")))
 
 
 def test_asked_for_where_nobody_evaluates_it_is_unused(run):
-    result = run(**BINARY, client="fedavg", fraction_evaluate=0.0, predictions="on")
+    result = run(**BINARY, client="shared", fraction_evaluate=0.0, predictions="on")
     assert json.loads((result.folder / "config.json").read_text())["unused"] == ["predictions"]
 
 

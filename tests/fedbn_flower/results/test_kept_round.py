@@ -13,7 +13,7 @@ from ..records.helpers import result
 
 @pytest.fixture
 def rounds(configured):
-    return KeptRounds(Federation(configured(rounds=4, client="fedavg")), {"1": 7}, None)
+    return KeptRounds(Federation(configured(rounds=4, client="shared")), {"1": 7}, None)
 
 
 def a_round(rounds, number, **values):

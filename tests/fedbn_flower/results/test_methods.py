@@ -75,7 +75,7 @@ def test_loss_missing_values_events_and_split_of_a_table_are_said(ran, tmp_path)
     frame["site"] = np.arange(200) % 2
     frame.to_csv(tmp_path / "t.csv", index=False)
     keys = {"dataset": str(tmp_path / "t.csv"), "label_column": "ill", "partition": "natural:site"}
-    keys |= {"num_clients": 2, "model": "linear", "strategy": "fedavg", "client": "fedavg"}
+    keys |= {"num_clients": 2, "model": "linear", "strategy": "fedavg", "client": "shared"}
     run = ran(**keys, loss="class-balanced", metrics="sensitivity-at:0.9,auroc")
     written = paragraphs(run)
     held_out = run.summary.per_class.examples

@@ -52,7 +52,7 @@ def of_files(run, tmp_path):
         "from torch import nn\n\n\ndef net(spec):\n    return nn.Linear(*spec.shape, spec.outputs)\n"
     )
     keys = {"dataset": str(folder), "label_column": "ill=0|1", "partition": "natural:file", "num_clients": 2}
-    return lambda **more: run(**keys, model=f"{tmp_path}/mine.py:net", client="fedavg", **more)
+    return lambda **more: run(**keys, model=f"{tmp_path}/mine.py:net", client="shared", **more)
 
 
 @pytest.mark.usefixtures("drawn_figures")
@@ -73,7 +73,7 @@ def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path
         "from torch import nn\n\n\ndef net(spec):\n"
         "    return nn.Sequential(nn.Flatten(), nn.LazyLinear(spec.outputs))\n"
     )
-    found = Run.read(run(num_clients=2, rounds=1, model=f"{folder}/mine.py:net", client="fedavg").folder)
+    found = Run.read(run(num_clients=2, rounds=1, model=f"{folder}/mine.py:net", client="shared").folder)
     for text in (run_page(found), model_card(found), methods(found)):
         assert "mine.py:net" in text
         assert "ward" not in text

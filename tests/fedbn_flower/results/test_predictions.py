@@ -29,7 +29,7 @@ def run(cache_dir, tmp_path_factory):
         data=(x[:300], y[:300], x[300:], y[300:]),
         num_clients=2,
         partition="iid",
-        client="fedavg",
+        client="shared",
         strategy="fedavg",
         metrics=["sensitivity-at:0.9", "f1", "ece"],
         eval_data="local",

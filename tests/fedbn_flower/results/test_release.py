@@ -77,7 +77,7 @@ def test_a_release_has_a_model_a_ledger_and_a_card(private, tmp_path, capsys):
     some_quick(
         [
             ({"dp": "local", "weighting": "uniform"}, "everybody, the server too"),
-            ({"dp": "example", "client": "fedavg", "model": "linear"}, "each single example of a client"),
+            ({"dp": "example", "client": "shared", "model": "linear"}, "each single example of a client"),
         ],
         {0},
     ),

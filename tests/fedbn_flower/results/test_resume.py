@@ -59,7 +59,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
 
 def test_a_resumed_run_goes_on_counting(configured, tmp_path):
     """Its bytes and failures are those of both parts, and the target was reached in the first."""
-    chosen = SAMPLED | {"client": "fedavg", "partition": "iid", "target": "accuracy=0.05"}
+    chosen = SAMPLED | {"client": "shared", "partition": "iid", "target": "accuracy=0.05"}
     expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None).as_json()
     simulate(Federation(configured(**chosen, rounds=2)), tmp_path / "parts", None)
     resumed = configured(**chosen, rounds=4, resume=str(tmp_path / "parts"))
@@ -176,7 +176,7 @@ def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
     """In `config.json` stand the digests of the files that keys name."""
     file = tmp_path / "of mine.py"
     file.write_text("from clients.objectives import Objective\n\n\nclass Mine(Objective):\n    pass\n")
-    chosen = {"objective": f"{file}:Mine", "client": "fedavg", "partition": "iid"}
+    chosen = {"objective": f"{file}:Mine", "client": "shared", "partition": "iid"}
     simulate(Federation(configured(**chosen, rounds=1)), tmp_path / "run", None)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert json.loads((tmp_path / "run" / "config.json").read_text())["code"] == {str(file): digest}

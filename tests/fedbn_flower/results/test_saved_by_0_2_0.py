@@ -74,7 +74,7 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
     assert (saved / "sweep/fedadam-fedavg-plain-seed1/summary.json").exists()
     table = (saved / "sweep/grid.md").read_text()
     assert "over 2 seeds" in table
-    assert "| fedadam | fedavg | plain |" in table
+    assert "| fedadam | shared | plain |" in table
 
 
 @pytest.mark.slow

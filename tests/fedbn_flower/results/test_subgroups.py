@@ -186,7 +186,7 @@ def test_arrays_have_them_from_python(run):
 def test_of_cases_that_all_clients_have_each_counts_once(run):
     """Two clients of one model: pooled values are those of one, and intervals not narrower for two rows."""
     words = np.array(["f", "m"])[(X[:, 1] > 0).astype(int)]
-    keys = {"eval_data": "global", "client": "fedavg", "subgroups": {"sex": (words[:200], words[200:])}}
+    keys = {"eval_data": "global", "client": "shared", "subgroups": {"sex": (words[:200], words[200:])}}
     result = run(**BINARY, **keys)
     found, cases = result.summary["subgroups"], result.predictions
     assert len(cases) == 400
@@ -205,7 +205,7 @@ def test_of_cases_that_all_clients_have_each_counts_once(run):
 
 def test_of_several_classes_there_are_no_events(run):
     third = np.arange(1300) % 3
-    result = run(**TEN, **LOCALLY, client="fedavg", subgroups={"third": (third[:900], third[900:1300])})
+    result = run(**TEN, **LOCALLY, client="shared", subgroups={"third": (third[:900], third[900:1300])})
     found = result.summary["subgroups"]
     values = {one["subgroup"]: one["metrics"]["accuracy"] for one in found["by"]["third"]}
     counts = {one["subgroup"]: one["cases"] for one in found["by"]["third"]}

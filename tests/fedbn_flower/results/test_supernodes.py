@@ -20,7 +20,7 @@ from ..supernodes import PowerCut, SuperNodes, run_app
 MEMORIES = [
     {"client": "fedbn"},
     {"client": "silobn", "strategy": "scaffold", "objective": "scaffold"},
-    {"client": "fedavg", "strategy": "feddyn", "objective": "feddyn"},
+    {"client": "shared", "strategy": "feddyn", "objective": "feddyn"},
     {"client": "fedbn", "selection": "power-of-choice:4", "compress": "topk:0.2"},
 ]
 

@@ -65,10 +65,10 @@ class Late:
 
 CASES = [
     {"strategy": "scaffold", "objective": "scaffold", "client": "silobn", "num_clients": 5},
-    {"strategy": "fedadam", "client": "fedavg", "num_clients": 16},  # in lockstep, summed by groups
+    {"strategy": "fedadam", "client": "shared", "num_clients": 16},  # in lockstep, summed by groups
     {"strategy": "fedavg", "client": "fedbn", "mean": "median", "num_clients": 9},  # nothing is summed
     {"strategy": "fedavgm", "client": "silobn", "mean": "centered-clip:0.1", "num_clients": 9},
-    {"strategy": "fednova", "client": "fedavg", "mean": "bulyan:1", "num_clients": 9},
+    {"strategy": "fednova", "client": "shared", "mean": "bulyan:1", "num_clients": 9},
 ]
 
 

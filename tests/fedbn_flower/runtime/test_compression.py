@@ -107,7 +107,7 @@ def test_one_of_ones_own(configured, tmp_path):
         "partition": "iid",
         "num_clients": CLIENTS,
         "model": "linear",
-        "client": "fedavg",
+        "client": "shared",
         "fraction_evaluate": 0,
     }
     own, plain = (run(configured(**values, **more), summed=True) for more in ({"compress": name}, {}))
@@ -118,7 +118,7 @@ def test_one_of_ones_own(configured, tmp_path):
         configured(compress=f"{tmp_path / 'own.py'}:Unfinished")
 
 
-DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client": "fedavg"}
+DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client": "shared"}
 
 
 def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):

@@ -67,7 +67,7 @@ def counted(run, tmp_path):
     def simulated(kind=Counted, **keys):
         place = tmp_path / "evaluations"
         place.write_bytes(b"")
-        settings = {"client": "fedavg", "partition": "iid", "num_clients": CLIENTS, "rounds": ROUNDS}
+        settings = {"client": "shared", "partition": "iid", "num_clients": CLIENTS, "rounds": ROUNDS}
         result = run(**settings | {"model": lambda spec: kind(spec, place)} | keys)
         return result, len(place.read_bytes())
 
@@ -108,7 +108,7 @@ def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):
 
 
 def test_a_method_that_an_object_replaces_is_called_every_time(configured):
-    task = local_task(configured(client="fedavg"), 0, {})
+    task = local_task(configured(client="shared"), 0, {})
     arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
     content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
     evaluations, calls = Evaluations(), []
@@ -155,7 +155,7 @@ def test_clients_that_standardise_a_table_by_their_own_rows_evaluate_it_themselv
 
 def test_a_model_that_draws_by_itself_is_evaluated_by_every_client(counted):
     found = []
-    for client in ("fedavg", OneByOne):
+    for client in ("shared", OneByOne):
         np.random.seed(0)
         result, evaluations = counted(Noisy, client=client)
         assert evaluations == EACH
@@ -166,7 +166,7 @@ def test_a_model_that_draws_by_itself_is_evaluated_by_every_client(counted):
 def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
     """Own strategies may send the same record in every round. So it is with another configuration, on other
     objects of examples, and another model."""
-    task = local_task(configured(client="fedavg"), 0, {})
+    task = local_task(configured(client="shared"), 0, {})
     arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
     content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
     evaluations, calls = Evaluations(), []

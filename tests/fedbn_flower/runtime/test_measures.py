@@ -82,7 +82,7 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
 
 
 def test_the_global_model_has_classes_too(configured, tmp_path):
-    config = configured(client="fedavg", val_fraction=0.2)
+    config = configured(client="shared", val_fraction=0.2)
     output = simulate(Federation(config), tmp_path, None).as_json()
     found, labels = output["global-per-class"], inputs_of(config).dataset.test.columns["y"]
     assert found["examples"] == np.bincount(labels, minlength=10).tolist()
@@ -95,7 +95,7 @@ def test_the_global_model_has_classes_too(configured, tmp_path):
 
 
 def test_a_site_does_not_tell_of_which_classes_its_own_examples_are(configured, write_site, tmp_path):
-    config = configured(client="fedavg")
+    config = configured(client="shared")
     write_site(config, 1, tmp_path / "site")
     asked = {"eval-splits": "test", "classes": 10}
     for node, output in (
@@ -123,7 +123,7 @@ def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
 
 def test_numbers_have_no_classes(configured, tmp_path):
     output = simulate(
-        Federation(configured(dataset="quadratic:3", client="fedavg", num_clients=3)), tmp_path, None
+        Federation(configured(dataset="quadratic:3", client="shared", num_clients=3)), tmp_path, None
     ).as_json()
     assert (output["per-class"], output["global-per-class"]) == (None, None)
     assert output["worst-client"]["distance"] == pytest.approx(output["mean"]["distance"])  # a mean rounds
@@ -152,7 +152,7 @@ def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
 
 @pytest.mark.parametrize("clients", [2, 2 * GROUP])
 def test_control_vectors_are_counted(configured, tmp_path, clients):
-    keys = {"model": "mlp-bn", "client": "fedavg", "num_clients": clients, "partition": "iid", "rounds": 1}
+    keys = {"model": "mlp-bn", "client": "shared", "num_clients": clients, "partition": "iid", "rounds": 1}
     config = configured(**keys, strategy="scaffold", objective="scaffold")
     output = simulate(Federation(config), tmp_path, None).as_json()
     assert output["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
@@ -180,7 +180,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(
     """With the seconds of the simulated clock; of the real one where clients are not simulated by us."""
     if clock == "real":
         monkeypatch.setattr(InlineGrid, "place", {"backend": "flower"})
-    keys = {"client": "fedavg", "fraction_evaluate": 1.0, "target": "accuracy=0.8"}
+    keys = {"client": "shared", "fraction_evaluate": 1.0, "target": "accuracy=0.8"}
     keys["devices"] = "none" if clock == "real" else clock
     output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None).as_json()
     if resumed:
@@ -225,7 +225,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
-    keys = {"client": "fedavg", "fraction_evaluate": asked, "target": "accuracy=0.8"}
+    keys = {"client": "shared", "fraction_evaluate": asked, "target": "accuracy=0.8"}
     output = simulate(
         Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None
     ).as_json()
@@ -256,15 +256,15 @@ def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
     output = simulate(Federation(configured(target="accuracy=1")), tmp_path, None).as_json()
     assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
     with pytest.raises(UserError, match=r"target: 'accuracy=0.5' .* a metric of this run: loss, distance"):
-        Federation(configured(dataset="quadratic:3", client="fedavg", target="accuracy=0.5"))
+        Federation(configured(dataset="quadratic:3", client="shared", target="accuracy=0.5"))
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
-    config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="fedavg")
+    config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="shared")
     simulate(Federation(config), tmp_path / "run", None, [progress(config, Console(soft_wrap=True))])
-    full = configured(rounds=5, eval_model=eval_model, client="fedavg")
+    full = configured(rounds=5, eval_model=eval_model, client="shared")
     simulate(Federation(full), tmp_path / "full", None)
     few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))
     columns = ["loss", "accuracy", "client-mean-accuracy", "global-accuracy", "worst-client-accuracy"]

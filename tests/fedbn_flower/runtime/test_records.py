@@ -79,7 +79,7 @@ def answers(configured):
     def ask(**classes):
         names = {key: new_name(cls) for key, cls in classes.items()}
         with with_session_objects({names[key]: cls for key, cls in classes.items()}):
-            config = configured(**{"client": "fedavg", **names})
+            config = configured(**{"client": "shared", **names})
             initial = Federation(config).initial
             given = {"server-round": 1, "client-lr": 0.1, "eval-splits": ""}
             content = RecordDict(

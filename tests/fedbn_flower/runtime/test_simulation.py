@@ -19,7 +19,7 @@ from fedbn_flower.runtime.simulation import simulate
 
 HEAD = {"4.weight", "4.bias"}
 LOCAL = {
-    "fedavg": set(),
+    "shared": set(),
     "silobn": {"2.running_mean", "2.running_var", "2.num_batches_tracked"},
     "fedbn": {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"},
     **{name: HEAD for name in ("fedper", "fedrep", "fedper+ditto")},
@@ -93,7 +93,7 @@ def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
 
 
 def test_the_run_folder(configured, tmp_path):
-    config = configured(client="fedavg", strategy="fedavg", rounds=3)
+    config = configured(client="shared", strategy="fedavg", rounds=3)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     folder = tmp_path / "run"
     names = {
@@ -132,7 +132,7 @@ def test_there_is_no_global_model_where_batch_norm_stays_at_home(configured, tmp
 
 
 def test_a_validation_share_stands_in_until_the_last_round(configured, tmp_path):
-    config = configured(val_fraction=0.2, client="fedavg", rounds=2)
+    config = configured(val_fraction=0.2, client="shared", rounds=2)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     first, last = csv.DictReader((tmp_path / "run" / "metrics.csv").open())
     assert first["global-test-accuracy"] == ""
@@ -277,9 +277,9 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
     [
         (
             {"client": "fedbn", "model": "2nn"},
-            ["client: 'fedbn' keeps nothing at home of '2nn': it is FedAvg here"],
+            ["client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"],
         ),
-        ({"client": "fedavg", "model": "2nn"}, []),
+        ({"client": "shared", "model": "2nn"}, []),
         (
             {"client": "silobn", "fraction_evaluate": 0},
             [
@@ -288,7 +288,7 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
             ],
         ),
         ({"client": "silobn", "fraction_evaluate": 0, "eval_model": "local"}, []),
-        ({"client": "fedavg", "fraction_evaluate": 0}, []),
+        ({"client": "shared", "fraction_evaluate": 0}, []),
     ],
 )
 def test_what_one_would_not_expect_is_one_line(configured, caplog, values, output):

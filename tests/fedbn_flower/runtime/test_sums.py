@@ -48,9 +48,9 @@ def run(config, summed):
             {"strategy": "fedyogi", "client": "fedbn"},
             {"strategy": "fedams", "client": "lg-fedavg"},
             {"strategy": "fednova", "client": "silobn", "weighting": "uniform"},
-            {"strategy": "scaffold", "objective": "scaffold", "client": "fedavg", "clip_update_norm": 0.1},
+            {"strategy": "scaffold", "objective": "scaffold", "client": "shared", "clip_update_norm": 0.1},
             {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.9},
-            {"strategy": "feddyn", "objective": "feddyn", "client": "fedavg", "max_num_examples": 80},
+            {"strategy": "feddyn", "objective": "feddyn", "client": "shared", "max_num_examples": 80},
         ],
     ),
 )

@@ -20,12 +20,12 @@ from ..combinations import EACH, title
     "keys",
     [
         {"client": "fedbn"},
-        {"client": "fedavg"},
-        {"client": "fedavg", "eval_data": "local"},
-        {"client": "fedavg", "eval_model": "local"},
+        {"client": "shared"},
+        {"client": "shared", "eval_data": "local"},
+        {"client": "shared", "eval_model": "local"},
         {"client": "fedbn", "fine_tune": 3, "batch_size": 0},
         {"client": "fedbn", "val_fraction": 0.2, "fraction_evaluate": 0},
-        {"client": "fedavg", "val_fraction": 0.2, "eval_data": "local"},
+        {"client": "shared", "val_fraction": 0.2, "eval_data": "local"},
     ],
     ids=str,
 )
@@ -62,7 +62,7 @@ def test_a_rounds_work_is_what_a_round_does(configured, monkeypatch, keys):
     with pytest.raises(FirstRound):
         federation.run(InlineGrid(4, config.to_user_config()), [Stop()])
     work = work_of(federation)
-    alike = keys == {"client": "fedavg"}
+    alike = keys == {"client": "shared"}
     assert work.clients == 4
     assert work.steps == pytest.approx(counts["steps"])
     assert work.evaluations == counts["evaluations"] - alike

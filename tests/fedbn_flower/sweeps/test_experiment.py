@@ -30,11 +30,11 @@ def written(tmp_path, monkeypatch):
 
 
 def test_every_value_goes_with_every_other_and_seeds_vary_fastest():
-    assert names("--sweep client-lr=0.1,1 --seed 0,1 --client fedavg,fedbn") == [
-        "fedyogi-fedavg-plain-client-lr=0.1-seed0",
-        "fedyogi-fedavg-plain-client-lr=0.1-seed1",
-        "fedyogi-fedavg-plain-client-lr=1.0-seed0",
-        "fedyogi-fedavg-plain-client-lr=1.0-seed1",
+    assert names("--sweep client-lr=0.1,1 --seed 0,1 --client shared,fedbn") == [
+        "fedyogi-shared-plain-client-lr=0.1-seed0",
+        "fedyogi-shared-plain-client-lr=0.1-seed1",
+        "fedyogi-shared-plain-client-lr=1.0-seed0",
+        "fedyogi-shared-plain-client-lr=1.0-seed1",
         "fedyogi-fedbn-plain-client-lr=0.1-seed0",
         "fedyogi-fedbn-plain-client-lr=0.1-seed1",
         "fedyogi-fedbn-plain-client-lr=1.0-seed0",
@@ -77,7 +77,7 @@ def test_a_file_says_what_flags_say(written):
 
 def test_flags_go_before_the_file_in_all_its_runs(written):
     path = written('rounds = 3\n[[runs]]\nclient = "fedavg"\nrounds = 4\n[[runs]]\nclient = ["fedbn"]\n')
-    assert [(c.client, c.rounds) for c in parse(["--experiment", path])] == [("fedavg", 4), ("fedbn", 3)]
+    assert [(c.client, c.rounds) for c in parse(["--experiment", path])] == [("shared", 4), ("fedbn", 3)]
     assert [c.rounds for c in parse(["--experiment", path, "--rounds", "5"])] == [5, 5]
     assert [c.client for c in parse(["--experiment", path, "--client", "fedbn", "--rounds", "5"])] == [
         "fedbn"

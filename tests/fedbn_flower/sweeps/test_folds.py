@@ -152,7 +152,7 @@ class Scores:
 @pytest.mark.slow
 def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, capsys):
     """Against scikit-learn on all out-of-fold scores, of models that know all of BatchNorm."""
-    words = "--folds 3 --group-column patient --client fedavg --metrics auroc --thresholds 100000"
+    words = "--folds 3 --group-column patient --client shared --metrics auroc --thresholds 100000"
     assert swept(words) == 0
     out = capsys.readouterr().out
     assert "out of fold" in out
@@ -162,7 +162,7 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     job = parse_command_line(f"{FLAGS} {words} --dataset patients.csv --run-dir g".split())
     y, scores, seen = [], [], set()
     for config in job.configs:
-        found = Scores(config, tmp_path / "g" / f"fedyogi-fedavg-plain-fold={config.fold}-seed0")
+        found = Scores(config, tmp_path / "g" / f"fedyogi-shared-plain-fold={config.fold}-seed0")
         y += found.y
         scores += found.scores
         cases = pd.read_parquet(found.folder / "predictions.parquet")
@@ -183,7 +183,7 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
 @pytest.mark.slow
 def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, capsys):
     """Against DeLong's of all out-of-fold cases with their groups, by the runs' thresholds."""
-    words = "--folds 3 --group-column patient --client fedavg --strategy fedavg,fedyogi --metrics auroc"
+    words = "--folds 3 --group-column patient --client shared --strategy fedavg,fedyogi --metrics auroc"
     assert swept(words) == 0
     rows = table("g/folds.csv")
     assert [*rows[0]][:8] == [
@@ -276,7 +276,7 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
         assert {p for phase, p in phases if phase == "train"} == {"0", "1", "2"} - {str(number)}
 
 
-@pytest.mark.parametrize("client", ["fedavg", "silobn", "fedbn"])
+@pytest.mark.parametrize("client", ["shared", "silobn", "fedbn"])
 def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, client):
     """By scikit-learn's accuracy of a model whose statistics are set by hand: those of the training rows that
     reach the layer, or those of the server, which are the initial ones where they stay at home."""

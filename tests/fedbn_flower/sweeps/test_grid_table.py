@@ -57,7 +57,7 @@ def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(confi
     grid.add(configured(dataset="digits"), Summary.model_validate(summary(0.5, 0.5, [])))
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
     losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
-    grid.add(configured(dataset="quadratic:3", client="fedavg"), Summary.model_validate(losses))
+    grid.add(configured(dataset="quadratic:3", client="shared"), Summary.model_validate(losses))
     first, second = table(tmp_path)
     assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
     assert second["loss: mean over examples"] == "3"

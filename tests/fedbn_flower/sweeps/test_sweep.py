@@ -210,7 +210,7 @@ def test_two_files_of_one_name_are_two_runs(swept, tmp_path, capsys):
         )
         (tmp_path / folder / "rule.py").write_text(rule)
     names = [f"{tmp_path}/{folder}/rule.py:Mine" for folder in ("v1", "v2")]
-    words = f"--strategy {','.join(names)} --client fedavg --rounds 2 --run-dir g"
+    words = f"--strategy {','.join(names)} --client shared --rounds 2 --run-dir g"
     assert swept(words) == 0
     first, second = rows()
     assert [first["strategy"], second["strategy"]] == names

@@ -247,6 +247,6 @@ def test_a_site_logs_them_once(configured, cache_dir, tmp_path, caplog):
         nodes.append(
             {"data-path": str(tmp_path / f"{i}.csv"), "partition-id": i, "cache-dir": str(cache_dir)}
         )
-    config = configured(dataset="shape:1:2", columns="row", rounds=2, client="fedavg", num_clients=2)
+    config = configured(dataset="shape:1:2", columns="row", rounds=2, client="shared", num_clients=2)
     Federation(config).run(Sites(config, nodes), [])
     assert sum("columns: ids? 'row' has" in record.message for record in caplog.records) == 1

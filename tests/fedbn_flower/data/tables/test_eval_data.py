@@ -29,7 +29,7 @@ def sites(tmp_path):
 def keys_for(sites):
     return {
         "dataset": str(sites), "label_column": "y", "columns": "x", "partition": "natural:site",
-        "num_clients": 2, "client": "fedavg", "strategy": "fedavg", "model": "linear",
+        "num_clients": 2, "client": "shared", "strategy": "fedavg", "model": "linear",
     }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
     """Neither by validation rows nor by those of a client that is held out."""
     config = configured(
         dataset=str(patients), label_column="outcome", columns="dose,sex", partition="iid", num_clients=3,
-        holdout_clients=1, val_fraction=0.2, client="fedavg", reference=reference,
+        holdout_clients=1, val_fraction=0.2, client="shared", reference=reference,
     )  # fmt: skip
     (held_out,) = held_out_clients(config.seed, 3, 1)
     plain = config.model_copy(update={"reference": "none"})
@@ -103,7 +103,7 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
 def test_regression_is_scored_in_its_own_unit(configured, patients):
     """The figures of a run, computed anew from the file's predictions."""
     config = configured(
-        dataset=str(patients), label_column="cost", columns="age,dose", partition="iid", client="fedavg",
+        dataset=str(patients), label_column="cost", columns="age,dose", partition="iid", client="shared",
         strategy="fedavg", client_lr=0.01, rounds=3, local_epochs=2, batch_size=64,
     )  # fmt: skip
     federation = Federation(config)
@@ -122,7 +122,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["outcome", "cost"])
-@pytest.mark.parametrize("client", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patients, label, client):
     """Each standardised by its own rows, in the cohort too."""
     keys = {
@@ -149,7 +149,7 @@ def test_a_dataset_a_client_is_a_natural_partition(run):
         name: TensorDataset(torch.from_numpy(x[r]), torch.from_numpy(y[r].astype(int)))
         for name, r in rows.items()
     }
-    result = run(data=data, eval_data="local", client="fedavg", rounds=5)
+    result = run(data=data, eval_data="local", client="shared", rounds=5)
     config = json.loads((result.folder / "config.json").read_text())
     assert (config["partition"], config["num-clients"]) == ("natural:client", 3)
     trained = result.clients.query("phase == 'train' and round == 1")
@@ -161,7 +161,7 @@ def test_numbers_are_learnt_from_arrays(run):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
     y = x @ [[1.0, 0.5], [0.0, -1.0], [2.0, 0.0]]
-    result = run(data=(x, y, x, y), partition="iid", client="fedavg", strategy="fedavg", rounds=5)
+    result = run(data=(x, y, x, y), partition="iid", client="shared", strategy="fedavg", rounds=5)
     assert result.summary["global"]["loss"] < 0.2 * np.mean(y**2)
     assert result.model()(torch.zeros(2, 3)).shape == (2, 2)
 

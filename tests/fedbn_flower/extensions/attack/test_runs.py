@@ -20,7 +20,7 @@ ALL = (
     "random-labels", "backdoor:3", "backdoor:3+replacement:2", "label-flip+min-max",
 )  # fmt: skip
 DATA = {"dataset": "digits", "num-clients": 5, "partition": "iid"}
-KEYS = {"num_clients": 5, "partition": "iid", "model": "mlp-bn", "client": "fedavg", "attackers": "1,3"}
+KEYS = {"num_clients": 5, "partition": "iid", "model": "mlp-bn", "client": "shared", "attackers": "1,3"}
 
 
 def model(folder):
@@ -259,7 +259,7 @@ def test_mistakes_that_the_data_show(run, keys, message):
 def test_numbers_have_no_labels_to_flip_and_tables_no_patch(run):
     rng = np.random.default_rng(0)
     x, numbers, classes = rng.normal(size=(60, 4)), rng.normal(size=(60, 1)), rng.integers(0, 3, 60)
-    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "fedavg"}
+    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "shared"}
     with pytest.raises(
         UserError, match="label-flip needs one class for each example, and these have numbers"
     ):
@@ -274,5 +274,5 @@ def test_numbers_have_no_labels_to_flip_and_tables_no_patch(run):
 def test_images_as_fractions_are_patched_with_their_greatest_value(run, channels):
     rng = np.random.default_rng(0)
     x, y = rng.random((60, channels, 8, 8), np.float32), rng.integers(0, 3, 60)
-    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "fedavg"}
+    keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "shared"}
     assert "success" in run(**keys, data=(x, y, x, y), attack="backdoor:1").summary["attack"]

@@ -23,7 +23,7 @@ from .grids import Lossy, Rounds
 
 KEYS = {
     "dp": "client", "dp_noise": 0.3, "dp_delta": 1e-3, "dp_clip": "adaptive", "secagg": "plain", "dp_seed": 3,
-    "num_clients": 6, "partition": "iid", "rounds": 4, "strategy": "fedavg", "client": "fedavg",
+    "num_clients": 6, "partition": "iid", "rounds": 4, "strategy": "fedavg", "client": "shared",
     "model": "linear",
 }  # fmt: skip
 ENTRIES = 650

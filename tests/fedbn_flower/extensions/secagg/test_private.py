@@ -145,14 +145,14 @@ def test_an_update_that_is_not_finite_counts_0(settings, run_on, monkeypatch):
         return arrays, *others
 
     monkeypatch.setattr(FedAvgClient, "fit", diverged)
-    results, _ = run_on(settings(client="fedavg", model="linear"))
+    results, _ = run_on(settings(client="shared", model="linear"))
     assert not results[0].train.failures
     assert np.isfinite(entries(results[0].arrays)).all()
 
 
 def test_tied_weights_are_clipped_and_noised_once(settings, run_on):
     results, model = run_on(
-        settings(secagg="plain", model=f"{__name__}:tied", client="fedavg", dp_noise=1e-3, dp_clip=1e-3)
+        settings(secagg="plain", model=f"{__name__}:tied", client="shared", dp_noise=1e-3, dp_clip=1e-3)
     )
     assert model["first.weight"] == model["second.weight"]
     assert np.isfinite(entries(results[0].arrays)).all()
@@ -266,7 +266,7 @@ def test_a_sample_costs_each_client_its_own_rounds(settings):
         ({"clip_update_norm": 1.0}, "clip-update-norm: 1.0 is not allowed; .*dp-clip"),
         ({"dp": "local"}, "dp: 'local' is not allowed; .*'none', or 'client'"),
         ({"secagg": "off", "dp_honest": 0.5}, "dp-honest: 0.5 is not allowed; .*secagg"),
-        ({"client": "fedavg", "model": "mlp-bn"}, "client: 'fedavg' is not allowed"),
+        ({"client": "shared", "model": "mlp-bn"}, "client: 'shared' is not allowed"),
         ({"dp_honest": 0.0}, "dp-honest"),
         ({"secagg_bits": 16}, "secagg-bits: 16 is not allowed; .*the noise decides"),
         ({"dp_noise": 1e6}, "dp-noise: 1000000.0 is not allowed; .*rounding 9610 parameters"),

@@ -69,7 +69,7 @@ def test_other_problems_are_summed_too(configured, tmp_path, problem):
             "num_clients": 2,
             "rounds": 1,
             "strategy": "fedavg",
-            "client": "fedavg",
+            "client": "shared",
             "clip_update_norm": 100.0,
         },
         **problem(tmp_path),

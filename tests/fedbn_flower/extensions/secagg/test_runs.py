@@ -88,7 +88,7 @@ def test_fifteen_of_fifty_clients_are_gone(settings):
 
 
 WAYS = {
-    "shared statistics": {"client": "fedavg", "model": "mlp-bn"},
+    "shared statistics": {"client": "shared", "model": "mlp-bn"},
     "silobn": {"client": "silobn"},
     "equal weights": {"weighting": "uniform"},
     "a sample": {"fraction_train": 0.6, "fraction_evaluate": 0.6},
@@ -118,7 +118,7 @@ def test_a_plain_sum_is_that_of_a_run_without(settings, weighting):
     """No update is clipped: the models differ by the grid's step, and all sums are the same."""
     keys = {
         "weighting": weighting,
-        "client": "fedavg",
+        "client": "shared",
         "model": "mlp-bn",
         "clip_update_norm": 100.0,
         "rounds": 2,
@@ -204,7 +204,7 @@ def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
         "multi-label": (NUMBERS[:, :2] > 0).astype(np.float32),
     }[problem]
     data = (NUMBERS[:60], targets[:60], NUMBERS[60:], targets[60:])
-    keys = {**KEYS, "num_clients": 4, "data": data, "model": "linear", "client": "fedavg", "rounds": 2}
+    keys = {**KEYS, "num_clients": 4, "data": data, "model": "linear", "client": "shared", "rounds": 2}
     keys |= {"clip_update_norm": 10.0, "problem": "auto" if problem == "labels" else problem}
     plain, masked = (run(secagg=mode, **keys).history for mode in ("off", "on"))
     for name in ("loss", "train-loss", "client-mean-loss"):

@@ -324,7 +324,7 @@ def test_the_server_asks_for_keys_that_are_fresh_and_makes_all_of_a_signed_sum_n
 
 def test_a_site_with_keys_sees_whether_a_sum_of_many_has_all_its_noise(configured):
     keys = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5, "dp_clip": 0.5, "secagg": "on"}
-    config = configured(**keys, partition="iid", num_clients=100, model="2nn", client="fedavg")
+    config = configured(**keys, partition="iid", num_clients=100, model="2nn", client="shared")
     assert [least_at_client(config, whole) for whole in (False, True)] == [3, 67]
 
 

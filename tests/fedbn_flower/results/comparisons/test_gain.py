@@ -181,7 +181,7 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
         frame.to_csv(tmp_path / f"data/{site}.csv", index=False)
     words = "--dataset data --label-column ill --partition natural:file --num-clients 2 --rounds 2"
     words += (
-        " --model linear --strategy fedavg --client fedavg --reference none,alone --seed 0,1 --backend inline"
+        " --model linear --strategy fedavg --client shared --reference none,alone --seed 0,1 --backend inline"
     )
     words = [*words.split(), "--cache-dir", str(cache_dir), "--run-dir", "sweep"]
     assert main(words) == 0
@@ -207,7 +207,7 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
 
 
 def test_of_several_classes_too(run, tmp_path):
-    keys = TEN | LOCALLY | {"partition": "iid", "client": "fedavg", "strategy": "fedavg"}
+    keys = TEN | LOCALLY | {"partition": "iid", "client": "shared", "strategy": "fedavg"}
     names = {"alone": "alone", "shared": "none"}
     folders = {name: run(**keys, reference=of, run_dir=tmp_path / name).folder for name, of in names.items()}
     (found,) = gains_of(

@@ -127,7 +127,7 @@ def test_of_numbers_and_of_many_sites_and_classes(tmp_path):
 def test_numbers_have_no_classes(run):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(120, 3)).astype(np.float32), rng.normal(size=(120, 1)).astype(np.float32)
-    keys = {"num_clients": 2, "partition": "iid", "client": "fedavg", "eval_data": "local"}
+    keys = {"num_clients": 2, "partition": "iid", "client": "shared", "eval_data": "local"}
     result = run(data=(x[:80], y[:80], x[80:], y[80:]), **keys)
     found = held_out_by_site(Run.read(result.folder))
     assert found == {"0": {"": 20}, "1": {"": 20}}
