@@ -22,6 +22,7 @@ from ..results.report.compare_page import (
     data_warning,
     differences,
     held_out_of,
+    in_common,
     privacy_together,
     read_groups,
 )
@@ -73,7 +74,7 @@ def _compare(options: argparse.Namespace) -> int:
     if len(groups) < 2:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
     metric = common_metric(groups, options.metric)
-    warning, together = data_warning(groups), privacy_together(groups)
+    warning, notes = data_warning(groups), [in_common(groups), *privacy_together(groups)]
     gains = [] if warning else gains_of(groups, metric)
     tables = {
         legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
@@ -91,7 +92,7 @@ def _compare(options: argparse.Namespace) -> int:
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / "compare.html", compare_page(groups, metric, gains))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
-        text += [f"{line}\n" for line in (warning, *together) if line]
+        text += [f"{line}\n" for line in (warning, *notes) if line]
         write_atomically(folder / "compare.md", "\n".join(text))
         if not warning:
             save_figure(curves_figure(groups[:LINES], metric), folder / "compare.png")
@@ -100,7 +101,7 @@ def _compare(options: argparse.Namespace) -> int:
     console = Console(emoji=False)
     for title, table in tables.items():
         table.show(console, title)
-    for line in (warning, *together):
+    for line in (warning, *notes):
         if line:
             print(line)
     print(f"the page is {folder / 'compare.html'}")

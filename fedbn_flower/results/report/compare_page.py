@@ -11,7 +11,6 @@ from ...records.summary import Summary
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import Gain
 from ..comparisons.held_out import CASES, held_out_table
-from ..comparisons.over_blocks import ALGORITHMS
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section, without_folders
@@ -34,7 +33,7 @@ COSTS: dict[str, Callable[[Summary], float | None]] = {
 }
 """The columns of the table of costs."""
 IN_BYTES = ("sent", "received")
-SAID = ("model", "rounds", "seed")
+SAID = ("strategy", "client", "objective", "model", "rounds", "seed")
 
 
 def read_groups(folders: Sequence[Path]) -> list[Group]:
@@ -66,10 +65,10 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def differences(groups: Sequence[Group]) -> Table:
-    """Return the algorithms, and the keys, versions and data in which the groups differ: a row per key."""
+    """Return the keys, versions and data in which the groups differ: a row per key, a column per group."""
     configs = [_compared(group.runs[0]) for group in groups]
     every = dict.fromkeys(key for config in configs for key in config)
-    keys = [k for k in every if k in ALGORITHMS or len({config.get(k, "") for config in configs}) > 1]
+    keys = [key for key in every if len({config.get(key, "") for config in configs}) > 1]
     header = ["key", *(group.label for group in groups)]
     rows = [[key, *(config.get(key, "") for config in configs)] for key in keys]
     return Table(header, rows, words=len(header))
@@ -155,7 +154,7 @@ def held_out_of(groups: Sequence[Group]) -> Table | None:
 
 
 def in_common(groups: Sequence[Group]) -> str:
-    """Return what all runs have in common, in words: data, partition, clients, model, rounds and seed."""
+    """Return what all runs have in common, in words: data, partition, clients, algorithms, rounds, seed."""
     runs = [run for group in groups for run in group.runs]
     told = [
         (*run.where, *(f"{key} {without_folders(str(run.config.get(key)))}" for key in SAID)) for run in runs

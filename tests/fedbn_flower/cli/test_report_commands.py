@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.compare_page import costs, data_warning, differences, read_groups
+from fedbn_flower.results.report.compare_page import costs, data_warning, differences, in_common, read_groups
 from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.terminal import fit_to_width
@@ -44,6 +44,7 @@ def test_two_runs_side_by_side(two):
         ["one", "55.0", "55.0", "50.0", "60.0", "1.5"],
         ["other", "80.0", "80.0", "70.0", "90.0", "1.5"],
     ]
+    assert "client fedbn, objective plain, " in in_common(groups)
     assert differences(groups).rows == [
         ["strategy", "fedyogi", "fedadam"],
         ["server-lr", "0.01", "0.1"],
