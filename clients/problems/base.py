@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..modules.lazy_torch import nn, torch
 from .metrics import Metric, Predicted
+from .metrics.base import CLASSES
 from .windows import in_windows
 
 
@@ -45,6 +46,8 @@ class Problem:
     """Up to which distance two surfaces are the same: in millimetres with a `spacing`, else in pixels."""
     chosen: Mapping[str, Metric] = {}
     """The further metrics of this run, by name; see `with_metrics`."""
+    events: tuple[int, ...] = ()
+    """The event of two classes, or of each label, 0 or 1; by default 1. See `toward_events`."""
     further: tuple[str, ...] = ()
     """The names of all their values: those of the metrics, and those by class."""
 
@@ -134,6 +137,21 @@ class Problem:
         problem.spacing = spacing
         problem.tolerance = max(spacing, default=1.0) if tolerance is None else tolerance
         return problem
+
+    def with_events(self, events: tuple[int, ...]) -> Self:
+        """Return this problem with these `events`."""
+        problem = copy(self)
+        problem.events = events
+        return problem
+
+    def toward_events(self, scores: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what `predicted` gives with the event as class 1, or label 1, for metrics and cases."""
+        if 0 not in self.events:
+            return scores, targets
+        if self.predicts == CLASSES:
+            return scores[:, [1, 0, *range(2, scores.shape[1])]], 1 - targets
+        turned = torch.tensor(self.events) == 0
+        return torch.where(turned, 1 - scores, scores), torch.where(turned, 1 - targets, targets)
 
     def with_windows(self, sizes: tuple[int, ...]) -> Self:
         """Return this problem, evaluated by windows of these sizes."""

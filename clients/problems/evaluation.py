@@ -198,10 +198,11 @@ def metrics_of_scores(
     scores : NDArray
         Probabilities of classes or labels, float64 (n, k), none of which is 0 or 1 to the last bit.
     targets : NDArray
-        As `Problem.predicted` gives them.
+        As they are kept of cases, with the event as 1.
     problem : Problem
         One whose outputs are logits: a `Classification` or a `MultiLabel`.
     """
+    problem = problem.with_events(())
     probability, truth = torch.from_numpy(scores), torch.from_numpy(targets)
     if truth.ndim == 1:
         output, goal = probability.log(), truth
@@ -263,7 +264,7 @@ def _predicted(
     both = isinstance(found, tuple) and len(found) == 2 and all(isinstance(t, torch.Tensor) for t in found)
     if not both:
         raise WrongResult(problem, "predicted", found, "(scores, targets), two tensors")
-    return found  # type: ignore[return-value]
+    return problem.toward_events(*found)  # type: ignore[misc]
 
 
 def _of_each(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> Predictions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from .splits import numbered, split_at_random
 from .splits.groups import BY_NAME, crossed, strata_of
 from .splits.split_by import SplitBy
 from .splits.subgroups import BySplit
+
+if TYPE_CHECKING:
+    from .outcome.event import Event
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -303,6 +306,10 @@ class Dataset:
     """The hash of the columns; a resumed run checks that its data are unchanged."""
     tests_by_client: bool = False
     """See `Decoded`."""
+    names_here: tuple[str, ...] = ()
+    """The names of the classes at a site whose server knows them by number."""
+    events: tuple[Event, ...] = ()
+    """The event of two classes, or of each label; see `outcome.event`. Empty of other data."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(map(visible, self.class_names)))
@@ -329,7 +336,7 @@ class Dataset:
             names = f"class numbers, or all {expected.outputs} class names"
             here = f"{names}: the {found.outputs} here are numbered anew"
             raise not_allowed("data-path", data_path, here)
-        return replace(self, spec=expected, class_names=())
+        return replace(self, spec=expected, class_names=(), names_here=self.class_names)
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -350,6 +357,12 @@ class Dataset:
         """The names of the classes, labels or numbers, or their numbers from 0 if unnamed."""
         names = self.class_names
         return [names[i] if i < len(names) else str(i) for i in range(self.spec.outputs)]
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The `output_names` in the order of metrics and of cases: of two classes the event is the second."""
+        turned = self.has_classes and any(event.number == 0 for event in self.events)
+        return self.output_names[::-1] if turned else self.output_names
 
     @property
     def has_masks(self) -> bool:

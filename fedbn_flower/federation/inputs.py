@@ -31,6 +31,7 @@ from ..data.images.scans.sampling import Sampling
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
+from ..data.outcome.event import events_of
 from ..data.partition.partition import Splits
 from ..data.public_scale import public_scale
 from ..data.readers.own_function import is_function, load_returned
@@ -81,7 +82,10 @@ class RunInputs:
         axes = len(dataset.spec.shape) - 1
         problem = problem.with_distances(Sampling(spacing=config.spacing).millimetres(axes), tolerance)
         predicted = Predicted(problem.predicts, dataset.spec.outputs, config.thresholds, problem.background)
-        by = dataset.output_names[int(problem.background) :] if config.metrics_by_class else []
+        events = events_of(dataset, problem, config.event, not self.data_path and config.dp == "none")
+        dataset = replace(dataset, events=events)
+        problem = problem.with_events(tuple(event.number for event in events))
+        by = dataset.outcomes[int(problem.background) :] if config.metrics_by_class else []
         notes = (*dataset.notes, *dataset.kind.notes(bool(config.normalize)))
         return replace(dataset, problem=with_metrics(problem, config.metrics, predicted, by), notes=notes)
 

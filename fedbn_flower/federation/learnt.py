@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..data.images.kind import Images
 from ..data.labels import spelt_alike
 from ..data.notes import ROWS, Note
+from ..data.outcome.event import notes_of
 from ..data.readers.tables import Table
 from ..data.splits.subgroups import attributes_of
 from ..data.statistics import columns_of
@@ -42,6 +43,7 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
         guessed = "label-column" if inputs.config.label_column == "auto" else ""
         yield Note("target", f"column{'s' * (len(columns) > 1)} {', '.join(map(repr, columns))}", guessed)
     yield Note("target", _target(dataset))
+    yield from notes_of(dataset)
     yield Note("inputs", _inputs(dataset))
     if (units := inputs.protected_units) is not None:
         count = len(np.unique(units))
@@ -79,6 +81,7 @@ def _subgroups(dataset: Dataset, tested: NDArray[np.int64]) -> Iterator[Note]:
 def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
     """What a server knows whose sites hold the data."""
     yield Note("target", f"{_predicted(inputs.dataset)}, as the dataset {inputs.config.dataset!r} says")
+    yield from notes_of(inputs.dataset)
     yield Note("inputs", _size(inputs.dataset))
     yield Note("clients", "SuperNodes, each with its own data or the same")
     yield from _of_the_optimizer(inputs.config)

@@ -35,7 +35,7 @@ class CaseColumns:
     Parameters
     ----------
     outputs : Sequence[str]
-        The names of the classes, labels or numbers.
+        The names of the classes, labels or numbers; of two classes the event is the second.
     one_of : bool
         Whether a case has one class; otherwise it has a target for each output.
     seed : int
@@ -81,7 +81,8 @@ class CaseColumns:
 def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     """Return the content of ``predictions.parquet``: the cases of each site, in the order of its rows.
 
-    Of two classes ``score`` is the probability of the second one. Otherwise there is a column of scores for
+    Of two classes ``target`` is 1 for the event, and ``score`` its probability.
+    Otherwise there is a column of scores for
     each class, label or number. Where a site has recalibrated its scores, there are as many columns of these.
     """
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """Decisions of two classes: thresholds, what they miss, decision curves, calibration.
 
-A table is one of cases, as `Result.predictions` has it: ``site``, ``target`` (0 or 1) and ``score``, the
-probability of class 1. Class 1 is predicted from a threshold on. Ties of scores are never divided.
+A table is one of cases, as `Result.predictions` has it: ``site``, ``target`` (1 for the event, else 0) and
+``score``, the probability of the event, which is predicted from a threshold on. Ties are never divided.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USUAL = 0.5
 FORM = "sensitivity=0.95, specificity=0.95, youden, or net-benefit=0.1 with any number between 0 and 1"
 BINS, LEAST_IN_BIN = 10, 20
 HIGH_AUROC, LOW_SENSITIVITY, LEAST_POSITIVES = 0.8, 0.5, 5
-"""When the usual threshold is warned of: the scores tell the classes apart, and it misses most positives."""
+"""When the usual threshold is warned of: the scores tell the classes apart, and it misses most events."""
 ROUNDING = 1e-12
 PROBABILITIES = tuple(i / 100 for i in range(1, 100))
 POOLED = "all sites pooled"
@@ -215,25 +215,25 @@ def calibration(table: DataFrame, bins: int = BINS, least: int = LEAST_IN_BIN) -
     return pd.DataFrame(rows, columns=["cases", "positives", SCORE, "share", "low", "high"])
 
 
-def missed_in_silence(table: DataFrame) -> list[str]:
-    """Return a line where scores tell the classes apart, and the usual threshold misses most positives.
+def missed_in_silence(table: DataFrame, event: str) -> list[str]:
+    """Return a line where scores tell the classes apart, and the usual threshold misses most events.
 
-    It is of all sites together if that is so of all; otherwise of single sites.
+    It is of all sites together if that is so of all; otherwise of single sites. ``event`` is its name.
     """
-    if line := _line(table, POOLED if table[SITE].nunique() > 1 else ""):
+    if line := _line(table, POOLED if table[SITE].nunique() > 1 else "", event):
         return [line]
-    of_sites = (_line(cases, f"site {site}") for site, cases in table.groupby(SITE, sort=False))
+    of_sites = (_line(cases, f"site {site}", event) for site, cases in table.groupby(SITE, sort=False))
     lines = list(filter(None, of_sites))
     more = [f"and {len(lines) - MOST_LINES} more sites" for _ in lines[MOST_LINES : MOST_LINES + 1]]
     return [*lines[:MOST_LINES], *more]
 
 
-def _line(cases: DataFrame, who: str) -> str:
+def _line(cases: DataFrame, who: str, event: str) -> str:
     counts, area = counts_at(cases, USUAL), auroc(cases)
     positives = counts.tp + counts.fn
     if positives < LEAST_POSITIVES or not area >= HIGH_AUROC or counts.sensitivity >= LOW_SENSITIVITY:
         return ""
-    missed = f"{counts.fn} of {positives} positives are missed at {USUAL}"
+    missed = f"{counts.fn} of {positives} events ({event}) are missed at {USUAL}"
     return f"{who}{who and ': '}AUROC {area:.2f}, but {missed}: choose a threshold"
 
 

@@ -26,7 +26,7 @@ LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"
 """What the run learns, as `Note`, and what it was warned of, as they were shown before the first round;
 and the keys that nothing reads."""
 NOT_KEYS = (
-    *("shape", "data", "date", "client-names", "class-names", "versions", "weights", "code"),
+    *("shape", "data", "date", "client-names", "class-names", "events", "versions", "weights", "code"),
     *(LEARNT, WARNINGS, UNUSED),
 )
 """Entries of ``config.json`` that are not keys of a run."""
@@ -44,6 +44,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         "date": datetime.now(UTC).date().isoformat(),
         "client-names": federation.inputs.client_names,
         **({"class-names": dataset.output_names} if dataset.class_names else {}),
+        **({"events": [event.name for event in dataset.events]} if dataset.events else {}),
         **({"weights": weights.as_record()} if weights else {}),
         **({"code": code} if (code := code_digests(federation.config)) else {}),
         LEARNT: [note._asdict() for note in federation.learnt],

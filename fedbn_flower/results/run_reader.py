@@ -117,6 +117,24 @@ class Run:
         by_class = self.summary.per_class or self.summary.global_per_class
         return self.config.get("class-names") or list(by_class.names if by_class else ())
 
+    @property
+    def event(self) -> str:
+        """What is predicted of two classes, in words: a class, as ``class 1`` if it has no name; or a label.
+
+        Versions up to 0.2 knew the second class only.
+        """
+        names, events = self.class_names, self.config.get("events") or ["1", *self.class_names[1:]][-1:]
+        name = str(events[0])
+        if len(names) == 1:
+            return names[0] if name == "1" else f"{names[0]} {name}"
+        return f"class {name}" if name.isdigit() else name
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The names of both classes, the event as the second; those of `class_names` of other data."""
+        names, events = self.class_names or ["0", "1"], self.config.get("events")
+        return names[::-1] if len(names) == 2 and events == names[:1] else names
+
     def points(self, column: str) -> Points:
         """Return a column of ``metrics.csv``, by round; empty cells are left out."""
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}
@@ -162,7 +180,7 @@ class Run:
     @property
     def missed_in_silence(self) -> list[str]:
         """Lines of what the usual threshold misses though the scores are good."""
-        return [] if self.binary_cases is None else missed_in_silence(self.binary_cases)
+        return [] if self.binary_cases is None else missed_in_silence(self.binary_cases, self.event)
 
     def failures(self) -> list[tuple[str, int, str]]:
         """Return client, count and reason of the unused answers, most frequent first."""

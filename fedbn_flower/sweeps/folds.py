@@ -19,9 +19,10 @@ from ..records.metric_states import POOLED, states_of
 from ..records.metrics import number, of_all_reports
 from ..records.summary import Summary
 from ..results.comparisons.best_cells import NOT_TOLD, Verdict
+from ..results.comparisons.held_out import EVENTS
 from ..results.comparisons.out_of_fold import (
     AXES,
-    EVENTS,
+    EVENT,
     EXAMPLES,
     HIGH,
     LOW,
@@ -126,7 +127,7 @@ class PooledFolds:
 
 
 def _is_new(column: str) -> bool:
-    return column == EVENTS or column.endswith((LOW, HIGH))
+    return column in (EVENTS, EVENT) or column.endswith((LOW, HIGH))
 
 
 def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, dict[str, Any]]:
@@ -148,7 +149,7 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, di
     found = {POOLED: _together(every, states[POOLED], problem)}
     for client in sorted(reported, key=int):
         found[f"{CLIENT}{names[client]}"] = _together(reported[client], states[client], problem)
-    _add_intervals(found, [Run(folder, c.to_user_config(), of, []) for c, folder, of in runs], problem)
+    _add_intervals(found, [Run.read(folder) for _, folder, _ in runs], problem)
     return found
 
 
@@ -167,7 +168,7 @@ def _add_intervals(found: Mapping[str, dict[str, Any]], runs: Sequence[Run], pro
     of_sites = {name: (intervals["clients"].get(name, {}), table[table[SITE] == name]) for name in clients}
     for whose, (ends, cases) in {"": (intervals["pooled"], table), **of_sites}.items():
         row = found[f"{CLIENT}{whose}" if whose else POOLED]
-        row |= {EVENTS: int(cases[TARGET].sum())} if is_binary(table) else {}
+        row |= {EVENTS: int(cases[TARGET].sum()), EVENT: runs[0].event} if is_binary(table) else {}
         row |= {f"{name}{end}": v for name, e in ends.items() for end, v in zip((LOW, HIGH), e, strict=True)}
 
 

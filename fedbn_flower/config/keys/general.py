@@ -32,6 +32,7 @@ Momentum = Annotated[
 ]
 METRICS = f"names in --list with commas, names of torchmetrics, {FORMS}, or none"
 EXTENSIONS = f"names in --list with commas, {FORMS}, or none"
+EVENTS = "auto, a class, or of several labels LABEL=0 or LABEL=1 with commas"
 Size = Annotated[Annotated[int, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SIZES})$")], SIZE_FORMS]
 Spacing = Annotated[
     Annotated[float, setting(ge=0)] | Annotated[str, setting(pattern=f"^({SPACINGS})$")], SPACING_FORMS
@@ -173,6 +174,12 @@ class Data(KeyGroup):
     )
     predict: Literal["auto", "classes", "numbers"] = setting(
         "auto", description="what a table's labels are; auto: numbers if not all whole, or over 100 of them"
+    )
+    event: Annotated[str, EVENTS] = setting(
+        "auto",
+        description="which of two classes is the event, which sensitivity, thresholds, calibration and "
+        "predictions are about; auto: 1 of 0 and 1, not a word that says no, else the rarer one; does not "
+        "change training",
     )
     columns: str = setting(
         "auto",

@@ -14,9 +14,9 @@ from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...data.copies import of_copies, of_same_clients
 from ...data.leaks import of_leaks
+from ...data.outcome.doubts import of_targets
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
-from ...data.targets import of_targets
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...records.cases import ID, SCORE, SITE, TARGET, predictions_of
 from ...records.summary import OfClasses
@@ -18,6 +18,11 @@ Counts = Mapping[str, Mapping[str, int]]
 """Cases by site and class; of numbers, the class is an empty text."""
 
 
+def events_column(event: str) -> str:
+    """Return the heading of a column of numbers of events, of which each is an ``event``."""
+    return f"{EVENTS} ({event})"
+
+
 def held_out_by_site(run: Run) -> dict[str, dict[str, int]]:
     """Return the number of held-out cases by site and class; empty where a run did not count them.
 
@@ -28,7 +33,7 @@ def held_out_by_site(run: Run) -> dict[str, dict[str, int]]:
     if table is None or not (classes or SCORE in table.columns):
         return _from_classes(run)
     if not classes and is_binary(table):
-        classes = run.class_names if len(run.class_names) == 2 else ["0", "1"]
+        classes = run.outcomes if len(run.outcomes) == 2 else ["0", "1"]
     if not classes:
         return {str(site): {"": int(n)} for site, n in table.groupby(SITE, sort=False).size().items()}
     return {
@@ -48,9 +53,8 @@ def _from_classes(run: Run) -> dict[str, dict[str, int]]:
 def held_out_table(runs: Sequence[Run]) -> Table | None:
     """Return a row per site with its cases, by class if these are few; None if no run has counted them.
 
-    Where runs differ, as under other seeds, it is from the least to the most. Of two classes the second one's
-    cases are the events. Where sites may have the same cases, or not all are in every run, as when each is
-    left out in turn, there is no sum.
+    Where runs differ, as under other seeds, it is from the least to the most. Where sites may have the same
+    cases, or not all are in every run, as when each is left out in turn, there is no sum.
     """
     every = [found for run in runs if (found := held_out_by_site(run))]
     if not every:
@@ -58,7 +62,8 @@ def held_out_table(runs: Sequence[Run]) -> Table | None:
     sites = list(dict.fromkeys(site for found in every for site in found))
     classes = list(dict.fromkeys(name for found in every for of in found.values() for name in of if name))
     shown = classes if len(classes) <= MOST_CLASSES else []
-    header = ["site", CASES, *(_heading(shown, number) for number in range(len(shown)))]
+    events = {run.event for run in runs} if len(classes) == 2 else set()
+    header = ["site", CASES, *(_heading(name, events) for name in shown)]
     listed = sites if len(sites) <= MOST_SITES else []
     rows = [[site, *_numbers([found[site] for found in every if site in found], shown)] for site in listed]
     same_sites = all(len(found) == len(sites) for found in every)
@@ -79,9 +84,9 @@ def have_same_cases(run: Run) -> bool:
     return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
 
 
-def _heading(classes: Sequence[str], number: int) -> str:
-    name = f"class {classes[number]}" if classes[number].isdigit() else classes[number]
-    return f"{name} ({EVENTS})" if len(classes) == 2 and number == 1 else name
+def _heading(name: str, events: Collection[str]) -> str:
+    name = f"class {name}" if name.isdigit() else name
+    return f"{name} ({EVENTS})" if name in events else name
 
 
 def _sums(found: Counts, classes: Sequence[str]) -> dict[str, int]:

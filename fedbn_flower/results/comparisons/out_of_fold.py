@@ -15,13 +15,14 @@ from ..report.sections.intervals import with_interval
 from ..report.tables import Table
 from ..run_reader import Run
 from .best_cells import MARK, Verdict, in_words
+from .held_out import EVENTS, events_column
 from .same_cases import OnCases, cases_of, compare_tables
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 AXES = ("strategy", "client", "objective")
-OF, SEED, EXAMPLES, EVENTS = "of", "seed", "examples", "events"
+OF, SEED, EXAMPLES, EVENT = "of", "seed", "examples", "event"
 POOLED_ROW = POOLED.removesuffix("-")
 LOW, HIGH = " low", " high"
 """How columns of ``folds.csv`` end: the 95 % interval of a metric, over groups."""
@@ -120,6 +121,7 @@ def out_of_fold_table(
         Which methods are marked, in the rows of all clients; see `method_of`.
     """
     counts = [name for name in (EXAMPLES, EVENTS) if any(row.get(name) not in (None, "") for row in rows)]
+    events = ", ".join(dict.fromkeys(str(row[EVENT]) for row in rows if row.get(EVENT)))
     lines = [
         [
             *(str(row.get(key, "")) for key in (*keys, OF)),
@@ -129,8 +131,9 @@ def out_of_fold_table(
         ]
         for row in rows
     ]
+    named = [events_column(events) if name == EVENTS and events else name for name in counts]
     return Table(
-        [*keys, OF, *counts, spelt(metric)], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip()
+        [*keys, OF, *named, spelt(metric)], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip()
     )
 
 

@@ -152,7 +152,7 @@ def _data(run: Run) -> Iterator[str]:
         yield f"They had {sum(sizes):,} examples for training ({each} a site)."
     if held_out := _held_out(run):
         events = _events(run)
-        of_two = "" if events is None else f", {events[1]:,} of them of class `{events[0]}`"
+        of_two = "" if events is None else f", {events[1]:,} of them events (`{events[0]}`)"
         yield f"{held_out:,} examples were held out for evaluation{of_two}."
     for note in run.learnt:
         if note.row == "examples" and not note.text[0].isdigit():  # the numbers are said above
@@ -322,11 +322,11 @@ def _held_out(run: Run) -> int:
 
 
 def _events(run: Run) -> tuple[str, int] | None:
-    """Return the second of two classes, and how many held-out examples are of it; None of others."""
+    """Return the event of two classes, and how many held-out examples are of it; None of others."""
     counts = run.summary.per_class or run.summary.global_per_class
     if counts is None or len(counts.examples) != 2:
         return None
-    return str(counts.names[1]), counts.examples[1]
+    return run.event, dict(zip(counts.names, counts.examples, strict=True)).get(run.outcomes[1], 0)
 
 
 def _results(run: Run) -> Table:
@@ -373,8 +373,8 @@ def _not_shown(run: Run) -> str:
         found.append(f"{number_of(sites, 'site')} cannot show how results vary over sites.")
     if (events := _events(run)) and events[1] < FEW_EVENTS:
         found.append(
-            f"{number_of(events[1], 'event')} held out are few: Collins et al. 2016 advise {FEW_EVENTS} or "
-            "more for a validation."
+            f"{number_of(events[1], 'event')} (`{events[0]}`) held out are few: Collins et al. 2016 advise "
+            f"{FEW_EVENTS} or more for a validation."
         )
     if not run.config.get("folds"):
         found.append("One split says nothing of how results vary over splits (`--folds`).")

@@ -133,7 +133,7 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
             section("Attack", *attack(run)),
             section("What the server saw", *map(paragraph, _sums(run))),
             section("Predictions", *predictions(run)),
-            section("Decisions by site", *decisions(run.binary_cases)),
+            section("Decisions by site", *decisions(run.binary_cases, run.event)),
             section("Subgroups", *subgroups(run)),
             section("Recalibrated by site", *recalibration(run)),
             section("Worst clients", *worst_clients(run)),

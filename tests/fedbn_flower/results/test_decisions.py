@@ -191,24 +191,24 @@ def many(found, missed, negatives, site="a", low=0.4):
 
 
 def test_a_model_that_misses_most_positives_in_silence():
-    assert missed_in_silence(many(5, 12, 300)) == [
-        "AUROC 1.00, but 12 of 17 positives are missed at 0.5: choose a threshold"
+    assert missed_in_silence(many(5, 12, 300), "ill") == [
+        "AUROC 1.00, but 12 of 17 events (ill) are missed at 0.5: choose a threshold"
     ]
-    assert missed_in_silence(many(9, 8, 300)) == []  # more than half are found
-    assert missed_in_silence(many(1, 3, 300)) == []  # too few to say
-    assert missed_in_silence(many(5, 12, 300, low=0.001)) == []  # AUROC 0.29
-    assert missed_in_silence(many(0, 17, 0)) == []
+    assert missed_in_silence(many(9, 8, 300), "ill") == []  # more than half are found
+    assert missed_in_silence(many(1, 3, 300), "ill") == []  # too few to say
+    assert missed_in_silence(many(5, 12, 300, low=0.001), "ill") == []  # AUROC 0.29
+    assert missed_in_silence(many(0, 17, 0), "ill") == []
 
 
 def test_it_is_said_of_all_sites_or_of_each():
     good = many(60, 0, 10, "good")
     bad = [many(1, 5, 100, f"bad {i}") for i in range(5)]
-    lines = missed_in_silence(pd.concat([good, *bad]))
-    assert lines[0] == "site bad 0: AUROC 1.00, but 5 of 6 positives are missed at 0.5: choose a threshold"
+    lines = missed_in_silence(pd.concat([good, *bad]), "ill")
+    assert lines[0] == "site bad 0: AUROC 1.00, but 5 of 6 events (ill) are missed at 0.5: choose a threshold"
     assert lines[3:] == ["and 2 more sites"]
-    together = missed_in_silence(pd.concat([bad[0], bad[1]]))
+    together = missed_in_silence(pd.concat([bad[0], bad[1]]), "ill")
     assert together == [
-        "all sites pooled: AUROC 1.00, but 10 of 12 positives are missed at 0.5: choose a threshold"
+        "all sites pooled: AUROC 1.00, but 10 of 12 events (ill) are missed at 0.5: choose a threshold"
     ]
 
 
@@ -252,7 +252,7 @@ def rare(run, caplog):
 def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
     result, page, messages = rare(eval_data="local")
     table = result.predictions
-    (line,) = missed_in_silence(table)
+    (line,) = missed_in_silence(table, "class 1")
     assert line in messages
     assert f"<p>{line}</p>" in page
     section = page.partition("<h2>Decisions by site</h2>")[2].partition("</section>")[0]
@@ -265,7 +265,7 @@ def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
     of_rows = [table[table.site == "0"], table[table.site == "1"], table]
     for cells, of_row in zip(found, of_rows, strict=True):
         assert int(cells["cases"]) == len(of_row)
-        assert int(cells["positives"]) == of_row.target.sum()
+        assert int(cells["events (class 1)"]) == of_row.target.sum()
         assert int(cells["missed at 0.5"]) == counts_at(of_row, 0.5).fn
         assert float(cells["AUROC"]) == pytest.approx(roc_auc_score(of_row.target, of_row.score), abs=5e-4)
         usual = counts_at(of_row, 0.5)
@@ -287,14 +287,14 @@ def test_of_several_classes_nothing_is_said(run):
 
 
 def test_cases_that_belong_together_have_no_intervals_of_single_ones():
-    page = "".join(decisions(pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1)))
+    page = "".join(decisions(pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1), "ill"))
     assert " to " not in page.partition("</table>")[0]
 
 
 def test_of_many_sites_those_are_shown_that_miss_most():
     table = pd.concat([many(2, i, 20, f"s{i}") for i in range(40)])
-    page = "".join(decisions(table))
-    assert "The 30 of 40 sites that miss most positives at 0.5." in page
+    page = "".join(decisions(table, "ill"))
+    assert "The 30 of 40 sites that miss most events at 0.5." in page
     shown = re.findall(r"<tr><td>(s\d+)</td>", page)
     assert shown == [f"s{i}" for i in range(39, 9, -1)]
 
@@ -302,21 +302,21 @@ def test_of_many_sites_those_are_shown_that_miss_most():
 def test_figures_have_the_points_of_the_tables():
     rng = np.random.default_rng(1)
     table = cases(rng.random(200), rng.integers(0, 2, 200))
-    (axes,) = decision_curves(table).axes
+    (axes,) = decision_curves(table, "ill").axes
     drawn = {line.get_label(): line.get_xydata() for line in axes.lines}
     expected = decision_curve(table)
     for name in ("model", "all", "nobody"):
         np.testing.assert_array_equal(drawn[name], expected[["probability", name]])
-    (axes,) = calibration_curve(table).axes
+    (axes,) = calibration_curve(table, "ill").axes
     expected = calibration(table)
     np.testing.assert_array_equal(axes.lines[1].get_xydata(), expected[["score", "share"]])
     ends = np.array([bar for bar in axes.collections[0].get_segments()])
     np.testing.assert_allclose(ends[:, :, 1], expected[["low", "high"]])
-    assert calibration_curve(TEN) is None
+    assert calibration_curve(TEN, "ill") is None
 
 
 def test_each_sites_figures_are_a_click_away():
-    page = "".join(decisions(pd.concat([many(20, 20, 30, "a"), many(2, 2, 30, "b")])))
+    page = "".join(decisions(pd.concat([many(20, 20, 30, "a"), many(2, 2, 30, "b")]), "ill"))
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     assert captions == [
         f"{figure}{of}" for of in ("", ", site a", ", site b") for figure in ("Decision curve", "Calibration")

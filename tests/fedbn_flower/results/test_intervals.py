@@ -64,7 +64,8 @@ def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_pa
     shown = page(result.folder)
     rows = {row[0]: row for row in reversed(shown.rows)}
     n, ill = len(cases), int(cases.target.sum())
-    assert rows["model"] == ["model", "training examples", "held-out cases", "events", "loss", "accuracy"]
+    counts = ["training examples", "held-out cases", "events (yes)"]
+    assert rows["model"] == ["model", *counts, "loss", "accuracy"]
     low, high = found["pooled"]["accuracy"]
     text = f"{100 * result.summary['mean']['accuracy']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
     assert [rows["mean over examples"][i] for i in (2, 3, 5)] == [str(n), str(ill), text]
@@ -74,8 +75,8 @@ def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_pa
     assert "Accuracy by site" in shown.text["figcaption"]
     assert sum(text.startswith("In brackets: 95 % intervals") for text in shown.text["p"]) == 1
     text = (result.folder / "report.html").read_text()
-    assert f"lyon (n {len(lyon)}, events {lyon.target.sum()})" in text
-    assert f"all sites pooled (n {n}, events {ill})" in text
+    assert f"lyon (n {len(lyon)}, yes {lyon.target.sum()})" in text
+    assert f"all sites pooled (n {n}, yes {ill})" in text
 
 
 @pytest.mark.slow

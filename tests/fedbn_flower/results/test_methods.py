@@ -89,7 +89,7 @@ def test_loss_missing_values_events_and_split_of_a_table_are_said(ran, tmp_path)
     assert "| 11 Missing data | Model, above |" in card
     assert "| 13 Class imbalance | Training, above |" in card
     assert "| site | sensitivity at specificity 0.9 | 95 % interval |" in card
-    assert f"{held_out[1]} events held out are few" in card
+    assert f"{held_out[1]} events (`class 1`) held out are few" in card
     assert "2 sites cannot show how results vary over sites." in card
     plain = replace(run, config={**run.config, "loss": "auto", "group-column": "a"})
     assert "The loss was the standard one of the problem." in paragraphs(plain)["Training"]

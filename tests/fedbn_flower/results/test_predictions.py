@@ -62,7 +62,7 @@ def test_every_figure_is_there_once_and_by_client_at_a_click(run):
 def test_the_operating_point_is_that_of_all_clients(run):
     """The pooled threshold, and what it does at each client, counted from the histograms."""
     page = (run.folder / "report.html").read_text()
-    threshold = float(re.search(r"from a probability of (\S+) on", page)[1])
+    threshold = float(re.search(r"From a probability of (\S+) on", page)[1])
     states = {who: found["score-histogram"][0] for who, found in states_of(run.folder).items()}
     above = np.concatenate([[0.0], thresholds(1000).numpy()]) >= threshold * (1 - 1e-3)
     for who, label in (("pooled", "pooled"), ("0", "client 0"), ("1", "client 1")):

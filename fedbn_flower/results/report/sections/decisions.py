@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....records.cases import GROUP
 from ....statistics.intervals import wilson
+from ...comparisons.held_out import events_column
 from ...decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
 from ...plotting.decision_plots import calibration_curve, decision_curves
 from ..html import folded, gallery, paragraph
@@ -19,21 +20,23 @@ if TYPE_CHECKING:
     from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES, MOST_DRAWN = 30, 12
-AT_USUAL = (
-    *("site", "cases", "positives", "AUROC"),
-    *(f"missed at {USUAL}", f"sensitivity at {USUAL}", f"specificity at {USUAL}"),
-)
-HEADER = (*AT_USUAL, "threshold", "missed", "sensitivity", "specificity")
+OWN = ("threshold", "missed", "sensitivity", "specificity")
 NOTE = (
-    "Class 1 is predicted from the threshold on. Each site's own is that of the greatest sensitivity + "
+    "From the threshold on, {event} is predicted. Each site's own is that of the greatest sensitivity + "
     "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
     "In brackets: 95 % intervals (Wilson), of cases that are in no groups. AUROCs are of single cases here; "
     "those of other tables may be of fixed thresholds. Bins of the calibration have at least 20 cases."
 )
 
 
-def decisions(table: DataFrame | None) -> Iterator[str]:
-    """Yield a table with a row for each site, and one for all cases together."""
+def at_usual_header(event: str) -> list[str]:
+    """Return the columns of `at_usual`, of an event of this name."""
+    shares = (f"{what} at {USUAL}" for what in ("missed", "sensitivity", "specificity"))
+    return ["site", "cases", events_column(event), "AUROC", *shares]
+
+
+def decisions(table: DataFrame | None, event: str) -> Iterator[str]:
+    """Yield a table with a row for each site, and one for all cases together; ``event`` is its name."""
     if table is None:
         return
     sites = list(table.groupby("site", sort=False))
@@ -41,21 +44,22 @@ def decisions(table: DataFrame | None) -> Iterator[str]:
     rows = [_row(str(site), cases) for site, cases in shown]
     if len(sites) > 1:
         rows.append(_row(POOLED, table))
-    yield Table(HEADER, rows).html()
+    yield Table([*at_usual_header(event), *OWN], rows).html()
     if len(sites) > len(shown):
-        which = f"The {len(shown)} of {len(sites)} sites that miss most positives at {USUAL}."
+        which = f"The {len(shown)} of {len(sites)} sites that miss most events at {USUAL}."
         yield paragraph(which, "note")
-    yield paragraph(NOTE, "note")
-    yield gallery(figures(table))
+    yield paragraph(NOTE.format(event=event), "note")
+    yield gallery(figures(table, event))
     if 1 < len(sites) <= MOST_DRAWN:
-        drawn = [figures(cases, f", site {site}") for site, cases in sites]
+        drawn = [figures(cases, event, f", site {site}") for site, cases in sites]
         each = {caption: figure for found in drawn for caption, figure in found.items()}
         yield folded("Decision curve and calibration of each site", gallery(each))
 
 
-def figures(cases: DataFrame, of: str = "") -> dict[str, InlineFigure | None]:
+def figures(cases: DataFrame, event: str, of: str = "") -> dict[str, InlineFigure | None]:
     """Return the decision curve and the calibration of cases, by caption; its end says of which."""
-    return {f"Decision curve{of}": decision_curves(cases), f"Calibration{of}": calibration_curve(cases)}
+    found = decision_curves(cases, event), calibration_curve(cases, event)
+    return dict(zip((f"Decision curve{of}", f"Calibration{of}"), found, strict=True))
 
 
 def _missed(site: tuple[object, DataFrame]) -> int:
@@ -63,7 +67,7 @@ def _missed(site: tuple[object, DataFrame]) -> int:
 
 
 def at_usual(name: str, cases: DataFrame) -> list[str]:
-    """Return a row of `AT_USUAL`."""
+    """Return a row of what the usual threshold does; see `at_usual_header`."""
     usual = counts_at(cases, USUAL)
     found = [name, f"{len(cases):,}", f"{usual.tp + usual.fn:,}", _number(auroc(cases))]
     grouped = GROUP in cases and cases[GROUP].notna().any()

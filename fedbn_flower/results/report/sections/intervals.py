@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ....records.cases import SITE, TARGET, predictions_of
 from ....records.metric_words import heading
 from ....records.metrics import shown
+from ...comparisons.held_out import CASES, events_column
 from ...intervals import NOTE
 from ...plotting.drawer import drawn
 from ...plotting.forest_plot import forest_plot
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES = 40
-COUNTS = ("held-out cases", "events")
-"""Columns of a table: the cases of a site, and how many are of class 1, of two classes."""
 WORDS = (
     "In brackets: 95 % intervals. They say how far chance in which cases were held out "
     "may have moved a value, not how much training varies over seeds (docs/statistics.md)."
@@ -29,7 +28,7 @@ WORDS = (
 
 
 class Beside(NamedTuple):
-    """What stands beside a row's metrics: their intervals by name, and the `COUNTS` of its cases."""
+    """What stands beside a row's metrics: their intervals, and the numbers of its cases and events."""
 
     intervals: Mapping[str, Any]
     counts: Sequence[str]
@@ -52,6 +51,8 @@ class Intervals:
         By site, the number of cases, and of events if there are two classes.
     note : str
         What is missing, and why.
+    event : str
+        What an event is.
     """
 
     pooled: Mapping[str, Any]
@@ -59,6 +60,7 @@ class Intervals:
     clients: Mapping[str, Mapping[str, Any]]
     cases: Mapping[str, tuple[int, ...]]
     note: str = ""
+    event: str = ""
 
     @classmethod
     def of(cls, run: Run) -> Intervals | None:
@@ -68,12 +70,14 @@ class Intervals:
             return None
         clients = found.get("clients", {})
         cases = _counts(run) if clients else {}
-        return cls(found.get("pooled", {}), found.get("mean", {}), clients, cases, found.get(NOTE, ""))
+        return cls(
+            found.get("pooled", {}), found.get("mean", {}), clients, cases, found.get(NOTE, ""), run.event
+        )
 
     @property
     def header(self) -> list[str]:
-        """The columns of `counts`."""
-        return list(COUNTS[: max(map(len, self.cases.values()), default=0)])
+        """The columns of the counts: the cases of a site and, of two classes, how many are events."""
+        return [CASES, events_column(self.event)][: max(map(len, self.cases.values()), default=0)]
 
     def beside(self, site: str) -> Beside:
         """Return what stands beside a site's metrics."""
@@ -143,13 +147,13 @@ def _figure(run: Run, found: Intervals) -> InlineFigure | DrawnApart | None:
     rows.append(("all sites pooled", summary.pooled or summary.mean or {}, found.beside_pooled))
     rows.append(("mean over sites", summary.client_mean or {}, found.beside_mean))
     found_rows = [
-        (_label(name, beside.counts), values[metric], *beside.intervals[metric])
+        (_label(name, beside.counts, run.event), values[metric], *beside.intervals[metric])
         for name, values, beside in rows
         if values.get(metric) is not None and None not in beside.intervals.get(metric, [None])
     ]
     return drawn(forest_plot, found_rows, metric) if found_rows else None
 
 
-def _label(site: str, counts: Sequence[str]) -> str:
-    words = [f"{name} {n}" for name, n in zip(("n", "events"), counts, strict=False) if n]
+def _label(site: str, counts: Sequence[str], event: str) -> str:
+    words = [f"{name} {n}" for name, n in zip(("n", event), counts, strict=False) if n]
     return f"{site} ({', '.join(words)})" if words else site

@@ -18,7 +18,7 @@ from .site_curves import curves_by_site
 HISTOGRAM = SensitivityAt.state
 WORDS = (
     "Curves are of single held-out cases. In brackets: 95 % intervals (DeLong). Precision is drawn as steps, "
-    "since nothing lies between two thresholds; dots are the prevalence, the share of positives."
+    "since nothing lies between two thresholds; dots are the prevalence, the share of events: {event}."
 )
 WHOSE = {POOLED: "all clients' examples pooled", GLOBAL: "global model"}
 
@@ -28,7 +28,7 @@ def predictions(run: Run) -> Iterator[str]:
     by_site, states = curves_by_site(run), states_of(run.folder)
     if by_site:
         yield gallery(by_site)
-        yield paragraph(WORDS, "note")
+        yield paragraph(WORDS.format(event=run.event), "note")
     whole = next((who for who in WHOSE if who in states), None)
     if whole is None:
         return
@@ -78,9 +78,9 @@ def _operating_points(
         rows.append([_model(run, who), *values])
     yield Table(["model", "sensitivity", "specificity"], rows).html()
     yield paragraph(
-        f"Class 1 is predicted from a probability of {of_all.threshold[point]:.4g} on: the lowest threshold "
-        f"with a specificity of at least {metric.specificity:g}, of {WHOSE[whole]}. It is chosen on the same "
-        "examples.",
+        f"From a probability of {of_all.threshold[point]:.4g} on, {run.event} is predicted: the lowest "
+        f"threshold with a specificity of at least {metric.specificity:g}, of {WHOSE[whole]}. It is chosen "
+        "on the same examples.",
         "note",
     )
 
@@ -94,7 +94,7 @@ def _sensitivities(run: Run) -> Iterator[SensitivityAt]:
 
 def _class_names(run: Run, states: Mapping[str, NDArray]) -> Sequence[str]:
     most = max((len(state) for state in states.values()), default=0)
-    return run.class_names or list(map(str, range(max(most, 2))))
+    return run.outcomes if run.class_names or most <= 2 else list(map(str, range(most)))
 
 
 def _model(run: Run, who: str) -> str:

@@ -13,7 +13,7 @@ from ...run_reader import Run
 from ..html import gallery, paragraph
 from ..tables import Table
 from .client_tables import twice
-from .decisions import AT_USUAL, MOST_SITES, at_usual, figures
+from .decisions import MOST_SITES, at_usual, at_usual_header, figures
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,13 +44,13 @@ def recalibration(run: Run) -> Iterator[str]:
     table = predictions_of(run.folder, RECALIBRATED)
     cases = None if table is None else with_recalibrated(table)
     if cases is not None and is_binary(cases):
-        yield _decisions(cases).html()
+        yield _decisions(cases, run.event).html()
         if found.method != "threshold":
-            yield gallery(figures(cases, f", {RECALIBRATED}"))
+            yield gallery(figures(cases, run.event, f", {RECALIBRATED}"))
 
 
-def _decisions(cases: DataFrame) -> Table:
+def _decisions(cases: DataFrame, event: str) -> Table:
     """Return what recalibrated scores do at the usual threshold, by site and pooled."""
     sites = list(cases.groupby("site", sort=False))
     rows = [at_usual(str(site), of_site) for site, of_site in sites[:MOST_SITES]]
-    return Table(AT_USUAL, [*rows, *([at_usual(POOLED, cases)] if len(sites) > 1 else [])])
+    return Table(at_usual_header(event), [*rows, *([at_usual(POOLED, cases)] if len(sites) > 1 else [])])

@@ -7,13 +7,13 @@ from typing import Any
 
 from ....records.metric_words import spelt
 from ....records.metrics import percent, shown
+from ...comparisons.held_out import CASES, EVENTS, events_column
 from ...run_reader import Run
 from ...subgroups import NOTE, UNKNOWN
 from ..html import folded, paragraph
 from ..tables import Table
 from .intervals import with_interval
 
-COUNTS = {"cases": "held-out cases", "events": "events"}
 WORDS = (
     "In brackets: 95 % intervals. A difference has one for all pairs of its attribute together. What "
     "subgroups differ in beside the attribute, such as the share of the outcome, may be why their "
@@ -29,12 +29,12 @@ def subgroups(run: Run) -> Iterator[str]:
     for line in in_words(found):
         yield paragraph(line)
     for attribute, of in found["by"].items():
-        yield _table(f"by {attribute}", ((_name(one), one) for one in of)).html()
+        yield _table(f"by {attribute}", ((_name(one), one) for one in of), run.event).html()
         sites = [
             (f"{_name(one)}, {site}", part) for one in of for site, part in one.get("clients", {}).items()
         ]
         if sites:
-            yield folded(f"By {attribute} at each site", _table("subgroup, site", sites).html())
+            yield folded(f"By {attribute} at each site", _table("subgroup, site", sites, run.event).html())
     yield paragraph(" ".join([WORDS, found.get(NOTE, "")]).rstrip(), "note")
 
 
@@ -80,9 +80,9 @@ def _name(one: Mapping[str, Any]) -> str:
     return one["subgroup"] or UNKNOWN
 
 
-def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
-    every = list(rows)
-    counts = [key for key in COUNTS if any(key in one for _, one in every)]
+def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]], event: str) -> Table:
+    every, headings = list(rows), {"cases": CASES, EVENTS: events_column(event)}
+    counts = [key for key in headings if any(key in one for _, one in every)]
     names = list(dict.fromkeys(name for _, one in every for name in one["metrics"]))
     cells = [
         [
@@ -96,4 +96,4 @@ def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
         ]
         for name, one in every
     ]
-    return Table([first, *(COUNTS[key] for key in counts), *map(spelt, names)], cells)
+    return Table([first, *(headings[key] for key in counts), *map(spelt, names)], cells)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.listing import listed
-from .dataset import Dataset
-from .numeric import are_labels
+from ...core.listing import listed
+from ..dataset import Dataset
+from ..numeric import are_labels
 
 MAX_SHOWN = 10
 

@@ -1,0 +1,153 @@
+"""Which of two classes is the event, and that metrics, cases and reports are about it."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, f1_score, recall_score, roc_auc_score
+
+from fedbn_flower import simulate
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.outcome.event import event_of_two
+from fedbn_flower.results.decisions import counts_at
+from fedbn_flower.results.report.methods import model_card
+from fedbn_flower.results.report.run_page import run_page
+from fedbn_flower.results.run_reader import Run
+
+
+@pytest.mark.parametrize(
+    ("names", "counts", "expected"),
+    [
+        (("deceased", "survived"), (221, 31), "deceased"),  # a word that says no never wins, if it is rarer
+        (("ja", "nein"), (90, 10), "ja"),
+        (("non", "oui"), (10, 90), "oui"),
+        (("benign", "malignant"), (1, 2), "malignant"),
+        (("abnormal", "normal"), (9, 1), "abnormal"),
+        (("False", "True"), (1, 9), "True"),
+        (("0", "1"), (1, 9), "1"),
+        (("F", "T"), (1, 9), "T"),
+        (("COVID negative", "COVID positive"), (1, 9), "COVID positive"),
+        (("any finding", "no finding"), (9, 1), "any finding"),
+        (("malignant", "non-malignant"), (9, 1), "malignant"),
+        (("Befund", "ohne Befund"), (9, 1), "Befund"),
+        (("f", "m"), (3, 7), "f"),  # neither says no: the rarer one
+        (("A", "B"), (7, 3), "B"),
+        (("A", "B"), (3, 7), "A"),
+        (("A", "B"), (5, 5), "B"),  # a tie: the second
+        (("A", "B"), None, "B"),  # sites do not go by their counts
+        (("alive", "healthy"), (3, 7), "alive"),  # both say no: the rarer one
+        (("normaliser", "note"), (3, 7), "normaliser"),
+    ],
+)
+def test_a_word_that_says_no_is_no_event_and_else_the_rarer_class_is(
+    names: tuple[str, str], counts: tuple[int, int] | None, expected: str
+) -> None:
+    assert names[event_of_two(names, counts)] == expected
+
+
+def table(words: tuple[str, str] = ("survived", "deceased"), deaths: float = 0.2) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=240)
+    died = rng.random(240) < deaths * np.exp(x) / np.exp(x).mean()
+    site = np.repeat(["Nord", "Süd"], 120)
+    return pd.DataFrame({"site": site, "x": x.round(3), "outcome": np.where(died, words[1], words[0])})
+
+
+def run(folder: Path, frame: pd.DataFrame, **keys: object) -> Run:
+    path = folder / "data.csv"
+    frame.to_csv(path, index=False)
+    given = {
+        "label_column": "outcome",
+        "columns": "x",
+        "model": "linear",
+        "strategy": "fedavg",
+        "client": "fedavg",
+        "rounds": 1,
+    } | keys
+    simulate(
+        dataset=str(path), partition="natural:site", num_clients=2, backend="inline",
+        metrics="auroc,average-precision,f1,sensitivity", run_dir=str(folder / "run"),
+        cache_dir=str(folder / "cache"), **given,
+    )  # fmt: skip
+    return Run.read(folder / "run")
+
+
+def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Path) -> None:
+    frame = table()
+    found = run(tmp_path, frame, event="auto", rounds=3, client_lr=0.5)
+    cases = pd.read_parquet(found.folder / "predictions.parquet")
+    died = (frame["outcome"] == "deceased").to_numpy()
+    assert (found.event, found.config["events"]) == ("deceased", ["deceased"])
+    assert 0 < cases["target"].sum() < len(cases) / 2
+    pooled = found.summary.pooled or {}
+    assert pooled["f1"] == pytest.approx(f1_score(cases["target"], cases["score"] >= 0.5))
+    assert pooled["sensitivity"] == pytest.approx(recall_score(cases["target"], cases["score"] >= 0.5))
+    assert pooled["auroc"] == pytest.approx(roc_auc_score(cases["target"], cases["score"]), abs=0.03)
+    expected = average_precision_score(cases["target"], cases["score"])
+    assert pooled["average-precision"] == pytest.approx(expected, abs=0.05)
+    (note,) = [note for note in found.learnt if "event" in note.text]
+    assert note.text == f"the event is 'deceased': {died.sum()} of 240 examples"
+    assert note.decided_by == "event"
+    events = int(cases["target"].sum())
+    page = run_page(found)
+    assert "events (deceased)</th>" in page
+    assert not re.search("(?i)class 1|positives", page)
+    card = model_card(found)
+    assert f"{events} of them events (`deceased`)" in card
+
+
+def test_the_event_changes_no_training_and_turns_every_number_about_it(tmp_path: Path) -> None:
+    for event in ("deceased", "survived"):
+        (tmp_path / event).mkdir()
+    of = {event: run(tmp_path / event, table(), event=event) for event in ("deceased", "survived")}
+    cases = {event: pd.read_parquet(one.folder / "predictions.parquet") for event, one in of.items()}
+    models = [(one.folder / "model.safetensors").read_bytes() for one in of.values()]
+    assert models[0] == models[1]
+    assert (cases["deceased"]["target"] == 1 - cases["survived"]["target"]).all()
+    np.testing.assert_allclose(cases["deceased"]["score"], 1 - cases["survived"]["score"], atol=1e-12)
+    one, other = (counts_at(table, 0.5) for table in cases.values())
+    assert (one.sensitivity, one.specificity) == (other.specificity, other.sensitivity)
+    assert all(not note.decided_by for r in of.values() for note in r.learnt if "event" in note.text)
+
+
+@pytest.mark.parametrize(
+    ("frame", "keys", "line"),
+    [
+        (table(), {"event": "tot"},
+         "event: 'tot' is not allowed; expected one of the classes: 'deceased', 'survived'"),
+        (table().assign(outcome=[f"c{i % 3}" for i in range(240)]), {"event": "c1"},
+         "event: 'c1' is not allowed; expected 'auto': an event is one of two classes; "
+         "there are 3 classes, 'c0', 'c1', 'c2'"),
+        (table().assign(outcome=np.arange(240) / 7), {"event": "1"}, "these data are of numbers"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_class_is_refused(
+    frame: pd.DataFrame, keys: dict[str, str], line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=re.escape(line)):
+        run(tmp_path, frame, **keys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_have_an_event_each(tmp_path: Path) -> None:
+    frame = table().assign(
+        alive=lambda t: (t["outcome"] == "survived").astype(int), ill=lambda t: (t["x"] > 0.5).astype(int)
+    )
+    frame = frame.drop(columns="outcome")
+    keys = {"label_column": "alive,ill", "problem": "multi-label"}
+    given = run(tmp_path, frame, event="alive=0", **keys)
+    cases = pd.read_parquet(given.folder / "predictions.parquet")
+    alive, ill = ((cases[f"target-{name}"], cases[f"score-{name}"]) for name in ("alive", "ill"))
+    assert alive[0].mean() < 0.5
+    assert given.config["events"] == ["0", "1"]
+    areas = [roc_auc_score(*one) for one in (alive, ill)]
+    assert min(areas) > 0.5
+    assert (given.summary.pooled or {})["auroc"] == pytest.approx(np.mean(areas), abs=0.03)
+    assert json.loads((given.folder / "config.json").read_text())["event"] == "alive=0"
+    with pytest.raises(
+        UserError, match=r"event: 'alive' is not allowed; expected alive=1 or alive=0 for each"
+    ):
+        run(tmp_path, frame, event="alive", **keys)
