@@ -16,7 +16,7 @@ FIRST = """\
 what to run first:
   fedbn-sim                                                  the default job: four sites, four scanners
   fedbn-sim --strategy fedavg --client shared,silobn,fedbn --seed 0,1,2    compare, over three seeds
-  fedbn-sim inspect --dataset FOLDER                         look at your data
+  fedbn-sim inspect FOLDER                                   look at your data
   fedbn-sim --dataset FOLDER --partition natural:site --num-clients 3
   fedbn-sim --list                                           every name, and what it is for
   fedbn-sim --list personal-models                           those for a purpose, or of a kind

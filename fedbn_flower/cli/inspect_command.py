@@ -18,7 +18,7 @@ from .parser import Job, parse_command_line
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Run ``inspect [--to DIR] [--KEY VALUE ...]``: print tables, and write a page into a new folder.
+    """Run ``inspect [DATA] [--to DIR] [--KEY VALUE ...]``: print tables, and write a page into a new folder.
 
     Raises
     ------
@@ -27,14 +27,16 @@ def inspect(arguments: Sequence[str]) -> int:
     """
     parser = Parser(
         "fedbn-sim inspect",
-        usage="%(prog)s [--to DIR] [--KEY VALUE ...]",
-        description="Look at the data and their division, with the flags of a run; see fedbn-sim --help.",
+        usage="%(prog)s [DATA] [--to DIR] [--KEY VALUE ...]",
+        description="Look at the data and their division, with the flags of a run (see fedbn-sim --help). "
+        "DATA is that of --dataset.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
-    options, of_run = parser.parse_known_args(arguments)
+    first = [] if not arguments or arguments[0].startswith("-") else ["--dataset"]
+    options, of_run = parser.parse_known_args([*first, *arguments])
     job = parse_command_line(of_run)
     if not isinstance(job, Job) or job.sweep:
         raise UserError("inspect: one run's data are looked at, not those of a sweep or a search")

@@ -1,6 +1,7 @@
 """Every name that a run can be given, with what it is and what it is for."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
@@ -38,6 +39,13 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 """The names of each kind, also of those whose names have arguments of their own."""
 WITH_PURPOSE = (*(registry.key for registry in REGISTRIES), NORM.key, SELECTION.key, "mean", "protocol")
 """The kinds whose classes say what they are for."""
+ALL = "all"
+WIDTH = 100
+MORE = f"""\
+--list fedavg         what it is for; --long adds formulas
+--list strategy       those of a kind, with what they are for
+--list {ALL}            everything
+--list label-skew     those for a situation: """
 FORMS = {"client": UNION, "dataset": DATASET, "partition": PARTITION}
 """What is no name, but is made of names and arguments."""
 
@@ -132,4 +140,18 @@ def show(arguments: Sequence[str]) -> None:
     parser.add_argument("--list", nargs="*")
     parser.add_argument("--long", action="store_true")
     known, _ = parser.parse_known_args(arguments)
-    print(listed([word.lower() for word in known.list], known.long))
+    words = [word.lower() for word in known.list if word.lower() != ALL]
+    print(listed(words, known.long) if known.list or known.long else overview())
+
+
+def overview() -> str:
+    """Return where to begin, every name by kind, and how to see more."""
+    names = {kind: ", ".join(found) for kind, found in NAMES.items()}
+    forms = {kind: FORMS[kind] for kind in FORMS if kind not in NAMES}
+    every = [
+        fill(text, WIDTH, initial_indent=f"{kind:<10} ", subsequent_indent=" " * 11, break_on_hyphens=False)
+        for kind, text in (names | forms).items()
+    ]
+    return "\n\n".join(
+        [listed(["baseline"]), "\n".join(["every name", *every]), f"{MORE}{', '.join(PURPOSES)}"]
+    )

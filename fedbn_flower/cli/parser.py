@@ -208,8 +208,8 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--list",
         nargs="*",
         metavar="WORD",
-        help="show every name and what it is for, and exit; those of a kind or a purpose: --list strategy, "
-        "--list label-skew; formulas with --list --long",
+        help="show where to begin and every name, and exit; with what they are for those of a kind or a "
+        "purpose: --list strategy, --list label-skew, --list all; formulas with --list --long",
     )
     parser.add_argument("--version", action="store_true", help="show the versions and exit")
     parser.add_argument(

@@ -6,11 +6,11 @@ from typing import Any
 from flwr.app import UserConfigValue
 from pydantic import ValidationError
 
-from ..core.errors import not_allowed
+from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..extensions.selection import UNIFORM
-from ..names import CLIENT, MODEL, PROBLEM, models_named
+from ..names import CLIENT, MODEL, OBJECTIVE, PROBLEM, models_named
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
 from .conflicts import check_conflicts
@@ -93,6 +93,7 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     algorithms = named(given)
     check_used(given, [algorithms])
     of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
+    of_run |= {one.kind: one.name for one in algorithms if one.kind == OBJECTIVE.key}
     if of_run.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN:
         of_run[NUM_CLIENTS] = num_clients_for(str(of_run.get("dataset", RUN_KEYS["dataset"].default)))
     try:
@@ -104,8 +105,20 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     config = _with_choices(config)
     resolved = resolve(algorithms, {**given, **config.model_dump(by_alias=True)})
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
-    check_conflicts(config, algorithms)
+    try:
+        check_conflicts(config, algorithms)
+    except UserError as error:
+        raise _of_default(error) from None
     return config
+
+
+def _of_default(error: UserError) -> UserError:
+    """Return an error about a key's default, which nobody gave, in words that say so."""
+    key, _, told = str(error).partition(": ")
+    default = RUN_KEYS[key].default if key in RUN_KEYS else None
+    if default is None or not told.startswith(said := f"{default!r} is not allowed"):
+        return error
+    return UserError(f"{key}: {f'the default {said}' if default else 'missing'}{told.removeprefix(said)}")
 
 
 def _with_choices(config: RunConfig) -> RunConfig:

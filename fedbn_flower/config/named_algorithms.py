@@ -34,6 +34,7 @@ from ..names import (
     Registry,
     absolute,
     absolute_name,
+    name_now,
     parts,
 )
 from .extension_names import EXTENSION, absolute_extensions, extension_names
@@ -47,6 +48,7 @@ NAMED: dict[str, Mapping[str, Any]] = {
 }
 """The built-in names of every key that can also name a user's code."""
 NOT_GIVEN = "auto"
+PLAIN = "plain"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, START_LOSS, UPDATE_BOUND, UPDATE_STEP}
 COMMANDS = {"help", "list", "sweep", "experiment", "search", "trials", "dry-run", "trust-code", "version"}
 
@@ -94,9 +96,11 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     UserError
         When one cannot be had, or declares settings that cannot be.
     """
-    found = []
+    found: list[Named] = []
     for registry in REGISTRIES:
         name = str(names.get(registry.key, RUN_KEYS[registry.key].default))
+        if registry is OBJECTIVE and name == NOT_GIVEN:
+            name = _objective_of(found[0].cls)
         found.append(_named(registry.key, name, registry.find(name)))
     text = str(names.get(EXTENSION.key, RUN_KEYS[EXTENSION.key].default))
     for name in extension_names(text):
@@ -106,6 +110,13 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     for algorithm in found:
         _check_declaration(algorithm)
     return tuple(found)
+
+
+def _objective_of(strategy: type) -> str:
+    """The objective that a strategy goes with, if there is one of ours; else plain SGD."""
+    wanted = getattr(strategy, "requires", {}).get(OBJECTIVE.key, ())
+    one = name_now(OBJECTIVE.key, str(next(iter(wanted)))) if len(wanted) == 1 else ""
+    return one if one in OBJECTIVE.names else PLAIN
 
 
 def _named(kind: str, name: str, cls: type) -> Named:

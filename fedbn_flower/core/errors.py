@@ -18,6 +18,8 @@ NOT_THE_USERS = ("<", *(folder + os.sep for folder in (get_path("stdlib"), get_p
 
 LONGEST_VALUE = 300
 """Characters of a value in a message."""
+NOTHING = ("", "auto")
+"""Values of a key that nobody gave."""
 BITS = 64
 """Of whole numbers, as Flower's run configuration carries them."""
 
@@ -64,7 +66,8 @@ def described(error: BaseException) -> str:
 
 def not_allowed(key: str, value: object, allowed: str, meant: str = "") -> UserError:
     """Return the error for a value that is not allowed, with a `hint` at what may have been meant."""
-    return UserError(f"{key}: {_quoted(value)} is not allowed{meant}; expected {allowed}")
+    what = "missing" if isinstance(value, str) and value in NOTHING else f"{_quoted(value)} is not allowed"
+    return UserError(f"{key}: {what}{meant}; expected {allowed}")
 
 
 def _quoted(value: object) -> str:

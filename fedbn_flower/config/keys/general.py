@@ -53,7 +53,10 @@ class Run(KeyGroup):
     client: Client = setting(
         "fedbn", description="which part of the model stays at a client (BatchNorm, the head) or is personal"
     )
-    objective: Algorithm = setting("plain", description="what each client minimises locally")
+    objective: Algorithm = setting(
+        "auto",
+        description="what each client minimises locally; auto is what the strategy goes with, or plain",
+    )
     problem: Algorithm = setting(
         "auto",
         description="what is learnt; auto infers it from the data: classes, numbers, characters or masks",

@@ -1,6 +1,7 @@
 """The page of one run."""
 
 import html
+import shlex
 from collections.abc import Iterator, Mapping
 from math import exp
 from typing import TYPE_CHECKING, Any
@@ -368,7 +369,7 @@ def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:
 
 def how_to_reproduce(run: Run) -> Iterator[str]:
     """Yield the command, the versions and all settings of a run."""
-    yield command(command_of(run.config))
+    yield command(map(shlex.quote, command_of(run.config)))
     if uses_session_objects(run.config):
         yield paragraph("The run was given Python objects, which a command cannot name.", "note")
     if run.summary.privacy and run.config.get("dp-seed", NO_SEED) == NO_SEED:

@@ -146,8 +146,20 @@ def test_every_name_is_listed_with_a_line_on_it_once_for_each_purpose(capsys):
     assert partition == f"partition  {PartitionSpec.FORMS}"
 
 
-def test_the_short_list_says_what_a_method_is_for(capsys):
+def test_the_list_alone_says_where_to_begin_names_everything_and_how_to_go_on(capsys):
     assert cli.main(["--list"]) == 0
+    first, names, more = capsys.readouterr().out.split("\n\n")
+    assert first.startswith("baseline: where to begin")
+    assert "strategy   fedavg" in first
+    every = {kind for names in NAMES.values() for kind in names}
+    assert every <= {*re.split(r"[\s,]+", names)}
+    assert max(map(len, names.splitlines())) <= 100
+    assert "--list label-skew" in more
+    assert [*PURPOSES] == more.rsplit(": ")[-1].strip().split(", ")
+
+
+def test_the_short_list_says_what_a_method_is_for(capsys):
+    assert cli.main(["--list", "all"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
         "objective  fedprox           Keeps a client near the global model: label skew, unequal work "

@@ -9,7 +9,7 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.partition.spec import PartitionSpec
-from strategies import FedDyn, FedNova, Scaffold
+from strategies import STRATEGIES, FedDyn, FedNova, Scaffold
 
 
 def test_the_contracts_command_line_is_understood():
@@ -133,17 +133,26 @@ def test_a_setting_that_nothing_uses_or_that_is_given_twice_is_refused(arguments
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("strategy", "cls"), STRATEGIES.items())
+def test_a_strategy_takes_its_objective_along(strategy, cls):
+    wanted = getattr(cls, "requires", {}).get("objective", {"plain"})
+    client = {"fedpac": "fedpac", "fedtan": "shared"}.get(strategy, "fedbn")
+    config = run_config({"strategy": strategy, "client": client})
+    assert {config.objective} == {*wanted}
+    assert run_config(config.to_user_config()) == config
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
-            "--strategy feddyn",
+            "--strategy feddyn --objective plain",
             "objective: 'plain' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
         ),
         ("--strategy scaffold --objective fedprox", "expected 'scaffold', which goes with strategy"),
         (
             "--objective feddyn",
-            "strategy: 'fedyogi' is not allowed; expected 'feddyn', which goes with objective",
+            "strategy: the default 'fedyogi' is not allowed; expected 'feddyn', which goes with objective",
         ),
         ("--objective scaffold --strategy feddyn", "expected 'feddyn', which goes with strategy"),
         ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),

@@ -105,6 +105,7 @@ def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
         "--strategy own.py:Half --objective own.py:Pull",
         "--strategy own.py:OtherHalf --objective own.py:Pull",
         "--strategy own.py:MyScaffold --objective scaffold",
+        "--strategy own.py:MyScaffold",
     ],
 )
 def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arguments):
@@ -119,7 +120,10 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
             "--strategy own.py:Half",
             "objective: 'plain' is not allowed; expected 'Pull', which goes with strategy",
         ),
-        ("--strategy own.py:MyScaffold", "objective: 'plain' is not allowed; expected 'scaffold'"),
+        (
+            "--strategy own.py:MyScaffold --objective plain",
+            "objective: 'plain' is not allowed; expected 'scaffold'",
+        ),
         ("--objective own.py:Pull --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
         ("--strategy own.py:Untyped", "its setting 'factor' has no type"),
         ("--strategy own.py:Listed", "its setting 'parts' is neither text, a number, true or false: [1]"),

@@ -15,7 +15,7 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
         ({"protocol": "fedbuff"}, "protocol: 'fedbuff' is not allowed; expected sync, fedbuff:K"),
         (ASYNC | {"protocol": "fedbuff:5"}, "protocol: 'fedbuff:5' is not allowed; expected a buffer of at"),
         ({"concurrency": 2}, "concurrency: 2 is not allowed; expected 0 with protocol 'sync'"),
-        (ASYNC | {"concurrency": 0}, "concurrency: 0 is not allowed; expected from 1 to 4, the"),
+        (ASYNC | {"concurrency": 0}, "concurrency: missing; expected from 1 to 4, the"),
         (ASYNC | {"concurrency": 4, "holdout-clients": 1}, "concurrency: 4 is not allowed; expected from 1"),
         ({"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with protocol 'sync'"),
         (ASYNC | {"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with "),

@@ -107,7 +107,9 @@ EXPECTED = (
 def test_another_form_is_one_line(key, text):
     with pytest.raises(UserError) as caught:
         run_config({key: text})
-    assert str(caught.value).startswith(f"{key}: {text!r} is not allowed; {EXPECTED}")
+    assert str(caught.value).startswith(
+        f"{key}: {f'{text!r} is not allowed' if text else 'missing'}; {EXPECTED}"
+    )
     assert "\n" not in str(caught.value)
 
 

@@ -162,7 +162,10 @@ def test_what_does_not_go_together_is_one_line(configured, name):
         ({"client": "per-fedavg", "perfedavg_form": "second"}, "perfedavg-form: 'second' is not allowed"),
         ({"client": "knn-per", "knn_lambda": 1.0}, "knn-lambda: 1.0 is not allowed"),
         ({"objective": "fedsmoo"}, "objective|strategy: .* is not allowed"),
-        ({"strategy": "fedsmoo"}, "objective: 'plain' is not allowed; expected 'fedsmoo'"),
+        (
+            {"strategy": "fedsmoo", "objective": "plain"},
+            "objective: 'plain' is not allowed; expected 'fedsmoo'",
+        ),
         ({"client": "shared", "knn_lambda": 0.5}, "knn-lambda"),
     ],
 )

@@ -190,9 +190,9 @@ def test_every_objective_and_client_that_can(configured, tmp_path, objective, cl
 
 EXPECTED = "with dp 'example'"
 REFUSED = {
-    f"dp-epsilon: 0.0 is not allowed; expected a number > 0, or a dp-noise > 0, {EXPECTED}": {"dp_noise": 0},
+    f"dp-epsilon: missing; expected a number > 0, or a dp-noise > 0, {EXPECTED}": {"dp_noise": 0},
     f"dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, {EXPECTED}": {"dp_epsilon": 3},
-    f"dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/examples, {EXPECTED}": {
+    f"dp-delta: missing; expected a number from 1e-15 on, below 1/examples, {EXPECTED}": {
         "dp_delta": 0
     },
     f"dp-clip: 'adaptive' is not allowed; expected a number > 0 {EXPECTED}": {"dp_clip": "adaptive"},

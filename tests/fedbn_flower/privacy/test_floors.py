@@ -130,7 +130,7 @@ def test_what_asks_for_more_is_answered(local, tmp_path):
         ({"dp-max-epsilon": 1.0, "dp-max-delta": 1e-5}, r"^dp-max-epsilon: 1.0 .* a state-dir beside it"),
         ({"dp-max-epsilon": 1.0, "state-dir": "x"}, r"^dp-max-epsilon: 1.0 .* a dp-max-delta beside it"),
         ({"dp-required": "lokal"}, r"^dp-required: unknown name 'lokal'"),
-        ({"dp-required-unit": ""}, r"^dp-required-unit: '' is not allowed; expected the name of a column in"),
+        ({"dp-required-unit": ""}, r"^dp-required-unit: missing; expected the name of a column in"),
         ({"dp-required": "client", "dp-required-unit": "patient"}, r"^dp-required: 'client' is not allowed;"),
         ({"dp-required": "client", "dp-min-noise": 1.0}, r"^dp-required: 'client' is not allowed; expected"),
     ],

@@ -190,9 +190,7 @@ REFUSED = {
     "strategy: 'fednova' is not allowed; expected a rule that declares post_processes_mean = True": {
         "strategy": "fednova"
     },
-    "dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/num-clients (0.25),": {
-        "dp_delta": 0
-    },
+    "dp-delta: missing; expected a number from 1e-15 on, below 1/num-clients (0.25),": {"dp_delta": 0},
     "client: 'shared' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
     "'local': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
         "model": "mlp-bn"

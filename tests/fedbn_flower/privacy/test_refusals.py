@@ -21,7 +21,7 @@ class Own(FedAvg):
 
 REFUSED = {
     "dp: 'server' is not allowed; expected one of 'none', 'client', 'local', 'example'": {"dp": "server"},
-    "dp-epsilon: 0.0 is not allowed; expected a number > 0, or a dp-noise > 0, with dp 'client'": {
+    "dp-epsilon: missing; expected a number > 0, or a dp-noise > 0, with dp 'client'": {
         "dp_noise": 0
     },
     "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, with dp 'client'": {
@@ -39,7 +39,7 @@ REFUSED = {
         "dp": "example",
         "dp_metrics": 1e-300,
     },
-    "dp-delta: 0.0 is not allowed; expected a number from 1e-15 on, below 1/num-clients (0.05), with dp "
+    "dp-delta: missing; expected a number from 1e-15 on, below 1/num-clients (0.05), with dp "
     "'client'": {"dp_delta": 0},
     "dp-clip: '-1' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "-1"},
     "dp-clip: 'nan' is not allowed; expected a number > 0, or adaptive": {"dp_clip": "nan"},

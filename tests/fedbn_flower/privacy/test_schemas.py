@@ -26,7 +26,7 @@ def private(configured, tmp_path):
 READ = [
     (
         {"columns": "auto"},
-        "columns: 'auto' is not allowed; expected names beforehand, since rows are private, such as "
+        "columns: missing; expected names beforehand, since rows are private, such as "
         "'age,sex=VALUE|VALUE,days'",
     ),
     (
@@ -98,7 +98,7 @@ def test_what_was_read_without_privacy_does_not_do_for_a_private_run(configured,
     table = private().dataset
     keys = {"dataset": table, "partition": "iid", "model": "linear", "label_column": "outcome"}
     assert inputs_of(configured(**keys)).dataset.spec.outputs == 2
-    with pytest.raises(UserError, match="^columns: 'auto'"):
+    with pytest.raises(UserError, match="^columns: missing"):
         Federation(private(columns="auto"))
 
 

@@ -33,7 +33,7 @@ def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
     ("kind", "name", "key"),
     [
         ("strategy", "fedyogi", "reddi2021adaptive"), ("strategy", "scaffold-momentum", "li2022niidbench"),
-        ("client", "fedavg", "mcmahan2017fedavg"), ("client", "alone", ""), ("objective", "plain", ""),
+        ("client", "shared", "mcmahan2017fedavg"), ("client", "alone", ""), ("objective", "plain", ""),
         ("objective", "fedprox", "li2020fedprox"), ("loss", "auto", ""), ("loss", "focal", "lin2017focal"),
         ("model", "cnn-bn", "li2021fedbn"), ("model", "linear", ""),
     ],

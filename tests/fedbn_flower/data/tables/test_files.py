@@ -47,7 +47,7 @@ def test_a_site_is_told_its_columns_without_the_index(configured, tmp_path):
     table = noise().assign(**{"b=c": ["x", "y"] * 80})
     table.to_csv(tmp_path / "t.csv")
     node = {"data-path": str(tmp_path / "t.csv"), "cache-dir": str(tmp_path / "cache")}
-    with pytest.raises(UserError, match="columns: 'auto' is not allowed") as caught:
+    with pytest.raises(UserError, match="columns: missing") as caught:
         local_task(configured(dataset="shape:3:2"), 0, node)
     assert str(caught.value).endswith(r"such as 'a,b\\=c=VALUE|VALUE'")
     task = local_task(configured(dataset="shape:3:2", columns=r"a,b\=c=x|y"), 0, node)

@@ -169,7 +169,7 @@ def test_a_site_encodes_as_the_run_says(site):
     [
         (
             {},
-            "columns: 'auto' is not allowed; expected the same for all sites, such as "
+            "columns: missing; expected the same for all sites, such as "
             r"'age,sex=VALUE\|VALUE,bmi,diagnosis=VALUE\|VALUE'",
         ),
         (
