@@ -1,6 +1,7 @@
 """The command ``inspect``: look at a run's data and their division before anything is trained."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -59,10 +60,12 @@ def inspect(arguments: Sequence[str]) -> int:
     facts = Table(["data", ""], [[name, value] for name, value in found.facts().items()], words=2)
     tables = {"": found.learnt(), "data": facts, "clients": found.clients()}
     if found.features:
-        tables["features"] = found.feature_table()
+        features = found.feature_table()
+        tables["features"] = replace(features, rows=features.rows[:MAX_LISTED])
     for title, table in tables.items():
         table.show(console, title)
-    if (count := len(found.names)) > MAX_LISTED:
-        print(f"the first {MAX_LISTED} of {count} clients")
+    for what, count in (("clients", len(found.names)), ("features", len(found.features))):
+        if count > MAX_LISTED:
+            print(f"the first {MAX_LISTED} of {count} {what}")
     print(f"the page is {folder / PAGE}")
     return 0

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.free_memory import check_size
 from ..core.listing import number_of
 from .notes import Note
 
@@ -93,7 +94,9 @@ def classes_of_folder(folder: Path, found: int) -> Classes:
     if not path.exists():
         return Classes(found)
     try:
-        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        names = [
+            line.strip() for line in check_size(path).read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
     except UnicodeDecodeError:
         raise UserError(f"dataset: {str(path)!r} is not a text in UTF-8") from None
     if len(names) < found or len(set(names)) < len(names):

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import path_of
+from ..core.free_memory import regular
 from ..core.suggestions import hint
 from .dataset import Decoded, Request
 from .images.decoding import is_image
@@ -62,7 +63,8 @@ def open_source(request: Request) -> Source:
     UserError
         When a file or folder does not exist or cannot be read, or a key does not apply to it.
     """
-    source = _open(request)
+    with os_errors_as_user_errors("dataset", f"read {request.name!r}"):
+        source = _open(request)
     if request.split_by and not source.has_rows:
         wanted = "none: the data are no table, nor pictures that a table names"
         raise not_allowed("split-by", request.split_by, wanted)
@@ -75,7 +77,7 @@ def _open(request: Request) -> Source:
     for prefix, open_prefixed in PREFIXES.items():
         if request.name.startswith(prefix):
             return open_prefixed(request)
-    folder = path_of(request.name)
+    folder = regular(path_of(request.name))
     if not folder.exists():
         if not _may_be_hub_name(request.name):
             raise _missing(request.name)
@@ -85,7 +87,7 @@ def _open(request: Request) -> Source:
             raise UserError(f"{error}{hint(request.name, EMBEDDED)}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if has_pictures(folder):
-        file = _stamp(request, folder)
+        file = _stamp(folder)
         return Source(f"pictures {file}", lambda: decode_splits(request, load_parquet(request.name, folder)))
     if tables := table_files(folder):
         stats = [(site, path.stat()) for files in tables.values() for site, path in files.items()]
@@ -118,11 +120,8 @@ def _folder(request: Request, folder: Path) -> Source:
     """Return the source in a folder; its fingerprint is the names, sizes and times of its files."""
     if folder.is_file():
         raise _unread_file(request.name, folder)
-    try:
-        found = walk(folder)
-        stamped = stamps(found.files, folder)
-    except OSError as error:
-        raise UserError(f"dataset: cannot read the folder {request.name!r} ({error})") from error
+    found = walk(folder)
+    stamped = stamps(found.files, folder)
     if not found.files:
         raise not_allowed("dataset", request.name, EXPECTED)
     name, path = request.name, str(folder.resolve())
@@ -206,21 +205,18 @@ def _generated(request: Request) -> Source:
 
 def _text(request: Request) -> Source:
     path = path_of(request.name.removeprefix(TEXT))
-    return Source(_stamp(request, path), lambda: decode_text(request, path))
+    return Source(_stamp(path), lambda: decode_text(request, path))
 
 
 def _tokens(request: Request) -> Source:
     tokenizer, path = map(path_of, paths_of_tokens(request.name))
-    stamp = f"{_stamp(request, path)} by {_stamp(request, tokenizer)}"
+    stamp = f"{_stamp(path)} by {_stamp(tokenizer)}"
     return Source(stamp, lambda: decode_tokens(request, tokenizer, path))
 
 
-def _stamp(request: Request, path: Path) -> str:
-    """Return a file's path, size and time."""
-    try:
-        stamp = path.stat()
-    except OSError as error:
-        raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
+def _stamp(path: Path) -> str:
+    """Return a file's path, size and time; OSError where it cannot be seen."""
+    stamp = regular(path).stat()
     return f"{path.resolve()} {stamp.st_size} {stamp.st_mtime_ns}"
 
 

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.free_memory import regular
 from ..core.listing import quoted
 from .images.scans.series import series_folders
 from .notes import Note
@@ -58,7 +59,7 @@ def walk(root: Path) -> Walk:
     Raises
     ------
     OSError
-        When a folder cannot be listed.
+        When a folder cannot be listed, or holds something else than files and folders, see `regular`.
     UserError
         See `series_folders`.
     """
@@ -71,7 +72,7 @@ def walk(root: Path) -> Walk:
         for entry in _visible(folder):
             path = Path(entry.path)
             if not entry.is_dir():
-                files.append(path)
+                files.append(path if entry.is_file() else regular(path))
             elif entry.is_symlink() and _identity(path) in here:
                 loops.append(path)
             else:

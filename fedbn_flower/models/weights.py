@@ -16,6 +16,7 @@ from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
+from ..core.free_memory import check_size
 from ..core.listing import listed
 
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"
@@ -145,7 +146,7 @@ def _read(source: str) -> tuple[dict[str, torch.Tensor], str]:
     if folder:
         path = folder / "model.safetensors"
     try:
-        content = path.read_bytes()
+        content = check_size(path, "init").read_bytes()
         found: Any = (
             load(content)
             if path.suffix == ".safetensors"
@@ -154,6 +155,8 @@ def _read(source: str) -> tuple[dict[str, torch.Tensor], str]:
     except FileNotFoundError:
         wanted = FORMS if folder is None else f"a run's folder: it has no {path.name}"
         raise not_allowed("init", source, f"{wanted}, which exists" if folder is None else wanted) from None
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"init: {source!r} cannot be read ({error.strerror or 'it is no file'})") from error
     except Exception as error:  # what a torn or hostile file makes PyTorch raise

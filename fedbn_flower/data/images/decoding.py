@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.free_memory import check_fits
+from ...core.free_memory import check_fits, check_size
 from ..notes import Note
 from .scans import Grid, Sampling, has_suffix, is_scan, read_scan, stem_of
 
@@ -75,8 +75,13 @@ class ImageFile(NamedTuple):
     def is_scan(self) -> bool:
         return isinstance(self.content, Path) and not is_image_file(self.content) and is_scan(self.content)
 
+    @property
+    def size(self) -> int:
+        """Its number of bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
     def read(self) -> bytes:
-        return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
+        return self.content if isinstance(self.content, bytes) else check_size(self.content).read_bytes()
 
 
 @contextmanager
@@ -101,7 +106,7 @@ def opened(file: ImageFile) -> Iterator["Image"]:
     except FileNotFoundError:
         raise UserError(f"dataset: {file.name} is a link to a file that does not exist") from None
     except UnidentifiedImageError:
-        reason = "is not a valid image" if file.read() else "is empty (0 bytes)"
+        reason = "is not a valid image" if file.size else "is empty (0 bytes)"
         raise UserError(f"dataset: {file.name} {reason}") from None
     except Image.DecompressionBombError:
         most = f"more than the {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels that a picture may have"
@@ -309,15 +314,16 @@ class ImageDecoder:
 
 
 def check_picture(name: str, image: "Image") -> None:
-    """Compare one large picture, and the copy that its conversion makes, with the memory.
+    """Compare one large picture, all of its pages, and the copy that its conversion makes, with the memory.
 
     Raises
     ------
     UserError
         When it does not fit.
     """
-    if (pixels := image.width * image.height) >= LARGE:
-        what = f"{name} of {image.height}x{image.width} pixels"
+    pages = count_pages(image)
+    if (pixels := image.width * image.height * pages) >= LARGE:
+        what = f"{name} of {image.height}x{image.width} pixels" + f" on {pages} pages" * (pages > 1)
         check_fits("dataset", what, 2 * pixels * len(image.getbands()))
 
 

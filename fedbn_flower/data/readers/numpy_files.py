@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
@@ -41,8 +42,10 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     given: list[NDArray] = []
 
     def read(split: str) -> Part:
+        images: NDArray
+        labels: NDArray
         try:
-            images, labels = (np.load(folder / f"{split}-{kind}.npy", mmap_mode="r") for kind in kinds)
+            images, labels = (open_memmap(folder / f"{split}-{kind}.npy", mode="r") for kind in kinds)
         except (OSError, ValueError) as error:
             raise UserError(f"dataset: {request.name!r} cannot be read ({error})") from error
         if masks:

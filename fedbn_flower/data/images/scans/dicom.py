@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,23 @@ import numpy as np
 import pydicom
 from numpy.typing import NDArray
 from pydicom.errors import InvalidDicomError
+from pydicom.filereader import read_file_meta_info
 from pydicom.pixels import apply_color_lut, apply_modality_lut
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from ....core.free_memory import Bound, check_fits, check_size
 from .errors import WrongScan
+from .names import MARK, PREAMBLE
 from .sampling import Grid
 from .scan import Scan
 
+BEGINNING = 2**14
+"""Bytes in which a file says how it is packed."""
+LENGTH_ITSELF = 12
+"""Bytes of the element that says how long the file's meta information is."""
+CHUNK = 2**20
+VALUE = 8
+"""Bytes of a value, once it is scaled."""
 SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4"
 COLOURS = 3
 MOST_APART = 0.1
@@ -43,7 +56,7 @@ def opened(path: Path) -> Any:
         When it is no DICOM file, or is a segmentation or something without pixels.
     """
     try:
-        found = pydicom.dcmread(path)
+        found = pydicom.dcmread(checked(path))
     except InvalidDicomError:
         empty = "is empty (0 bytes)" if not path.stat().st_size else "is not a valid DICOM file"
         raise WrongScan(empty) from None
@@ -52,6 +65,36 @@ def opened(path: Path) -> Any:
     if "PixelData" not in found:
         raise WrongScan(f"holds no pixels ({found.get('Modality', 'no modality')})")
     return found
+
+
+def checked(path: Path) -> Path:
+    """Return the path of a file that is read as a whole, and unpacked if it is deflated (PS3.5, A.5).
+
+    Raises
+    ------
+    UserError
+        When memory does not hold it.
+    """
+    check_size(path)
+    with path.open("rb") as file:
+        if DeflatedExplicitVRLittleEndian.encode() not in file.read(BEGINNING):
+            return path
+        length = read_file_meta_info(path).FileMetaInformationGroupLength
+        file.seek(PREAMBLE + len(MARK) + LENGTH_ITSELF + length)
+        inflater, bound, size = zlib.decompressobj(-zlib.MAX_WBITS), Bound(path), 0
+        rest = file.read(CHUNK)
+        while rest and not inflater.eof:
+            size += len(inflater.decompress(rest, CHUNK))
+            rest = inflater.unconsumed_tail or file.read(CHUNK)
+            bound.check(size)
+    return path
+
+
+def _check_pixels(data: Any) -> None:
+    """Compare the pixels that a data set says it has with the memory, before they are unpacked."""
+    sizes = [int(data.get(name) or 1) for name in ("NumberOfFrames", "Rows", "Columns", "SamplesPerPixel")]
+    needed = math.prod(sizes) * VALUE
+    check_fits("dataset", f"{data.filename} of {'x'.join(map(str, sizes[:3]))} pixels", needed)
 
 
 def attribute(data: Any, name: str, frame: int = 0) -> Any:
@@ -70,6 +113,7 @@ def values_of(data: Any) -> NDArray:
 
     Slope and intercept, or the modality's table, are applied; the window of the file is not.
     """
+    _check_pixels(data)
     pixels: NDArray = data.pixel_array
     if data.get("PhotometricInterpretation") == "PALETTE COLOR":
         pixels = apply_color_lut(pixels, data)

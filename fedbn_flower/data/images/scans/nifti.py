@@ -1,12 +1,17 @@
 """Read NIfTI files with nibabel."""
 
+import math
 from pathlib import Path
 
 import nibabel
 import numpy as np
 
+from ....core.free_memory import check_fits, opened
 from .errors import WrongScan
 from .scan import AXES, Scan
+
+VALUE = 8
+"""Bytes of a value, once it is scaled."""
 
 
 def read_nifti(path: Path) -> Scan:
@@ -19,6 +24,7 @@ def read_nifti(path: Path) -> Scan:
     WrongScan
         For other shapes, colours, or values that are not finite.
     """
+    _check_fits(path)
     image = nibabel.load(path)
     values = np.asanyarray(image.dataobj)
     if values.dtype.kind not in "iuf":
@@ -32,3 +38,20 @@ def read_nifti(path: Path) -> Scan:
     if values.ndim < AXES:
         values = values[..., None]
     return Scan.oriented(values, np.asarray(image.affine, np.float64))
+
+
+def _check_fits(path: Path) -> None:
+    """Compare what a file says of its size with the memory, before nibabel reads as much.
+
+    Raises
+    ------
+    UserError
+        When its values, or what stands before them, do not fit.
+    """
+    with opened(path) as file:
+        block = file.read(nibabel.Nifti2Header.sizeof_hdr)
+    for kind in (nibabel.Nifti1Header, nibabel.Nifti2Header):
+        if len(block) >= kind.sizeof_hdr and kind.may_contain_header(block):
+            header = kind(block[: kind.sizeof_hdr], check=False)
+            needed = header.get_data_offset() + math.prod(header.get_data_shape()) * VALUE
+            check_fits("dataset", f"{path} of {'x'.join(map(str, header.get_data_shape()))} values", needed)

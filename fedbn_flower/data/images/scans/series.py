@@ -53,9 +53,13 @@ def _series(path: Path, changed: int, size: int) -> str:
     import pydicom
     from pydicom.errors import InvalidDicomError
 
+    from .dicom import checked
+
     try:
         header = pydicom.dcmread(
-            path, stop_before_pixels=True, specific_tags=["SeriesInstanceUID", "ImagePositionPatient"]
+            checked(path),
+            stop_before_pixels=True,
+            specific_tags=["SeriesInstanceUID", "ImagePositionPatient"],
         )
     except InvalidDicomError:
         raise WrongScan("is not a valid DICOM file" if size else "is empty (0 bytes)") from None

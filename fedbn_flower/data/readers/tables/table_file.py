@@ -12,11 +12,12 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ....core.errors import UserError
-from ....core.free_memory import check_fits
+from ....core.free_memory import check_size, opened
 from ...dataset import Request
 from ...notes import Note
 from .header import LOOKED_AT, Layout, checked_names, records, refuse_title_in_rows
 from .labels import named_values
+from .large import check_parquet, check_sheet
 from .missing import Missing
 from .words import is_nested
 
@@ -30,10 +31,6 @@ ROWS_OF_TEXT = 2**14
 """Rows whose texts are looked at once more: how numbers are written is the same in all."""
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
-CELL = 40
-"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 55."""
-EXCEL_CELL = 100
-"""Bytes of a cell of a workbook, which is read as Python's objects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +88,10 @@ class ReadTable:
             return {}
         places = [layout.names.index(name) for name in names]
         of_layout = _of_layout(layout)
-        read = pd.read_csv(
-            self.path, usecols=places, dtype=str, nrows=ROWS_OF_TEXT, keep_default_na=False, **of_layout
-        )
+        with opened(self.path) as file:
+            read = pd.read_csv(
+                file, usecols=places, dtype=str, nrows=ROWS_OF_TEXT, keep_default_na=False, **of_layout
+            )
         return {
             name: list(dict.fromkeys(str(word).strip() for word in read[name].unique())) for name in names
         }
@@ -182,16 +180,16 @@ def _read_text(path: Path, request: Request) -> ReadTable:
     import pandas as pd
 
     layout = Layout.of(path)
-    check_fits(
-        "dataset", f"about {layout.rows} rows of {str(path)!r}", layout.rows * len(layout.names) * CELL
-    )
     missing = _missing(request, layout.names)
     words = missing.for_pandas(layout.names)
 
     def read(names: list[str]) -> "DataFrame":
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             of_layout = {**_of_layout(layout), "names": names}
-            return pd.read_csv(path, na_values=words, keep_default_na=False, low_memory=False, **of_layout)
+            with opened(path) as file:
+                return pd.read_csv(
+                    file, na_values=words, keep_default_na=False, low_memory=False, **of_layout
+                )
 
     notes = []
     try:
@@ -213,11 +211,7 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
     from pyarrow import parquet
 
     metadata, schema = parquet.read_metadata(path), parquet.read_schema(path)
-    check_fits(
-        "dataset",
-        f"{metadata.num_rows} rows of {str(path)!r}",
-        metadata.num_rows * metadata.num_columns * CELL,
-    )
+    check_parquet(path, metadata)
     checked_names(schema.names, str(path))
     frame, notes = pd.read_parquet(path), []
     if any(name is not None for name in frame.index.names):
@@ -233,12 +227,13 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
     import pandas as pd
 
     try:
-        book = pd.ExcelFile(path, engine="openpyxl")
+        book = pd.ExcelFile(check_size(path), engine="openpyxl")
     except ImportError:
         install = "pip install 'fedbn-flower[excel]'"
         raise UserError(f"dataset: {str(path)!r} needs another package: {install}") from None
     with book:
         sheet, *others = book.sheet_names
+        check_sheet(path, book.book[sheet])
         top = book.parse(sheet, header=None, nrows=LOOKED_AT + 1, keep_default_na=False, na_values=[""])
         refuse_title_in_rows(path, top.astype(object).where(top.notna(), None).to_numpy().tolist())
         header = book.parse(sheet, header=None, nrows=1, keep_default_na=False, na_values=[""])
@@ -248,8 +243,6 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
             raise UserError(
                 f"dataset: the first sheet of {str(path)!r}, {sheet!r}, has at most one column; {wanted}"
             )
-        rows = book.book[sheet].max_row or 0
-        check_fits("dataset", f"{rows} rows of {str(path)!r}", rows * len(names) * EXCEL_CELL)
         frame = book.parse(sheet, header=0, names=names, keep_default_na=False, na_values=[""])
     missing = _missing(request, names)
     left_out = Note("left out", f"the sheets {', '.join(map(repr, others))} of {path.name!r}")

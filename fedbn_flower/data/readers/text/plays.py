@@ -16,6 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.problems.characters import NOTHING
 
 from ....core.errors import UserError, not_allowed
+from ....core.free_memory import check_size
 from ....core.input_spec import InputSpec
 from ...dataset import Decoded, Kind, Request, Rows
 from ...notes import Note
@@ -74,7 +75,9 @@ def decode_text(request: Request, path: Path, units: Units | None = None) -> Dec
         When the file cannot be read, is too short, or has no speakers for a ``natural`` partition.
     """
     try:
-        whole = path.read_text("utf-8-sig")
+        whole = check_size(path).read_text("utf-8-sig")
+    except UserError:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"dataset: cannot read {request.name!r} ({error})") from error
     check_group_column(request, "speaker")

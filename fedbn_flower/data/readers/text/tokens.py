@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
+from ....core.free_memory import check_size
 from ...dataset import Decoded, Request
 from .plays import Units, decode_text
 
@@ -42,7 +43,9 @@ def decode_tokens(request: Request, tokenizer: Path, path: Path) -> Decoded:
         install = "pip install 'fedbn-flower[text]'"
         raise not_allowed("dataset", request.name, f"the package tokenizers: {install}") from error
     try:
-        read = Tokenizer.from_file(str(tokenizer))
+        read = Tokenizer.from_file(str(check_size(tokenizer)))
+    except UserError:
+        raise
     except Exception as error:  # the library raises Exception itself
         reason = " ".join(str(error).split())
         raise UserError(f"dataset: {str(tokenizer)!r} cannot be read as a tokenizer ({reason})") from error

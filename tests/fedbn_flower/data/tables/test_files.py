@@ -12,7 +12,7 @@ from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
-from fedbn_flower.data.readers.tables.table_file import CELL
+from fedbn_flower.data.readers.tables.header import CELL
 from fedbn_flower.federation.checks.site_counts import SiteCounts
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
