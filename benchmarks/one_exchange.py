@@ -107,6 +107,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill ends what was started, too
     clients = {"dataset": "digits", "num-clients": options.supernodes, "partition": "iid", "client": "fedbn"}
+    clients["eval-data"] = "global"
     found: dict[str, list[Measured]] = {way: [] for way in WAYS}
     if options.found and options.found.exists():
         kept = json.loads(options.found.read_text())

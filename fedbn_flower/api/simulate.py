@@ -220,7 +220,7 @@ def _store_data(
     if subgroups:
         raise UserError("subgroups: not used with Datasets; expected arrays as data, or a table as dataset")
     found = pooled(data, test, groups)
-    kept = found.arrays, found.groups, found.notes, found.tests_by_client
+    kept = found.arrays, found.groups, found.notes
     name = keep_arrays(cache, *kept, predict=predict, units=found.units)
     return {"dataset": name, "partition": "natural:client", "num-clients": len(data), **grouped}
 

@@ -3,6 +3,7 @@
 import gc
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from ..results.resume import resume_hint
 from ..results.terminal import show
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
-from ..runtime.simulation import checked, prepared_folder, simulate
+from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
 from ..search.run import run_search
 from ..search.search import Search
 from ..sweeps.cells import Cell, cells_of
@@ -50,6 +51,7 @@ def _run(job: Job, is_process: bool) -> int:
     show_log(first.verbose)
     check_workers(first)
     with waiting(console, "reading data"):
+        job = replace(job, configs=compared_alike(job.configs))
         learnt = checked(job.configs)  # report every error before anything starts
     if is_process:
         gc.freeze()

@@ -22,7 +22,7 @@ from .notes import Note
 from .sources import ARRAYS, Source, open_source
 from .splits.joined import joined
 
-FORMAT = 8  # version of the cached files; part of the cache key
+FORMAT = 9  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 
 
@@ -105,7 +105,6 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
             "facts": decoded.facts,
             "class-names": decoded.class_names,
             "notes": decoded.notes,
-            "tests-by-client": decoded.tests_by_client,
             **({"subgroups": list(decoded.subgroups)} if decoded.subgroups else {}),
         }
         (target / "meta.json").write_text(json.dumps(meta))
@@ -151,5 +150,4 @@ def _open(folder: Path) -> Dataset:
         names,
         notes,
         meta["digest"],
-        meta["tests-by-client"],
     )

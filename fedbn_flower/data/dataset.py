@@ -136,9 +136,6 @@ class Decoded:
         The names of the classes, or of the labels or numbers, in their order; empty if they have none.
     notes : tuple[Note, ...]
         What to show whenever the data are used, beside what follows from the columns themselves.
-    tests_by_client : bool
-        Whether a test set was given whose examples have an owner, of ``groups``; not where a share of each
-        owner's examples is held out.
     units : tuple[NDArray, NDArray], optional
         The unit of each row in both splits, int64, if a unit column was requested.
     """
@@ -150,7 +147,6 @@ class Decoded:
     groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    tests_by_client: bool = False
     units: tuple[Rows, Rows] | None = None
     subgroups: BySplit = field(default_factory=dict)
     """See `splits.subgroups`; they are no part of what is learnt, nor of its digest."""
@@ -304,8 +300,6 @@ class Dataset:
     notes: tuple[Note, ...] = ()
     digest: str = ""
     """The hash of the columns; a resumed run checks that its data are unchanged."""
-    tests_by_client: bool = False
-    """See `Decoded`."""
     names_here: tuple[str, ...] = ()
     """The names of the classes at a site whose server knows them by number."""
     events: tuple[Event, ...] = ()

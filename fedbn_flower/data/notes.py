@@ -8,6 +8,9 @@ ROWS: tuple[Row, ...] = get_args(Row)
 WITHOUT_TEST = "no test "
 """How a note begins that says what is held out, where no test set is given."""
 
+TESTED_ON = "each client is evaluated on"
+"""How a note begins that says on whose test examples."""
+
 
 class Note(NamedTuple):
     """One line of the table that is shown before a run.

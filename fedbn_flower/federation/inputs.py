@@ -41,6 +41,7 @@ from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from .evaluating.halves import half_of
+from .evaluating.tested_on import TestedOn, tested_on
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients
@@ -96,18 +97,9 @@ class RunInputs:
         if self.initial().spec.integers and self.dataset.spec.predicts != "characters":
             model = models_named(self.config.model)[0]
             found.append(Note("inputs", f"whole numbers, int64, as model {model!r} takes them"))
-        if self.tests_by_client and self.config.eval_data == "auto":
-            found.append(Note("examples", self._who_is_tested_on_what, "eval-data"))
+        if not self.data_path and (self.config.clients_evaluate or self.config.holdout_clients):
+            found.append(self.tested_on.note)
         return tuple(found)
-
-    @property
-    def _who_is_tested_on_what(self) -> str:
-        if self.evaluates_locally:
-            return "each client is evaluated on its own test examples"
-        lacking = min(self.without_held_out.values(), key=min)
-        first, of = self.client_names[lacking[0]], self.config.num_clients
-        who = f"{len(lacking)} of {of} clients (the first is {first})"
-        return f"each client is evaluated on all test examples, since {who} have none of their own"
 
     @cached_property
     def model_spec(self) -> InputSpec:
@@ -302,23 +294,14 @@ class RunInputs:
         return tuple(map(visible, self.partitions.names)) if self.dataset.has_examples else ()
 
     @cached_property
-    def evaluates_locally(self) -> bool:
-        """Whether a client is evaluated on its share of the held-out examples.
-
-        ``auto``: where each client prepares data in another way (tables), the examples of others would come
-        to it in a form that its model was not trained on. And where the test set was given by client, by
-        those who are the clients. In both cases each client must have held-out examples.
-        """
-        if self.config.eval_data != "auto":
-            return self.config.eval_data == "local"
-        dataset = self.dataset
-        by_client = dataset.kind.prepares_by_client and not (self.config.normalize or self.prepares_publicly)
-        return dataset.has_examples and (by_client or self.tests_by_client) and not self.without_held_out
+    def tested_on(self) -> TestedOn:
+        """On whose held-out examples clients are evaluated, and why."""
+        return tested_on(self)
 
     @property
-    def tests_by_client(self) -> bool:
-        """Whether a test set was given by client, and the partition is by these clients."""
-        return self.dataset.tests_by_client and self.config.partitioning.kind == "natural"
+    def evaluates_locally(self) -> bool:
+        """Whether a client is evaluated on its share of the held-out examples."""
+        return self.tested_on.locally
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:

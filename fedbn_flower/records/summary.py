@@ -1,7 +1,7 @@
 """What ``summary.json`` says of a run, with the names that docs/run-folder.md explains."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +12,12 @@ from ..core.errors import UserError
 SUMMARY_FILE = "summary.json"
 JAIN = "client-jain"
 """The key of Jain's index of the clients' metrics: of each metric a number from 1/n to 1, with no unit."""
+
+TESTED_ON = {
+    "local": "each client is evaluated on its own held-out examples",
+    "global": "each client is evaluated on all held-out examples",
+}
+"""What ``eval-data`` means, where results stand."""
 
 Figures = Mapping[str, int | float | None]
 """Metrics by name; None where a metric is undefined."""
@@ -171,6 +177,8 @@ class Summary(RoundFigures, RunFigures):
     """The metrics of which higher values are better; versions up to 0.2 wrote it of none."""
     by_class: Mapping[str, Sequence[str]] = {}
     """The classes of each metric by class."""
+    eval_data: str = ""
+    """On whose held-out examples clients were evaluated, a key of `TESTED_ON`; empty up to version 0.3."""
     failures: int | None = None
     memories_lost: Mapping[str, Sequence[int]] = {}
     intervals: Mapping[str, Any] | None = None
@@ -201,3 +209,9 @@ class Summary(RoundFigures, RunFigures):
         except (OSError, ValueError) as error:
             why = str(error)
         raise UserError(f"{key}: {str(path)!r} cannot be read ({why})")
+
+
+def tested_on(summaries: Iterable[Summary]) -> str:
+    """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known."""
+    found = {one.eval_data for one in summaries if one.mean} & TESTED_ON.keys()
+    return "; in other runs ".join(TESTED_ON[name] for name in sorted(found, reverse=True))

@@ -37,7 +37,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
     weights, dataset = federation.inputs.initial().weights, federation.dataset
     return {
         **federation.config.to_user_config(),
-        "eval-data": "local" if federation.inputs.evaluates_locally else "global",
+        "eval-data": federation.inputs.tested_on.eval_data,
         "resume": "",
         "shape": federation.inputs.model_spec.as_dataset(),
         "data": dataset.digest,

@@ -19,7 +19,7 @@ from ..core.ground.columns import GLOBAL, POOLED
 from ..data.notes import Note
 from ..names import short
 from ..records.events import Observer, RoundResult, RunInfo
-from ..records.summary import OfClient, Summary
+from ..records.summary import OfClient, Summary, tested_on
 from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
@@ -190,8 +190,9 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     Values by class are left out: they do not fit into a terminal.
     """
     best = f", the best is {summary.best_round}" if summary.best_round else ""
-    table = Table(title=f"{cell_name(config)}: {summary.rounds} rounds{best}")
     clients = summary.clients
+    title, caption = f"{cell_name(config)}: {summary.rounds} rounds{best}", tested_on([summary]) or None
+    table = Table(title=title, caption=caption)
     first = summary.global_ or next(iter(clients.values()), summary.mean or {})
     left_out = {*NON_METRICS, *class_columns(summary)}
     names = [name for name in first if name not in left_out]

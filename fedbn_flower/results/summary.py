@@ -177,6 +177,7 @@ def summary_of(
         "compared-by": problem.compared_by,
         "higher-is-better": [name for name in problem.metrics if name in problem.higher_is_better],
         "by-class": {name: metric.by for name, metric in problem.chosen.items() if metric.by},
+        "eval-data": federation.inputs.tested_on.eval_data,
         "failures": failures,
         **({"memories-lost": lost} if (lost := federation.memories.lost) else {}),
     }

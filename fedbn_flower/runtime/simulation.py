@@ -1,6 +1,6 @@
 """One simulated run, in this process or on Ray."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +97,22 @@ def checked(configs: Iterable[RunConfig]) -> list[tuple[Note, ...]]:
         federation = Federation(config)
         learnt.setdefault(federation.dataset.folder, federation.learnt)
     return list(learnt.values())
+
+
+def compared_alike(configs: Sequence[RunConfig]) -> list[RunConfig]:
+    """Return the configurations of runs that are compared: clients are evaluated on the same examples in all.
+
+    If ``eval-data auto`` is local in one of them, it is so in all in which it can be.
+    """
+    found = [inputs_of(config) for config in configs]
+    if not any(one.config.eval_data == "auto" and one.evaluates_locally for one in found):
+        return list(configs)
+    return [
+        one.config.model_copy(update={"eval_data": "local"})
+        if one.config.eval_data == "auto" and not (one.evaluates_locally or one.without_held_out)
+        else one.config
+        for one in found
+    ]
 
 
 def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:

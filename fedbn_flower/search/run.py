@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from ..results.run_directory import folder_locked
 from ..results.terminal import show
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
-from ..runtime.simulation import checked
+from ..runtime.simulation import checked, compared_alike
 from .search import CHANGEABLE, Search
 from .search_folder import (
     COMPLETE,
@@ -64,7 +65,9 @@ def run_search(search: Search) -> int:
             if config.dp != "none":
                 wanted = "'none' with a search: clients' metrics would decide what is published"
                 raise not_allowed("dp", config.dp, wanted)
-        learnt = checked(configs)
+        if any(one.eval_data == "local" for one in compared_alike(configs)):
+            search = replace(search, values={**search.values, "eval-data": "local"})
+        learnt = checked(search.configs())
     description = search.description()
     folder = prepare_search_folder(first.run_dir, description)
     with folder_locked(folder, "run-dir"):

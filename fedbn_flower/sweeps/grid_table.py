@@ -10,7 +10,7 @@ from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
 from ..records.metrics import PERCENT, percent
-from ..records.summary import Summary
+from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
 from ..results.comparisons.composition import Private, added_up
@@ -229,7 +229,8 @@ class Comparison:
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
         counts = held_out_table(list(self._runs.values())) if at_end else None
         held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
-        below = f"{self._title().capitalize()}.\n{MEANS}\n{words}{together}"
+        title = self._title()
+        below = f"{title[:1].upper()}{title[1:]}.\n{MEANS}\n{words}{together}"
         return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
 
     def _ranks_in_markdown(self) -> str:
@@ -246,7 +247,8 @@ class Comparison:
         seeds = seeds_text(runs)
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
         metrics = (f"{by} in %" if by in PERCENT else by for by in self._compared_by())
-        return f"{', '.join(metrics)}{deviation}"
+        tested = tested_on(run.summary for run in self._runs.values())
+        return "; ".join(filter(None, [f"{', '.join(metrics)}{deviation}", tested]))
 
     def _compared_by(self) -> list[str]:
         """The metrics that the runs are compared by; several if their problems differ."""

@@ -275,9 +275,10 @@ class Evaluation(KeyGroup):
     )
     eval_data: Literal["auto", "global", "local"] = setting(
         "auto",
-        description="the whole held-out set, or the client's share of it; auto is local for tables (each "
-        "client standardises by its own rows) and for a test set that is given by client if "
-        "every client has a share, otherwise global",
+        description="the whole held-out set, or the client's share of it; auto is local where clients are "
+        "sites (partition natural), where a client's model is its own, and for tables that each client "
+        "standardises by its own rows, if every client has a share; otherwise global; the runs of a sweep "
+        "are alike",
     )
     fine_tune: int = setting(
         0,

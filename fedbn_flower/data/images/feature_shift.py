@@ -59,16 +59,13 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     if dataset.train.groups is not None and dataset.test.groups is not None:
         groups = dataset.train.groups, dataset.test.groups
     train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
-    given = dataset.tests_by_client
     units = None
     if dataset.train.units is not None and dataset.test.units is not None:
         units = dataset.train.units, dataset.test.units
     subgroups = {
         name: (words, dataset.test.subgroups[name]) for name, words in dataset.train.subgroups.items()
     }
-    return Decoded(
-        "images", train, test, facts, groups, dataset.class_names, tuple(notes), given, units, subgroups
-    )
+    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), units, subgroups)
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

@@ -99,11 +99,10 @@ def images_decoded(
     classes: Classes = NOTHING_DECLARED,
     groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
     notes: Sequence[Note] = (),
-    tests_by_client: bool = False,
 ) -> Decoded:
     """Return images and targets as a dataset, with at least ``classes.declared`` classes.
 
-    Of masks that is the number of classes; their values are `masks.numbered`. The last three are as in
+    Of masks that is the number of classes; their values are `masks.numbered`. The last two are as in
     `Decoded`.
     """
     masks, scale = train[1].ndim > 2, Moments.of(train[0]).scale()
@@ -126,5 +125,4 @@ def images_decoded(
         groups,
         tuple(classes.names),
         tuple(notes),
-        tests_by_client,
     )

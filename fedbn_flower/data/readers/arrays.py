@@ -151,7 +151,6 @@ def keep_arrays(
     arrays: Mapping[str, NDArray],
     groups: Groups | None = None,
     notes: Sequence[Note] = (),
-    tests_by_client: bool = False,
     predict: str = "auto",
     of_site: bool = False,
     units: tuple[NDArray, NDArray] | None = None,
@@ -170,7 +169,7 @@ def keep_arrays(
         or labels of 0 and 1 (N, labels) of any dtype;
         or masks of class numbers, (N, height, width) or (N, depth, height, width), of inputs with these
         pixels, with or without channels.
-    groups, notes, tests_by_client
+    groups, notes
         As in `Decoded`; the column of natural clients is ``client``.
     predict, of_site
         As in `Request`.
@@ -217,13 +216,13 @@ def keep_arrays(
         all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
         if is_image:
             named = Classes(classes or len(names), names)
-            return images_decoded((x, y), (x_test, y_test), named, groups, all_notes, tests_by_client)
+            return images_decoded((x, y), (x_test, y_test), named, groups, all_notes)
         outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
         if y.ndim == 1:
             outputs, predicts = 1 + int(max(y.max(), y_test.max())), "classes"
         of_all = {**facts, "predicts": predicts, "outputs": outputs}
         columns = {**train, "y": y}, {**test, "y": y_test}
-        return Decoded("numeric", *columns, of_all, groups, names, all_notes, tests_by_client)
+        return Decoded("numeric", *columns, of_all, groups, names, all_notes)
 
     whole = Source(request.name, lambda: replace(decode(), units=units, subgroups=subgroups or {}))
     decode_once(whole, request, cache)

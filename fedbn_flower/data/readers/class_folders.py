@@ -192,9 +192,8 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     train, test, held_out = train_and_test(parts, request.unit_pattern)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
-    given = bool(groups) and len(parts) > 1
     notes += [*alike(names), *held_out, *decoder.notes()]
-    decoded = images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
     return with_units(decoded, train[3:], test[3:])
 
 

@@ -95,9 +95,7 @@ def decode_scanners(request: Request) -> Decoded:
         ids = np.array(list(SITES))
         train_ids, test_ids = (np.repeat(ids, [len(part[split]) for part in found]) for split in (2, 3))
         groups = train_ids, test_ids
-    return images_decoded(
-        (train[:, None], train_labels), (test[:, None], test_labels), groups=groups, tests_by_client=True
-    )
+    return images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups)
 
 
 def _digits() -> tuple[Pixels, NDArray[np.int64]]:

@@ -158,8 +158,7 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     if len(used) == 1:
         others = set(_texts(used[0])) - {label.name for label in labels} - {request.group_column}
         notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
-    given = bool(groups) and len(used) > 1
-    decoded = images_decoded(train[:2], test[:2], classes, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
     return with_units(decoded, train[3:], test[3:])
 
 

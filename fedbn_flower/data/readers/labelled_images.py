@@ -357,7 +357,6 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         Classes(targets.outputs, names, numbered_here),
         (ids[train], ids[test]) if ids is not None else None,
         notes,
-        tests_by_client=ids is not None and tables.test is not None,
     )
     units = None if found.units is None else (found.units[train], found.units[test])
     return replace(decoded, units=units, subgroups=found.subgroups_of(train, test))

@@ -107,8 +107,7 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     train, test, held_out = train_and_test(parts, request.unit_pattern)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *of_masks, *of_values]
-    given, named = bool(groups) and len(parts) > 1, classes_of_folder(found.root, classes)
-    decoded = images_decoded(train[:2], test[:2], named, groups, notes, tests_by_client=given)
+    decoded = images_decoded(train[:2], test[:2], classes_of_folder(found.root, classes), groups, notes)
     return with_units(decoded, train[3:], test[3:])
 
 

@@ -62,8 +62,7 @@ def keep_returned(
     try:
         found = pooled(train if by_client else {"all": train}, test)
         groups = found.groups if by_client else None
-        by_owner = by_client and found.tests_by_client
-        return keep_arrays(cache, found.arrays, groups, found.notes, by_owner, predict, of_site)
+        return keep_arrays(cache, found.arrays, groups, found.notes, predict, of_site)
     except UserError as error:
         raise UserError(f"dataset: {name!r} returned what is not allowed: {error}") from error
 

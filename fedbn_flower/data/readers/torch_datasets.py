@@ -27,7 +27,6 @@ class Pooled(NamedTuple):
     arrays: dict[str, NDArray]
     groups: Groups
     notes: tuple[Note, ...] = ()
-    tests_by_client: bool = False
     units: tuple[NDArray, NDArray] | None = None
 
 
@@ -94,7 +93,7 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any
         held_out = {"": _read("test", test)}
     (x_test, y_test), test_ids = _joined(held_out)
     together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
-    return Pooled(together, (ids, test_ids), tests_by_client="" not in held_out)
+    return Pooled(together, (ids, test_ids))
 
 
 def _by_groups(

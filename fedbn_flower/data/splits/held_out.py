@@ -61,10 +61,10 @@ def of_split_columns(columns: Mapping[str, Collection[object]], advice: str) -> 
 def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Arrays, Arrays, list[Note]]:
     """Return the training set, the test set and notes.
 
-    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, and any others. If
-    there is only one part, a fifth of each class is held out as the test set, with a note. If the labels are
-    masks, it is a fifth of each owner, of those that the third array names. With ``grouped_by`` the last
-    array holds the groups, and whole groups are held out, see `held_out_groups`.
+    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, their owners, if
+    they have any, and any others. If there is only one part, a fifth of each class of each owner is held out
+    as the test set, with a note; of masks a fifth of each owner. With ``grouped_by`` the last array holds the
+    groups, and whole groups are held out, see `held_out_groups`.
 
     Raises
     ------
@@ -77,15 +77,16 @@ def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Array
         return sets[0], sets[1], []
     labels = sets[0][1]
     masks = labels.ndim > 2
-    owners = sets[0][2] if masks and len(sets[0]) > 2 else None
+    owners = sets[0][2] if len(sets[0]) > 2 + bool(grouped_by) else None
     if grouped_by:
-        train, test = held_out_groups(labels, sets[0][-1], sets[0][2] if len(sets[0]) > 3 else None)
+        train, test = held_out_groups(labels, sets[0][-1], owners)
     else:
         train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
     check_fits("dataset", f"a copy of {len(labels):,} images", sets[0][0].nbytes)
     if len(labels) < 5:
         raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
-    share = "20 %" if masks else "20 % per class"
+    of_each = ["site"] * (owners is not None and len({*owners.tolist()}) > 1) + ["class"] * (not masks)
+    share = " ".join(["20 %", *(["per", " and ".join(of_each)] if of_each else ())])
     share = f"those of a fixed fifth of the groups by {grouped_by!r}" if grouped_by else share
     note = Note("examples", f"no test split: {len(test)} of {len(labels)} images ({share}) are held out")
     return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]

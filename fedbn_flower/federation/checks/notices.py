@@ -18,6 +18,7 @@ from ...data.outcome.doubts import of_targets
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
+from ..evaluating.tested_on import who_lacks
 from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from .model_fit import clients_of_one_example
@@ -73,7 +74,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
                 "each column that are known without looking at the rows, COLUMN=MEAN:DEVIATION"
             )
     elif dataset.kind.prepares_by_client and not (local or config.normalize):
-        why = "" if config.eval_data == "global" else f", since {_who_lacks(inputs)} no held-out examples"
+        why = "" if config.eval_data == "global" else f", since {who_lacks(inputs)} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "
             "standardised by this client's rows; 'local' evaluates it on this client's examples only"
@@ -96,12 +97,6 @@ def _of_units(inputs: RunInputs) -> Iterator[str]:
             f"dp-unit: {several} of {len(found)} values of {inputs.config.dp_unit!r} have rows at several "
             "clients: each client protects its own rows of them, and their epsilons add up"
         )
-
-
-def _who_lacks(inputs: RunInputs) -> str:
-    clients = min(inputs.without_held_out.values(), key=min)
-    first = inputs.client_names[clients[0]] if inputs.client_names else clients[0]
-    return f"{len(clients)} of {inputs.config.num_clients} clients (the first is {first}) have"
 
 
 def _of_the_weights(inputs: RunInputs) -> Iterator[str]:

@@ -14,7 +14,7 @@ from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section, without_folders
-from .run_page import MEANS, closing_sections, size
+from .run_page import closing_sections, means, size
 from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
 from .sections.all_metrics import side_by_side
 from .sections.gain import gain_section
@@ -171,7 +171,8 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
     held_out = held_out_of(groups)
     different = differences(groups)
     beside = {} if warning else side_by_side(groups, metric)
-    explanation = f"{legend(groups, metric)} {MEANS} {table.note}".rstrip()
+    runs = [run for group in groups for run in group.runs]
+    explanation = f"{legend(groups, metric)} {means(runs)} {table.note}".rstrip()
     warnings = [paragraph(warning, "note")] if warning else []
     drawn = [] if warning else [section("Metrics by round", curves(groups, metric))]
     together = [paragraph(line, "note") for line in privacy_together(groups)]

@@ -12,6 +12,7 @@ from ...config.help import as_text, first_line
 from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ...core.listing import number_of
 from ...core.papers import paper_of
+from ...data.notes import TESTED_ON
 from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
 from ...records.metric_words import decimals, spelt
@@ -155,7 +156,8 @@ def _data(run: Run) -> Iterator[str]:
         of_two = "" if events is None else f", {events[1]:,} of them events (`{events[0]}`)"
         yield f"{held_out:,} examples were held out for evaluation{of_two}."
     for note in run.learnt:
-        if note.row == "examples" and not note.text[0].isdigit():  # the numbers are said above
+        elsewhere = note.text[0].isdigit() or note.text.startswith(TESTED_ON)
+        if note.row == "examples" and not elsewhere:
             yield f"{note.text[:1].upper()}{note.text[1:]}."
     if column := config.get("group-column"):
         yield f"All examples of one group (`{column}`) were on one side of every split."

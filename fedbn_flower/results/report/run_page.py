@@ -2,7 +2,7 @@
 
 import html
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS, SUMMED
 from ...records.metric_words import decimals, heading, spelt
 from ...records.metrics import shown
+from ...records.summary import tested_on
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import LEARNT, UNUSED, WARNINGS
 from ..plotting.drawer import drawn_of_run
@@ -114,11 +115,17 @@ ADAPTED = (
 MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
 
 
+def means(runs: Iterable[Run]) -> str:
+    """Return what the means in a table of these runs are over, and on whose examples clients were tested."""
+    words = tested_on(run.summary for run in runs)
+    return f"{words[:1].upper()}{words[1:]}. {MEANS}" if words else MEANS
+
+
 def run_page(run: Run, without_noise: Run | None = None) -> str:
     """Return the page; a private run may be compared with the same one ``without_noise``."""
     table, held_out = metrics_table(run), held_out_table([run])
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
-    results = [table.html(), paragraph(MEANS, "note")] if table.rows else []
+    results = [table.html(), paragraph(means([run]), "note")] if table.rows else []
     return page(
         title_of(run),
         "".join(lead),

@@ -18,7 +18,7 @@ from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from .html import command, gallery, page, paragraph, section, shown_text, warning
-from .run_page import MEANS, closing_sections, how_to_reproduce
+from .run_page import closing_sections, how_to_reproduce, means
 from .runs_by_seed import (
     Group,
     Sweep,
@@ -70,7 +70,7 @@ def sweep_page(sweep: Sweep) -> str:
             section(
                 "Results",
                 table.html(told.alike),
-                paragraph(f"{legend(sweep.groups, metric)} {MEANS} {table.note}".rstrip(), "note"),
+                paragraph(f"{legend(sweep.groups, metric)} {means(runs)} {table.note}".rstrip(), "note"),
                 *(paragraph(line, "note") for line in privacy_of_runs(runs)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),

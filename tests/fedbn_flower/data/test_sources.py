@@ -295,7 +295,6 @@ def test_the_scanners_show_the_digits_of_each_site_differently(cache_dir):
     train, test = data.train, data.test
     assert len(train) + len(test) == len(digits)
     sites = {name: train.columns["x"][train.groups == name][:, 0].astype(float) for name in SITES}
-    assert data.tests_by_client
     originals = {scan.astype(np.uint8).tobytes() for scan in digits}
     assert all(scan.astype(np.uint8).tobytes() in originals for scan in sites["clear"])
     assert (sites["faint"].min(), sites["faint"].max()) == (160, np.rint(160 + 255 / 4))

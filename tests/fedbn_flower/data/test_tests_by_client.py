@@ -1,4 +1,4 @@
-"""A test set that is given by client is evaluated by client, and the run says so."""
+"""Each model is evaluated on its own site's cases, and the run says so, and why."""
 
 import json
 
@@ -9,13 +9,20 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.records.summary import TESTED_ON, Summary
+from fedbn_flower.results.progress import summary_table
+from fedbn_flower.results.report import write_report
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.runtime.simulation import compared_alike
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": 60, "b": 30, "c": 15}
-OWN = "examples: each client is evaluated on its own test examples (guessed; eval-data decides)"
+OWN = (
+    "examples: each client is evaluated on its own test examples, since clients are sites "
+    "(guessed; eval-data decides)"
+)
+ALL = "examples: each client is evaluated on all test examples"
 
 
 def part(name, count):
@@ -68,24 +75,61 @@ def said(run):
 
 
 def test_one_test_set_for_all_is_everybodys(said):
-    assert said(data=TRAIN, test=TEST["a"]) == ("global", [])
+    why = ", since 3 of 3 clients (the first is a) have none of their own (guessed; eval-data decides)"
+    assert said(data=TRAIN, test=TEST["a"]) == ("global", [ALL + why])
 
 
-def test_a_held_out_fifth_is_everybodys(said):
-    assert said(data=TRAIN) == ("global", [])
+def test_of_a_fifth_that_is_held_out_a_client_has_its_own(said):
+    assert said(data=TRAIN) == ("local", [OWN])
 
 
 def test_what_is_divided_in_another_way_is_everybodys(said):
-    assert said(data=TRAIN, test=TEST, partition="iid") == ("global", [])
-
-
-def test_own_tests_are_said(said):
-    assert said(data=TRAIN, test=TEST) == ("local", [OWN])
+    why = ", since all have one model, and the data name no sites (guessed; eval-data decides)"
+    assert said(data=TRAIN, test=TEST, partition="iid") == ("global", [ALL + why])
 
 
 def test_a_stated_wish_decides(said):
-    assert said(data=TRAIN, test=TEST, eval_data="global") == ("global", [])
-    assert said(data=TRAIN, test=TEST, eval_data="local") == ("local", [])
+    assert said(data=TRAIN, test=TEST, eval_data="global") == ("global", [ALL])
+    assert said(data=TRAIN, test=TEST, eval_data="local") == ("local", [OWN.partition(",")[0]])
+
+
+def keeps(client, what="a part of the model"):
+    return {"client": client}, f"client {client!r} keeps {what} at home"
+
+
+OF_THEIR_OWN = (
+    keeps("fedbn"), keeps("silobn"), keeps("fedper"), keeps("ditto"), keeps("alone"), keeps("fedbn+fedper"),
+    ({"strategy": "fedamp", "objective": "fedprox"}, "strategy 'fedamp' keeps several models"),
+    ({"fine_tune": 1}, "each first trains or adapts the model"),
+    ({"adapt_bn": True}, "each first trains or adapts the model"),
+    ({"eval_model": "local"}, "each evaluates the model that it has trained"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "why"), OF_THEIR_OWN)
+def test_a_model_of_ones_own_is_evaluated_on_ones_own_examples(configured, keys, why):
+    """The digits, 0 to 4 at one client, 5 to 9 at the other."""
+    inputs = inputs_of(configured(**{"client": "fedavg", "strategy": "fedavg"} | keys))
+    assert inputs.tested_on == (True, why)
+    assert inputs.partitions.test.sizes.sum() == len(inputs.dataset.test)
+
+
+def test_of_runs_that_are_compared_all_are_evaluated_alike(configured, tmp_path):
+    """FedAvg alone is evaluated on all digits; beside FedBN, which is not, on each client's."""
+    both = [configured(client=name) for name in ("fedavg", "fedbn")]
+    assert [inputs_of(config).evaluates_locally for config in both] == [False, True]
+    assert all(inputs_of(config).evaluates_locally for config in compared_alike(both))
+    told = [configured(client=name, eval_data="global") for name in ("fedavg", "fedbn")]
+    assert compared_alike(told) == told
+    assert compared_alike(both[:1]) == both[:1]
+
+
+def test_where_results_stand_it_is_said_of_whose_cases_they_are(run, configured):
+    for eval_data, words in TESTED_ON.items():
+        result = run(client="fedbn", rounds=1, eval_data=eval_data)
+        assert result.summary["eval-data"] == eval_data
+        assert summary_table(configured(), Summary.model_validate(result.summary)).caption == words
+        assert f"{words[0].upper()}{words[1:]}." in write_report(result.folder).read_text()
 
 
 # ---- files -----------------------------------------------------------------------------------------------
@@ -114,23 +158,18 @@ def test_clients_without_tests_are_evaluated_on_all_and_that_is_said(said, table
     keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": True}
     assert said(**keys) == (
         "global",
-        [
-            "examples: each client is evaluated on all test examples, since 1 of 3 clients (the first is b) "
-            "have none of their own (guessed; eval-data decides)"
-        ],
+        [f"{ALL}, since 1 of 3 clients (the first is b) have none of their own (guessed; eval-data decides)"],
     )
 
 
-def test_a_table_without_a_test_file_has_none_by_client(cache_dir, tables):
-    found = load_dataset(Request(str(tables / "train.csv"), group_column="site"), cache_dir)
-    assert not found.tests_by_client
-
-
+@pytest.mark.parametrize("splits", [("train", "test"), ("",)])
 @pytest.mark.parametrize("masks", [False, True])
-def test_folders_of_sites_with_their_own_tests_are_evaluated_by_site(configured, tmp_path, masks):
-    for split in ("train", "test"):
+def test_folders_of_sites_are_evaluated_by_site(configured, tmp_path, masks, splits):
+    """With a test set, or with the fifth of each site and class that is held out: one of five pictures."""
+    number = 4 if len(splits) > 1 else 10
+    for split in splits:
         for site in ("x", "y"):
-            for i in range(4):
+            for i in range(number):
                 pixels = RNG.integers(0, 256, (8, 8)).astype(np.uint8)
                 if masks:
                     places = {"images": pixels, "masks": (pixels > 99).astype(np.uint8)}
@@ -142,6 +181,5 @@ def test_folders_of_sites_with_their_own_tests_are_evaluated_by_site(configured,
                     Image.fromarray(image).save(folder / f"{i}.png")
     config = configured(dataset=str(tmp_path), partition="natural:folder", client="shared", model="auto")
     inputs = inputs_of(config)
-    assert inputs.dataset.tests_by_client
     assert inputs.evaluates_locally
-    assert [len(rows) for rows in inputs.partitions.test] == [4, 4]
+    assert inputs.partitions.test.sizes.tolist() == ([4, 4] if len(splits) > 1 else [2, 2])

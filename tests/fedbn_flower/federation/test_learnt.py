@@ -33,7 +33,11 @@ def test_the_digits(configured):
     found = dict(lines(configured(partition="silos:0-4,5-7", val_fraction=0.1)))
     assert found["target"][0].startswith("10 classes: 0 (142), 1 (146), 2 (142)")
     assert found["inputs"] == ["images of 1 x 8 x 8 (channels, height, width)"]
-    assert found["examples"] == ["1294 to train on, 143 for validation, 360 to test on"]
+    assert found["examples"] == [
+        "1294 to train on, 143 for validation, 360 to test on",
+        "each client is evaluated on its own test examples, since client 'fedbn' keeps a part of the model "
+        "at home",
+    ]
     assert found["clients"][0].startswith("2 by partition 'silos:0-4,5-7': 0 (")
     assert "2 of 10 classes" in found["left out"][0]
 

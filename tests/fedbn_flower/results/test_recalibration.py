@@ -242,7 +242,7 @@ def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowe
             "'none' with eval-data 'global': no site has a validation share of its own",
         ),
         (
-            {"eval_data": "auto"},
+            {"eval_data": "auto", "client": "shared"},
             "'none' without eval-data 'local': no site has a validation share of its own",
         ),
         ({"fraction_evaluate": 0.0}, "'none' with fraction-evaluate 0: no client evaluates"),

@@ -88,7 +88,6 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             *_constant(features, train["x"]),
             *lost,
         ),
-        tests_by_client=ids is not None and "test" in files,
         units=(units[train_rows], units[test_rows]) if units is not None else None,
         subgroups=found.subgroups_of(train_rows, test_rows),
     )

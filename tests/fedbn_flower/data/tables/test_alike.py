@@ -107,13 +107,15 @@ def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
     assert any((other[name].numpy() != array.numpy()).any() for name, array in expected.items())
 
 
-def test_tables_prepared_alike_are_evaluated_on_all_held_out_rows(configured, clinics):
-    """Of a fifth that is held out; a test file with the clinics' names is evaluated by clinic."""
-    train, both = str(clinics / "all" / "train.csv"), str(clinics / "all")
-    keys = {"columns": COLUMNS, "partition": "natural:clinic"}
-    assert inputs_of(configured(dataset=train, **keys)).evaluates_locally
-    assert not inputs_of(configured(dataset=train, normalize=True, **keys)).evaluates_locally
-    assert inputs_of(configured(dataset=both, normalize=True, **keys)).evaluates_locally
+@pytest.mark.parametrize(("partition", "normalize", "locally"), [
+    ("iid", False, True), ("iid", True, False), ("natural:clinic", True, True),
+])  # fmt: skip
+def test_rows_prepared_alike_of_clients_that_are_no_sites_are_everybodys(
+    configured, clinics, partition, normalize, locally
+):
+    keys = {"columns": COLUMNS, "partition": partition, "normalize": normalize, "client": "fedavg"}
+    config = configured(dataset=str(clinics / "all" / "train.csv"), **keys)
+    assert inputs_of(config).evaluates_locally == locally
 
 
 def test_float_arrays_are_standardised_by_all_training_rows(run):

@@ -75,9 +75,3 @@ def test_all_rows_are_evaluated_on_where_somebody_has_none_of_its_own(configured
 def test_what_global_means_is_said(configured, sites):
     (output,) = notices_of(configured(**keys_for(sites), eval_data="global"))
     assert output.startswith("eval-data: 'global': each client's model is evaluated on all clients' examples")
-
-
-def test_images_are_evaluated_on_the_whole_held_out_set(configured):
-    config = configured()
-    assert not inputs_of(config).evaluates_locally
-    assert build_manifest(Federation(config))["eval-data"] == "global"
