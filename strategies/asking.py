@@ -1,6 +1,8 @@
 """`AsksFirst`, the base of server rules that ask a round's clients something before they train."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -16,10 +18,13 @@ from .aggregation.fold import Round
 from .aggregation.means import Summand, WeightedMean
 from .aggregation.vectors import Vector
 from .base import PseudoGradientStrategy
-from .messages.gate import record_of, refusing
+from .messages.gate import ReplyRefused, record_of, refusing
+from .messages.ranges import Range
 from .messages.replies import Replies
 from .messages.validation import LOGGER, MAX_WEIGHT, check_arrays, check_metrics
 
+Like = Mapping[str, NDArray]
+Expected = Like | Callable[[Set[str]], Like]
 QUESTION = "question"
 """The name of the exchange in the log."""
 
@@ -34,15 +39,17 @@ class FirstAnswers(NamedTuple):
 class Ask(Protocol):
     """Ask the round's clients `AsksFirst.first_question`, one exchange.
 
-    ``expected`` returns what answers with arrays of these names are to be like; those of the first that can
-    be used are the names of all. ``records`` go with the question. None where no answer can be used.
+    ``expected`` is what answers are to be like, and ``ranges`` of which numbers. Where clients say what comes
+    next, it returns that from the names of an answer's arrays, or refuses these; the names that most answers
+    have are those of all. ``records`` go with the question. None where no answer can be used.
     """
 
     def __call__(
         self,
-        expected: Callable[[Collection[str]], Mapping[str, NDArray]],
+        expected: Expected,
         dtype: np.dtype,
         records: Mapping[str, ArrayRecord] = {},
+        ranges: Mapping[str, Range] = {},
     ) -> FirstAnswers | None: ...
 
 
@@ -107,7 +114,7 @@ class AsksFirst(PseudoGradientStrategy):
     def first_records(self, round: Round, ask: Ask) -> Mapping[str, ArrayRecord] | None:
         """Ask, and return the records that go with the messages to train; None if no answer can be used."""
         expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
-        found = ask(lambda _: expected, round.layout.dtypes[0])
+        found = ask(expected, round.layout.dtypes[0])
         if found is None:
             return None
         self.first_mean = round.layout.flatten_parameters(found.mean)
@@ -118,9 +125,10 @@ class AsksFirst(PseudoGradientStrategy):
         round: Round,
         record: RecordDict,
         node_ids: list[int],
-        expected: Callable[[Collection[str]], Mapping[str, NDArray]],
+        expected: Expected,
         dtype: np.dtype,
         records: Mapping[str, ArrayRecord] = {},
+        ranges: Mapping[str, Range] = {},
     ) -> FirstAnswers | None:
         """Return the mean of the answers that can be used, in partition order; see `Ask`."""
         config = record.config_records[self.configrecord_key]
@@ -128,29 +136,28 @@ class AsksFirst(PseudoGradientStrategy):
         question = RecordDict({**record, **records, self.configrecord_key: told})
         messages = [Message(question, node, MessageType.EVALUATE) for node in node_ids]
         most = self._max_weight_ or MAX_WEIGHT
-        like: Mapping[str, NDArray] = {}
-        mean: WeightedMean | None = None
+        replies = self._asking_(messages)
+        if callable(expected):
+            replies = list(replies)
+            like = _of_most(replies, self.first_question, expected)
+        else:
+            like = expected
+        mean = WeightedMean([_flat(map(np.zeros_like, like.values()), dtype)], dtype)
 
-        def read(content: RecordDict) -> tuple[Mapping[str, NDArray], Summand]:
+        def read(content: RecordDict) -> Summand:
             with refusing():
                 weight, _ = check_metrics(content, self.weighted_by_key, most)
                 answer = record_of(content, self.first_question, ArrayRecord)
-                wanted = like if mean else expected(answer.keys())
-                found = check_arrays(answer, wanted)
-            vector = _flat(found.values(), dtype)
-            return wanted, Summand([vector], 1.0 if self.weighs_alike else weight)
+                found = check_arrays(answer, like, ranges)
+            return Summand([_flat(found.values(), dtype)], 1.0 if self.weighs_alike else weight)
 
         questions = self._questions_
         questions.expect(QUESTION, round.number, messages)
-        for _, _, (wanted, summand) in questions.usable(
-            QUESTION, round.number, self._asking_(messages), read
-        ):
-            if mean is None:
-                like, mean = wanted, WeightedMean([_flat(map(np.zeros_like, wanted.values()), dtype)], dtype)
+        for *_, summand in questions.usable(QUESTION, round.number, replies, read):
             mean.add(summand)
         for partition, reason in questions.report.failures.items():
             self._lost_answers_.setdefault(partition, reason)
-        if mean is None or not mean.total_weight:
+        if not mean.total_weight:
             return None
         weight, vector = mean.total_weight, mean.mean()
         starts = np.cumsum([0, *(entry.size for entry in like.values())])
@@ -161,6 +168,16 @@ class AsksFirst(PseudoGradientStrategy):
             },
             weight,
         )
+
+
+def _of_most(replies: Sequence[Message], question: str, expected: Callable[[Set[str]], Like]) -> Like:
+    """Return what answers are to be like by the names that most of them have, of those that can be."""
+    records = (reply.content.get(question) for reply in replies if reply.has_content())
+    names = Counter(frozenset(record) for record in records if isinstance(record, ArrayRecord))
+    for one, _ in names.most_common():
+        with suppress(ReplyRefused):
+            return expected(one)
+    return {}
 
 
 def _flat(arrays: Iterable[NDArray], dtype: np.dtype) -> Vector:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.wire import STATES
 
 from .messages.gate import ReplyRefused
+from .messages.ranges import Range
 from .messages.validation import check_arrays
 
-LARGEST = 3.4028235e38  # the greatest float32: losses are computed in float32
 LONGEST_NAME = 100  # characters
 MAX_COUNT = 2**43  # of a state: a sum over a million clients still fits int64
 
@@ -24,35 +24,6 @@ LOGGER = logging.getLogger("flwr.strategies")
 def agrees(metrics: MetricRecord, states: Mapping[str, NDArray]) -> str:
     """Return no reason against any metrics and states."""
     return ""
-
-
-@dataclass(frozen=True)
-class Range:
-    """The allowed values of a metric: a number in [low, high], or a list of ``length`` such numbers.
-
-    Infinity is allowed only if it is a bound; NaN never.
-    """
-
-    low: float = -LARGEST
-    high: float = LARGEST
-    whole: bool = False
-    length: int | None = None
-
-    def holds(self, value: object) -> bool:
-        """Return whether a value is in the range."""
-        if self.length is None:
-            return self._holds(value)
-        return isinstance(value, list) and len(value) == self.length and all(map(self._holds, value))
-
-    def _holds(self, value: object) -> bool:
-        if not isinstance(value, int | float) or not self.low <= value <= self.high:
-            return False
-        return not self.whole or value % 1 == 0
-
-    def __str__(self) -> str:
-        noun = "whole number" if self.whole else "number"
-        bounds = f"in [{self.low:.8g}, {self.high:.8g}]"
-        return f"a {noun} {bounds}" if self.length is None else f"{self.length} {noun}s {bounds}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,14 @@ from .aggregation.vectors import all_finite, finite
 from .expected import ExpectedMetrics
 from .messages.gate import ReplyRefused, refusing
 from .messages.npy import viewed
-from .messages.validation import Answer, check_train_reply, clipping_factor, update_norm
+from .messages.validation import (
+    MAX_LENGTH,
+    MAX_WEIGHT,
+    Answer,
+    check_train_reply,
+    clipping_factor,
+    update_norm,
+)
 
 ROUNDING = 1 - 1e-6
 """Factor on the bound of a sum, so that no rounding of float32 takes a difference beyond it."""
@@ -143,11 +150,24 @@ class ReplyReader:
         if self.phase.bound:
             self._check_finite(answer)
             return CheckedReply(answer.metrics, answer, states)
-        extras = how.read_extras(answer, self.round)
+        with refusing():
+            extras = how.read_extras(answer, self.round)
+        self._check_summable(answer, extras)
         for name, vector in extras.vectors.items():
             if vector.shape != (expected := self._shapes.setdefault(name, vector.shape)):
                 raise ReplyRefused(f"{name}: shape {vector.shape}, expected {expected}", "shape")
         return CheckedReply(answer.metrics, answer, states, extras)
+
+    def _check_summable(self, answer: Answer, extras: Extras) -> None:
+        """Refuse an answer of which the rule makes more than a sum holds, whatever it divides by."""
+        assert self.round
+        scale = abs(extras.factor) * extras.share * (1.0 if self.how.weighs_alike else answer.weight)
+        length = MAX_LENGTH
+        if scale > MAX_WEIGHT:
+            length = update_norm(answer.arrays, self.reference, self.round.layout.tensors)
+        vectors = all(all_finite(vector) for vector in extras.vectors.values())
+        if not (scale * length <= MAX_WEIGHT * MAX_LENGTH and math.isfinite(scale) and vectors):
+            raise ReplyRefused(f"its update counts {scale:.6g} times, which is too much for a sum")
 
     def _summed(self, content: RecordDict) -> CheckedReply:
         metrics, sums, weights = (content.get(name) for name in (METRICS, SUMS, SUM_WEIGHTS))

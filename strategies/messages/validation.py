@@ -2,8 +2,10 @@
 
 import logging
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -14,11 +16,13 @@ from fedbn_flower.core.ground.wire import METRICS
 
 from .gate import NPY_HEADER_BYTES, ReplyRefused
 from .npy import decoded
+from .ranges import OF_STATISTICS, Range
 
 # A child of Flower's logger: printed by every Flower runtime, and silenced along with it.
 LOGGER = logging.getLogger("flwr.strategies")
 
 Kind = TypeVar("Kind", ArrayRecord, MetricRecord)
+Ranges = Mapping[str, Range]
 
 MAX_WEIGHT = 2.0**53
 MAX_LENGTH = 1e18  # L2 norm of an entry; its square still fits float32, with room for a weighted sum
@@ -107,18 +111,21 @@ def check_metrics(
     return positive_number(metrics, weighted_by_key, cap=max_weight), metrics
 
 
-def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) -> dict[str, NDArray]:
+def check_arrays(
+    record: ArrayRecord, expected: Mapping[str, NDArray] | None, ranges: Ranges = MappingProxyType({})
+) -> dict[str, NDArray]:
     """Decode a model and check each entry's shape and dtype. The entries are read-only.
 
     A floating entry may have another floating dtype, as from differential-privacy mods; it is cast back.
     Values that are not finite, or very large, are allowed if they equal the value sent: attention masks.
-    With ``expected=None`` any names, shapes and numeric dtypes are allowed.
+    With ``expected=None`` any names, shapes and numeric dtypes are allowed. ``ranges`` are those of entries
+    that a root, a logarithm or a quotient is taken of, by name; BatchNorm's statistics have theirs.
 
     Raises
     ------
     ReplyRefused
         When names, shapes or dtypes differ from ``expected``, or an entry cannot be decoded, is not finite,
-        or is longer than `MAX_LENGTH`.
+        is longer than `MAX_LENGTH`, or beyond its range.
     """
     if expected is None:
         expected = _zeros_like(record)
@@ -126,7 +133,7 @@ def check_arrays(record: ArrayRecord, expected: Mapping[str, NDArray] | None) ->
         _check_names(record.keys(), expected)
     with np.errstate(over="ignore", invalid="ignore"):  # once: it takes as long as a short entry
         return {
-            name: _check_entry(name, _decoded(name, record[name], reference), reference)
+            name: _check_entry(name, _decoded(name, record[name], reference), reference, ranges)
             for name, reference in expected.items()
         }
 
@@ -162,7 +169,9 @@ def _decoded(name: str, entry: Array, reference: NDArray) -> NDArray:
     return array
 
 
-def _check_entry(name: str, array: NDArray, reference: NDArray) -> NDArray:
+def _check_entry(
+    name: str, array: NDArray, reference: NDArray, ranges: Ranges = MappingProxyType({})
+) -> NDArray:
     if array.shape != reference.shape:
         raise ReplyRefused(f"{name}: shape {array.shape}, expected {reference.shape}", "shape")
     floating = array.dtype.kind == "f" and reference.dtype.kind == "f"
@@ -176,6 +185,9 @@ def _check_entry(name: str, array: NDArray, reference: NDArray) -> NDArray:
         if not length <= MAX_LENGTH:
             found = f"too large (L2 norm {length:.0e})" if np.isfinite(array).all() else "not finite"
             raise ReplyRefused(f"{name}: {found}")
+    within = ranges.get(name) or OF_STATISTICS.get(re.split("[.:]", name)[-1])
+    if within and not within.spans(array) and (name in ranges or within.spans(reference)):
+        raise ReplyRefused(f"{name}: from {array.min():.6g} to {array.max():.6g}, not {within}")
     return array
 
 

@@ -12,6 +12,7 @@ from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..messages.gate import ReplyRefused, record_of
 from ..messages.npy import encoded
+from ..messages.ranges import Range
 from ..messages.validation import Answer, check_arrays
 from .fedavg import FedAvg
 
@@ -54,14 +55,14 @@ class FedProto(FedAvg):
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         record = record_of(answer.content, PROTOTYPES, ArrayRecord)
-        arrays = check_arrays(record, self._expected())
+        arrays = check_arrays(record, self._expected(), {SHARES: Range(0, 1)})
         sums, shares = (arrays.get(name, np.empty(0)) for name in (FEATURE_SUMS, SHARES))
         if sums.ndim != 2 or shares.shape != sums.shape[:1] or not len(shares):
             raise ReplyRefused(
                 f"{PROTOTYPES}: {FEATURE_SUMS!r} is {sums.shape}, {SHARES!r} is {shares.shape}", "shape"
             )
-        if shares.min() < 0 or shares.sum() > 1.001:
-            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} must be >= 0 and sum to at most 1")
+        if shares.sum() > 1.001:
+            raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} must sum to at most 1")
         present, examples = shares > 0, answer.metrics.get(NUM_EXAMPLES)
         if isinstance(examples, int | float) and np.any(shares[present] < ROUNDED / examples):
             raise ReplyRefused(f"{PROTOTYPES}: {SHARES!r} has less than one of {examples} examples")

@@ -11,6 +11,7 @@ from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector
 from ..base import PseudoGradientStrategy
 from ..messages.gate import ReplyRefused, record_of
+from ..messages.ranges import Range
 from ..messages.validation import Answer, check_arrays
 
 KEPT = "kept"
@@ -50,8 +51,8 @@ class FedSat(PseudoGradientStrategy):
     def read_extras(self, answer: Answer, round: Round) -> Extras:
         record = record_of(answer.content, STRUGGLE, ArrayRecord)
         expected = {SCORES: np.zeros(self.num_classes)} if self.num_classes else None
-        scores = check_arrays(record, expected).get(SCORES, np.empty(0))
-        if scores.ndim != 1 or not len(scores) or scores.min() < 0 or scores.max() > 1:
+        scores = check_arrays(record, expected, {SCORES: Range(0, 1)}).get(SCORES, np.empty(0))
+        if scores.ndim != 1 or not len(scores):
             raise ReplyRefused(f"{STRUGGLE}: {SCORES!r} must be numbers in [0, 1], one per class")
         kept = 1 - scores.astype(np.float64)
         x, x_k = (round.layout.flatten_parameters(arrays) for arrays in (round.sent, answer.arrays))

@@ -1,6 +1,6 @@
 """FedTAN: Wang et al. 2023, "Why Batch Normalization Damage FL on Non-IID Data?" (arXiv 2301.02983)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,11 @@ from ..aggregation.vectors import Vector
 from ..asking import Ask, AsksFirst
 from ..messages.gate import ReplyRefused
 from ..messages.npy import encoded
+from ..messages.ranges import Range
+from ..messages.validation import MAX_WEIGHT
+
+MOST_CALLS = 100
+"""Of each BatchNorm layer in a pass: it bounds the questions of a round, as clients say what is next."""
 
 
 class FedTAN(AsksFirst):
@@ -47,11 +52,14 @@ class FedTAN(AsksFirst):
     def first_records(self, round: Round, ask: Ask) -> Mapping[str, ArrayRecord] | None:
         known: dict[str, NDArray] = {}
         while True:
-            found = ask(partial(_expected, known, round.sent), np.dtype(np.float64), _record(known))
+            comes_next = partial(_expected, known, round.sent)
+            found = ask(
+                comes_next, np.dtype(np.float64), _record(known), {BATCH_SHARES: Range(0, MAX_WEIGHT)}
+            )
             if found is None:
                 return None
             answers = dict(found.mean)
-            shares = answers.pop(BATCH_SHARES)
+            shares = np.maximum(answers.pop(BATCH_SHARES), 1 / MAX_WEIGHT)  # some divide by them
             known |= {BATCH_SHARES: shares, BATCH_WEIGHT: np.array([found.weight])}
             for name, mean in answers.items():
                 value = mean if name.endswith(BATCH_GRADIENT) else mean / shares[0]
@@ -66,19 +74,22 @@ def _record(known: Mapping[str, NDArray]) -> dict[str, ArrayRecord]:
 
 
 def _expected(
-    known: Mapping[str, NDArray], sent: Mapping[str, NDArray], names: Collection[str]
+    known: Mapping[str, NDArray], sent: Mapping[str, NDArray], names: Set[str]
 ) -> dict[str, NDArray]:
     """Return what the arrays of an answer are to be like.
 
     Raises
     ------
     ReplyRefused
-        When one is no statistic of a layer, nor a gradient by one, or is known already.
+        When one is no statistic of a layer, nor a gradient by one, or is known already; when there are more
+        than of one call of a layer, or more calls than `MOST_CALLS` of each.
     """
-    found = {name: np.zeros_like(_entry(name, sent)) for name in names if name != BATCH_SHARES}
+    found = {name: np.zeros_like(_entry(name, sent)) for name in sorted(names - {BATCH_SHARES})}
+    calls = MOST_CALLS * sum(name.endswith("running_var") for name in sent)
     for name in found:
-        of = name.removesuffix(BATCH_GRADIENT)
-        if name in known or (of != name and of not in known):
+        of, call = name.removesuffix(BATCH_GRADIENT), name.partition(":")[0]
+        is_call = call.isdecimal() and str(int(call)) == call and int(call) < calls
+        if not is_call or len(found) > 2 or name in known or (of != name and of not in known):
             raise ReplyRefused(f"{name}: not what comes next", "names")
     return {BATCH_SHARES: np.zeros(2), **found}
 

@@ -14,10 +14,13 @@ from ...aggregation.fold import Extras, Round
 from ...aggregation.rule_state import RuleState
 from ...aggregation.vectors import Vector
 from ...base import PseudoGradientStrategy
+from ...messages.gate import ReplyRefused
 from ...messages.validation import Answer
 from .qfedavg import loss_of
 
 WEIGHTS = "client-weights"
+MOST = 1e9
+"""A step of a weight, which is at most 1: of longer ones float64 loses the weight."""
 
 
 class AFL(PseudoGradientStrategy):
@@ -54,7 +57,11 @@ class AFL(PseudoGradientStrategy):
         return {partition: float(weights[partition]) for partition in asked}
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        loss_of(answer, START_LOSS)
+        loss = loss_of(answer, START_LOSS)
+        step = self.gamma * len(self.weights(self.rule_state)) * loss
+        if step > MOST:
+            found = f"{START_LOSS!r} {loss:.6g} times afl-rate {self.gamma:g} moves weights by {step:.6g}"
+            raise ReplyRefused(f"{found}, at most {MOST:g}: choose a smaller afl-rate", "afl-rate")
         return Extras()
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:

@@ -8,11 +8,12 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.exception import AggregationError
 from numpy.typing import NDArray
 
-from fedbn_flower.core.ground.wire import CLASS_MEANS, FEATURES, SPREAD
+from fedbn_flower.core.ground.wire import CLASS_MEANS, FEATURE_SUMS, FEATURES, SHARES, SPREAD
 
 from ...aggregation.fold import Extras, Fold, Round
 from ...messages.gate import ReplyRefused, record_of
 from ...messages.npy import encoded
+from ...messages.ranges import Range
 from ...messages.validation import Answer, check_arrays
 from ...personal_models import mixed
 from ...reply_reader import CheckedReply, ReplyReader
@@ -51,23 +52,19 @@ class FedPAC(SeveralModels, FedProto):
         return f"client-{partition}"
 
     def read_extras(self, answer: Answer, round: Round) -> Extras:
-        self.features_of(answer)
-        return super().read_extras(answer, round)
+        extras = super().read_extras(answer, round)
+        self.features_of(answer, extras)
+        return extras
 
-    def features_of(self, answer: Answer) -> tuple[NDArray[np.float64], float]:
-        """Return a client's M, flat, and its V."""
-        arrays = check_arrays(record_of(answer.content, FEATURES, ArrayRecord), None)
-        means, spread = (arrays.get(name, np.empty(0)) for name in (CLASS_MEANS, SPREAD))
-        wanted = (self.num_classes or len(means), self.num_features or means.shape[-1])
-        if means.ndim != 2 or means.shape != wanted or spread.shape != ():
-            raise ReplyRefused(
-                f"{FEATURES}: {CLASS_MEANS!r} is {means.shape}, {SPREAD!r} {spread.shape}", "shape"
-            )
-        if spread < 0 or np.abs(means).max(initial=0) > LARGEST_FEATURE or spread > LARGEST_FEATURE**2:
-            raise ReplyRefused(
-                f"{FEATURES}: a variance below 0, or a mean feature above {LARGEST_FEATURE:.0e}"
-            )
-        return means.astype(np.float64).ravel(), float(spread)
+    def features_of(self, answer: Answer, extras: Extras) -> tuple[NDArray[np.float64], float]:
+        """Return a client's M, flat, of the classes and features of its prototypes, and its V."""
+        shares, sums = extras.vectors[SHARES], extras.vectors[FEATURE_SUMS]
+        expected = {CLASS_MEANS: np.zeros((len(shares), sums.size // len(shares))), SPREAD: np.zeros(())}
+        ranges = {SPREAD: Range(0, LARGEST_FEATURE**2)}
+        arrays = check_arrays(record_of(answer.content, FEATURES, ArrayRecord), expected, ranges)
+        if np.any(np.abs(arrays[CLASS_MEANS]) > LARGEST_FEATURE * shares[:, None]):
+            raise ReplyRefused(f"{FEATURES}: a mean feature above {LARGEST_FEATURE:.0e}")
+        return arrays[CLASS_MEANS].ravel(), float(arrays[SPREAD])
 
     def begin(self, reading: ReplyReader, main: ArrayRecord, count: int) -> Trained:
         if not self.head:
@@ -92,7 +89,7 @@ class Heads(Trained):
         self.clients[partition] = name
         arrays = read.answer.arrays
         self.heads[name] = ArrayRecord({n: encoded(arrays[n]) for n in self.main if n in self.rule.head})
-        self.features.append(self.rule.features_of(read.answer))
+        self.features.append(self.rule.features_of(read.answer, read.extras))
         self.sum("", position, partition, read)
 
     def stepped(self) -> ArrayRecord:

@@ -224,7 +224,16 @@ def model(change):
 
 
 def floats(value):
-    return model(lambda array: np.full_like(array, value) if array.dtype.kind == "f" else array)
+    """All floats but variances, which are ranged."""
+
+    def lie(content):
+        changed = model(lambda array: np.full_like(array, value) if array.dtype.kind == "f" else array)
+        kept = {name: array for name, array in content["arrays"].items() if "running_var" in name}
+        content = changed(content)
+        content["arrays"] = ArrayRecord({**content["arrays"], **kept})
+        return content
+
+    return lie
 
 
 def reports(**values):

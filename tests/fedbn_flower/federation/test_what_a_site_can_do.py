@@ -8,6 +8,8 @@ from strategies.expected import ExpectedMetrics, FurtherNames
 
 from ...docs.pages import DOCS
 from .hostile import BELIEVED, LIES, REFUSED, control, table, train
+from .hostile_rules import BY_RULE, by_rule
+from .hostile_rules import table as table_of_rules
 
 PAGE = DOCS / "what-a-site-can-do.md"
 
@@ -31,6 +33,19 @@ def test_the_honest_are_believed():
     for phase, lies in LIES.items():
         happens = lies[-1][1]
         assert happens(lambda content: content) != REFUSED, phase
+
+
+def test_the_page_has_what_single_rules_read():
+    assert f"## What single rules read\n\n{table_of_rules()}" in PAGE.read_text()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("rule", "lie", "effect"), [pytest.param(*lie, id=f"{lie[0]}: {what}") for what, *lie in BY_RULE]
+)
+def test_what_a_rule_reads_is_refused_or_believed(rule, lie, effect, cache_dir):
+    """The liar is first, a refused one costs nobody else anything, and whatever comes of it is finite."""
+    assert by_rule(rule, cache_dir)(lie) == effect
 
 
 def test_the_clip_is_of_the_model_and_not_of_scaffolds_control():

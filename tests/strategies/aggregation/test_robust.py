@@ -149,7 +149,7 @@ def attacked(strategy, honest, liars):
     models = [{"w": row, "bn.running_var": 1 + np.abs(row)} for row in honest]
     # Half of the coordinates up, half down, and with all the weight there is.
     lie = LIE * np.where(np.arange(size) % 2, 1, -1).astype(np.float32)
-    models = [{"w": lie, "bn.running_var": lie}] * liars + models
+    models = [{"w": lie, "bn.running_var": abs(lie)}] * liars + models
     return one_round(strategy, start, models, [2**53] * liars + [1] * len(honest))
 
 

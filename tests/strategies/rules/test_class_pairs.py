@@ -69,8 +69,8 @@ def test_prototypes_travel_without_a_model():
     [
         ({}, "'prototypes' is missing"),
         (prototypes([[1, 2]], [0.5, 0.5]), "'sums' is (1, 2), 'shares' is (2,)"),
-        (prototypes([[1, 2], [0, 0], [0, 0]], [-1, 0, 0]), "'shares' must be >= 0 and sum to at most 1"),
-        (prototypes([[1, 2], [0, 0], [0, 0]], [1, 1, 0]), "'shares' must be >= 0 and sum to at most 1"),
+        (prototypes([[1, 2], [0, 0], [0, 0]], [-1, 0, 0]), "shares: from -1 to 0, not a number in [0, 1]"),
+        (prototypes([[1, 2], [0, 0], [0, 0]], [1, 1, 0]), "'shares' must sum to at most 1"),
         (prototypes([[1], [0], [0]], [1, 0, 0]), "sums: shape (3,), expected (6,)"),
         (prototypes([[np.nan, 2], [0, 0], [0, 0]], [1, 0, 0]), "sums: not finite"),
         ({"prototypes": ArrayRecord()}, "'sums' is (0,), 'shares' is (0,)"),
@@ -130,8 +130,8 @@ def test_with_equal_scores_it_is_the_plain_mean_whatever_the_classes():
     ("extra", "words"),
     [
         ({}, "'struggle' is missing"),
-        (struggle(0.5, 1.5), "must be numbers in [0, 1], one per class"),
-        (struggle(-0.1, 0.5), "must be numbers in [0, 1], one per class"),
+        (struggle(0.5, 1.5), "scores: from 0.5 to 1.5, not a number in [0, 1]"),
+        (struggle(-0.1, 0.5), "scores: from -0.1 to 0.5, not a number in [0, 1]"),
         (struggle(0.5), "shape (1,), expected (2,)"),
         (struggle(np.nan, 0.5), "not finite"),
         (struggle(), "must be numbers in [0, 1], one per class"),

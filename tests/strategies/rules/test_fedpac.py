@@ -87,8 +87,19 @@ def test_the_body_is_the_mean_and_heads_are_mixtures_of_those_that_answered():
             np.testing.assert_allclose(ndarrays(model)["head"], head, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("means", "spread"), [([[1e9]], 1.0), ([[1.0]], -1.0), ([1.0], 1.0)])
-def test_features_that_cannot_be_are_refused(means, spread):
+@pytest.mark.parametrize(
+    ("means", "spread", "why"),
+    [
+        ([[1e9]], 1.0, "features: a mean feature above 1e+06"),
+        ([[1.0]], -1.0, "spread: from -1 to -1, not a number in [0, 1e+12]"),
+        ([[1.0]], 1e13, "spread: from 1e+13 to 1e+13, not a number in [0, 1e+12]"),
+        ([[1.0]], [1.0], "spread: shape (1,), expected ()"),
+        ([1.0], 1.0, "class-means: shape (1,), expected (1, 1)"),
+        (1.0, 1.0, "class-means: shape (), expected (1, 1)"),
+        ([[1.0, 1.0]], 1.0, "class-means: shape (1, 2), expected (1, 1)"),
+    ],
+)
+def test_features_that_cannot_be_are_refused(means, spread, why):
     strategy = FedPAC()
     strategy.head = frozenset({"head"})
 
@@ -103,4 +114,4 @@ def test_features_that_cannot_be_are_refused(means, spread):
     messages = strategy.configure_train(1, record(START), ConfigRecord(), grid)
     strategy.aggregate_train(1, grid.send_and_receive(messages))
     assert list(strategy.phase_report.metrics) == [0]
-    assert strategy.phase_report.failures[1].startswith("features: ")
+    assert strategy.phase_report.failures == {1: why}

@@ -155,7 +155,12 @@ def test_answers_that_do_not_come_next_are_refused():
         "0:head.weight": "no statistic of the model",
         "0:norm.running_mean": "not what comes next",
         "1:norm.running_mean.gradient": "not what comes next",
+        "01:norm.running_var": "not what comes next",
+        "300:norm.running_var": "not what comes next",  # 100 calls of each of three layers
     }.items():
         with pytest.raises(ReplyRefused, match=f"{name}: {why}"):
             _expected(known, sent, {"shares", name})
     assert _expected(known, sent, {"0:norm.running_var"}).keys() == {"shares", "0:norm.running_var"}
+    assert _expected(known, sent, {"299:norm.running_var"})
+    with pytest.raises(ReplyRefused, match="not what comes next"):
+        _expected(known, sent, {f"{call}:norm.running_var" for call in range(3)})
