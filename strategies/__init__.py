@@ -12,11 +12,12 @@ from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Vector
 from .asking import AsksFirst
 from .base import PseudoGradientStrategy
-from .expected import ExpectedMetrics, Range
+from .expected import ExpectedMetrics
 from .flower_wrappers import check_wrapper
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
+from .messages.ranges import Range
 from .messages.replies import PhaseReport
 from .messages.validation import Answer
 from .rules.drift.fedacg import FedACG
