@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import added
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.ground.wire import STATES
+from .array_file import array_file
 from .events import RoundResult
 
 STATES_FILE = "states.safetensors"
@@ -50,12 +50,12 @@ def states_file(result: RoundResult, problem: Problem) -> bytes:
         by_whom |= {str(partition): states for partition, states in report.states.items()}
     names = {metric.state for metric in problem.chosen.values()}
     found = {
-        f"{who}/{name}": np.ascontiguousarray(states[prefix + name])
+        f"{who}/{name}": states[prefix + name]
         for who, states in by_whom.items()
         for name in sorted(names)
         if prefix + name in states
     }
-    return save(found) if found else b""
+    return array_file(STATES_FILE, found) if found else b""
 
 
 def states_of(folder: Path) -> dict[str, dict[str, NDArray]]:

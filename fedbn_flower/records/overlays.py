@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
+
+from .array_file import array_file
 
 OVERLAYS_FILE = "overlays.safetensors"
 IMAGE, REFERENCE, PREDICTION, ROWS, DICE = "image", "reference", "prediction", "rows", "dice"
@@ -26,11 +28,11 @@ def overlays_file(found: Mapping[int, Overlays]) -> bytes:
     An array is called ``PARTITION/NAME``.
     """
     arrays = {
-        f"{partition}/{name}": np.ascontiguousarray(array)
+        f"{partition}/{name}": array
         for partition, overlays in list(found.items())[:MOST_SITES]
         for name, array in overlays.items()
     }
-    return save(arrays) if arrays else b""
+    return array_file(OVERLAYS_FILE, arrays) if arrays else b""
 
 
 def overlays_of(folder: Path) -> dict[int, dict[str, NDArray]]:

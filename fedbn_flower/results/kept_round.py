@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from fedbn_flower.strategies.messages.npy import viewed
 
@@ -14,6 +12,7 @@ from ..core.files import Row, csv_text, json_text
 from ..federation.evaluating.cases import file_of_cases, file_of_overlays
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
+from ..records.array_file import array_file
 from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.events import RoundResult
@@ -76,14 +75,21 @@ class KeptRound:
     def content(self, summary: Summary) -> dict[str, str | bytes]:
         """Return the content of the files by name, in the order in which they are written."""
         return {
-            MODEL_FILE: _saved(self.entries),
-            **{f"{MODELS}/{name}.safetensors": _saved(entries) for name, entries in self.models.items()},
+            **{name: array_file(name, entries) for name, entries in self._models.items()},
             **({f"{MODELS}/{OF_CLIENTS}": self._of_clients} if self.models else {}),
             **({"classes.csv": csv_text(HEADER, self.classes)} if self.classes else {}),
             **({STATES_FILE: self.states} if self.states else {}),
             **({PREDICTIONS_FILE: self.predictions} if self.predictions else {}),
             **({OVERLAYS_FILE: self.overlays} if self.overlays else {}),
             SUMMARY_FILE: json_text(summary.as_json(), indent=2) + "\n",
+        }
+
+    @property
+    def _models(self) -> dict[str, Mapping[str, NDArray]]:
+        """The models by the names of their files."""
+        return {
+            MODEL_FILE: self.entries,
+            **{f"{MODELS}/{name}.safetensors": entries for name, entries in self.models.items()},
         }
 
     @property
@@ -160,8 +166,3 @@ def completed_models(
         name: known_of_model(server_round, ArrayRecord({**of_main, **entries}), federation)
         for name, entries in models.items()
     }
-
-
-def _saved(entries: Mapping[str, NDArray]) -> bytes:
-    """Return a model as the content of its file."""
-    return save({name: np.require(entry, requirements="C") for name, entry in entries.items()})

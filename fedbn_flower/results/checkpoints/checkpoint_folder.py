@@ -14,17 +14,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fedbn_flower.clients import Groups
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ...core.errors import UserError
 from ...core.files import ONLY_OWNER, json_text, sync_folder, write_atomically
+from ...records.array_file import array_file
 from ...records.checkpoint import Checkpoint
 from .background_writer import BackgroundWriter
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
@@ -82,8 +81,7 @@ class CheckpointFolder:
             "draws": checkpoint.draws,
             **({"assigned": checkpoint.assigned} if checkpoint.assigned else {}),
         }
-        contiguous = {name: np.require(entry, requirements="C") for name, entry in entries.items()}
-        server = save(contiguous, {"facts": json_text(metadata)})
+        server = array_file(self.server.name, entries, {"facts": json_text(metadata)})
 
         def complete() -> None:
             folder.sync()

@@ -8,15 +8,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fedbn_flower.clients import FORMER_NAMES, Groups
 
 from ...core.files import digest_of
+from ...records.array_file import array_file, writable
 
+FILE = "a client's memory"
+"""What messages call such a file."""
 SIGNATURE, DIGEST, KEEP_DAYS = "signature", "digest", "keep-days"
 
 
@@ -37,12 +38,9 @@ def signature(name: str, client: str, objective: str, initial: Mapping[str, NDAr
 
 def pack(groups: Groups, metadata: Mapping[str, str]) -> bytes:
     """Return the content of a memory file; each array is stored as ``GROUP/NAME``."""
-    entries = {
-        f"{group}/{name}": np.require(array, requirements="C")
-        for group, arrays in groups.items()
-        for name, array in arrays.items()
-    }
-    return save(entries, {**metadata, DIGEST: digest_of(entries)})
+    arrays = {f"{group}/{name}": array for group, named in groups.items() for name, array in named.items()}
+    entries = writable(FILE, arrays)
+    return array_file(FILE, entries, {**metadata, DIGEST: digest_of(entries)})
 
 
 def keep_days(path: Path) -> float:

@@ -10,12 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from safetensors import SafetensorError
-from safetensors.numpy import save
-
 from ...core.errors import os_errors_as_user_errors
 from ...core.files import csv_text, json_text, write_atomically
 from ...core.version import __version__
+from ...records.array_file import array_file, writable
 from ..collected_output import logs_to
 from .line import Line
 from .results import EVALUATE, SERVER, TRAIN, Results
@@ -41,11 +39,8 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 def write_results(folder: Path, results: Results) -> None:
     """Write the table of rounds and the arrays, as far as there are some."""
     write_history(folder, results)
-    try:
-        if arrays := results.arrays():
-            write_atomically(folder / ARRAYS, save(arrays))
-    except (SafetensorError, ValueError, TypeError, KeyError) as error:  # as of text; of arrays of objects
-        LOGGER.warning("%s is not written: %s", ARRAYS, error)
+    if arrays := writable(ARRAYS, results.arrays()):
+        write_atomically(folder / ARRAYS, array_file(ARRAYS, arrays))
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
