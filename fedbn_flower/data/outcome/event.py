@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
@@ -165,10 +164,11 @@ def _of_labels(labels: Sequence[str], given: str) -> tuple[Event, ...]:
     )
 
 
-def counts_of(dataset: Dataset) -> NDArray[np.int64]:
-    """Return how many examples are of each of two classes, in training and test, (2,)."""
-    found = [np.bincount(split.columns["y"], minlength=2) for split in dataset.splits]
-    return np.sum(found, axis=0, dtype=np.int64)
+def counts_of(dataset: Dataset) -> list[int]:
+    """Return how many examples are of each of two classes, in training and test."""
+    y = np.concatenate([split.columns["y"] for split in dataset.splits])
+    found: list[int] = np.bincount(y, minlength=2).tolist()
+    return found
 
 
 def notes_of(dataset: Dataset) -> list[Note]:
@@ -187,7 +187,7 @@ def notes_of(dataset: Dataset) -> list[Note]:
         return [Note("target", "the event of two classes: by their names at the sites, the same at all", key)]
     text = f"the event is {f'class {event.name}' if event.name.isdigit() else repr(event.name)}"
     if dataset.has_examples:
-        counts = counts_of(dataset).tolist()
+        counts = counts_of(dataset)
         text += f": {counts[event.number]:,} of {sum(counts):,} examples"
         text += ", as many as of the other class" if counts[0] == counts[1] else ""
     return [Note("target", text, key)]

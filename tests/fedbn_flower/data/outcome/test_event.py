@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,8 @@ from sklearn.metrics import average_precision_score, f1_score, recall_score, roc
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.outcome.event import event_of_two
+from fedbn_flower.data.outcome.event import Event, event_of_two
+from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.decisions import counts_at
 from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.report.run_page import run_page
@@ -151,3 +153,38 @@ def test_labels_have_an_event_each(tmp_path: Path) -> None:
         UserError, match=r"event: 'alive' is not allowed; expected alive=1 or alive=0 for each"
     ):
         run(tmp_path, frame, event="alive", **keys)
+
+
+@pytest.mark.parametrize(
+    ("words", "event", "expected"),
+    [
+        (("deceased", "survived"), "auto", Event("deceased", 0, True)),
+        (("deceased", "survived"), "survived", Event("survived", 1, False)),
+        (("A", "B"), "auto", Event("B", 1, True)),
+    ],
+)
+def test_sites_have_the_same_event_whatever_their_counts(
+    words: tuple[str, str], event: str, expected: Event, tmp_path: Path, configured: Any
+) -> None:
+    for share in (0.1, 0.9):
+        rows = table((words[1], words[0]), share)[["x", "outcome"]]
+        rows.to_csv(tmp_path / f"{share}.csv", index=False)
+        column = f"outcome={words[0]}|{words[1]}"
+        keys = {"dataset": "shape:1:2", "columns": "x", "model": "linear"}
+        config = configured(**keys, label_column=column, event=event)
+        site = inputs_of(config, str(tmp_path / f"{share}.csv"), str(tmp_path / "cache")).dataset
+        assert site.events == (expected,)
+        assert site.problem.events == (expected.number,)
+    server = inputs_of(config).dataset
+    assert [one.name for one in server.events] == ["the event" if event == "auto" else event]
+
+
+def test_recalibrated_scores_are_of_the_event(tmp_path: Path) -> None:
+    """Once turned, cases are not turned again: a temperature keeps the order, so the AUROC."""
+    found = run(tmp_path, table(), rounds=3, client_lr=0.5, val_fraction=0.3, recalibrate="temperature")
+    again = found.summary.recalibrated
+    assert again
+    for site, plain in found.summary.clients.items():
+        assert again.clients[site]["auroc"] == pytest.approx(plain["auroc"], abs=0.02)
+        assert again.clients[site]["sensitivity"] == plain["sensitivity"]
+        assert plain["auroc"] > 0.6
