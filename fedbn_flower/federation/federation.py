@@ -35,7 +35,8 @@ from ..extensions import Moment
 from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
 from ..records.checkpoint import Checkpoint
-from ..records.events import Observer, RoundResult, RunInfo
+from ..records.events import Observer, RoundResult, RunInfo, prefix_of
+from ..records.exact import make_exact
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from ..records.run_totals import RunTotals
 from .built_in import collaborators
@@ -442,6 +443,8 @@ class Federation:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
                 metrics = strategy.aggregate_evaluate(number, noted)
             report = strategy.phase_report
+        cases, prefix = cases_used(exchange.cases, strategy.node_directory, report), prefix_of(moment.splits)
+        make_exact(report, cases, prefix, self.problem)
         means = round_means(made.metrics, metrics, report, after_training, self.problem)
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}

@@ -63,6 +63,12 @@ class RunInfo:
     learnt: tuple[Note, ...] = ()
 
 
+def prefix_of(splits: str) -> str:
+    """Return how the metrics of the last of comma-separated splits begin."""
+    *before, last = splits.split(",")
+    return f"{last}-" if before else ""
+
+
 @dataclass(frozen=True)
 class RoundResult:
     """The result of one round. ``evaluate`` is ``train`` where clients evaluate the model they trained."""
@@ -160,8 +166,7 @@ class RoundResult:
     @property
     def prefix(self) -> str:
         """The prefix of the metrics that the summary has: those of the last split."""
-        splits = self.splits.split(",")
-        return f"{splits[-1]}-" if len(splits) > 1 else ""
+        return prefix_of(self.splits)
 
     @property
     def reports(self) -> dict[str, PhaseReport]:

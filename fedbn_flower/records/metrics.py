@@ -100,8 +100,8 @@ def _derived(means: Mapping[str, float], prefix: str, problem: Problem) -> dict[
 def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Problem) -> dict[str, float]:
     """Return each held-out metric of all clients' examples in one place, by name; empty without states.
 
-    The problem's own metrics follow from means over examples: see
-    `held_out_means`.
+    The problem's own metrics follow from means over examples: see `held_out_means`. Where cases are known one
+    by one, metrics of scores are exact: see `exact.make_exact`.
     """
     found: dict[str, float] = {}
     states = pooled_states(report)
@@ -111,7 +111,7 @@ def pooled_metrics(report: PhaseReport, means: Mapping[str, float], problem: Pro
             found |= {name: means[name] for name in own if name in means}
             further = value_of_each(states, problem, prefix)
             found |= {prefix + name: value for name, value in further.items()}
-    return found
+    return found | report.pooled if found else found
 
 
 def of_all_reports(

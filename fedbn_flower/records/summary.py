@@ -127,9 +127,29 @@ class RunFigures(Part):
     runtime: Sequence[Mapping[str, Any]] = ()
 
 
+SINGLE_CASES, PIXELS = "single held-out cases", "all pixels of the held-out masks"
+OVER = {
+    "global": "the server's model, on all held-out cases",
+    "pooled": "all clients' held-out cases in one place",
+    "mean": "the clients' values, weighted by their held-out cases",
+    "client-mean": "the clients' values, all with the same weight",
+    "worst-client": "the client with the worst value",
+    "worst-tenth": "the mean of the tenth of clients with the worst values",
+    "client-std": "the standard deviation of the clients' values",
+    JAIN: "Jain's index of the clients' values",
+    "clients": "each client's own held-out cases, or all of them with eval-data global",
+}
+"""What the metrics of a round are over, by key."""
+
+
 class RoundFigures(Part):
     """What of the summary is of one round: the last one or, with patience, the best."""
 
+    of: Mapping[str, str] = {}
+    """What each metric is computed from: single cases, or counts at fixed thresholds. Not in versions up to
+    0.2."""
+    over: Mapping[str, str] = {}
+    """Whose metrics the other fields have, by key."""
     global_: Figures | None = None
     mean: Figures | None = None
     pooled: Figures | None = None

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
 from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
-from fedbn_flower.clients.problems.metrics.scores import thresholds
+from fedbn_flower.clients.problems.metrics.scores import OfScores, thresholds
 from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
 from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
 from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
-from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfStates
+from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from ..statistics.cases import Cases
 from ..statistics.intervals import Interval, intervals_of_cases
 
@@ -214,6 +214,8 @@ def _affordable(
 
 def cost(metric: CaseMetric) -> float:
     """Return how long a metric of weighted cases takes, by what a mean takes."""
+    if isinstance(metric, OfCurve):
+        return STATE
     if not isinstance(metric, OfStates):
         return 1
     return STATE + np.asarray(metric.metric.zeros()).size / NUMBERS_A_STATE
@@ -240,7 +242,9 @@ def candidates(name: str, predicts: str, metric: Metric | None) -> Iterator[Case
         yield from (own for key, own in OWN.get(predicts, {}).items() if key == name)
         return
     if isinstance(metric, AurocOfRun):
-        yield Auroc(thresholds(metric.predicted.thresholds).numpy())
+        yield from (Auroc(), Auroc(thresholds(metric.predicted.thresholds).numpy()))
+    elif isinstance(metric, OfScores):
+        yield OfCurve(metric)
     elif name in METRICS:
         yield METRICS[name]
     yield OfStates(metric)

@@ -21,8 +21,12 @@ from ..core.ground.columns import (
 from ..data import Dataset
 from ..federation.federation import Federation
 from ..records.events import RoundResult
+from ..records.exact import of_scores
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
 from ..records.summary import (
+    OVER,
+    PIXELS,
+    SINGLE_CASES,
     CostsToTarget,
     Figures,
     NewClients,
@@ -92,6 +96,8 @@ def round_figures(
     )
     of_clients_by_class, of_global_by_class = accuracy_by_class(result, dataset, shared)
     figures = RoundFigures(
+        of=_computed_from(problem, bool(result.evaluate.pooled)),
+        over=OVER,
         global_=found and metric_values(problem, found, split),
         mean=of_clients(result.means, ""),
         pooled=metric_values(problem, result.pooled, split) if result.pooled else None,
@@ -116,6 +122,16 @@ def round_figures(
     recalibrated = _recalibrated(result, dataset, client_names, recalibrate)
     further = {"new_clients_as_received": received, "recalibrated": recalibrated}
     return figures.model_copy(update={key: part for key, part in further.items() if part})
+
+
+def _computed_from(problem: Problem, exactly: bool) -> dict[str, str]:
+    """Return what each metric is computed from, in words."""
+    found = dict.fromkeys(problem.metrics, PIXELS if problem.case_metrics else SINGLE_CASES)
+    for name, metric in of_scores(problem):
+        if not exactly:
+            counts = f"counts at {metric.predicted.thresholds:,} fixed thresholds"
+            found |= dict.fromkeys(metric.columns(name), counts)
+    return found
 
 
 def _recalibrated(

@@ -149,6 +149,24 @@ class ByFunction(CaseMetric):
         return float(found)
 
 
+class OfCurve(CaseMetric):
+    """A metric of a run that is one of a curve (`clients.problems.metrics.scores.OfScores`), of single cases.
+
+    Each score is a threshold; of several classes it is the mean of one against the rest.
+    """
+
+    def __init__(self, metric: Any) -> None:
+        self.metric, self.bounds = metric, metric.range
+
+    def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        from fedbn_flower.clients.problems.metrics.scores import exact_curve
+
+        pairs = one_against_the_rest(cases)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = [[self.metric.of_curve(exact_curve(*pair, row)) for row in weights] for pair in pairs]
+        return mean_of_defined(np.array(found))
+
+
 class OfStates(CaseMetric):
     """A metric of a run (`clients.problems.metrics.Metric`), whose states add: those of single cases are
     added by weight.

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import MetricRecord
 
@@ -14,7 +14,8 @@ from ..core.files import csv_text, write_atomically
 from ..core.ground.columns import TEST
 from ..federation.inputs import inputs_of
 from ..names import short
-from ..records.cases import SITE, TARGET
+from ..records.cases import SITE, TARGET, predictions_of
+from ..records.exact import exact_of_table
 from ..records.metric_states import POOLED, states_of
 from ..records.metrics import number, of_all_reports
 from ..records.summary import Summary
@@ -39,6 +40,9 @@ from ..results.intervals import intervals_of
 from ..results.progress import values_of
 from ..results.report.tables import Table
 from ..results.run_reader import Run, rows_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FOLDS = "folds.csv"
 CLIENT = "client "
@@ -149,8 +153,23 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, di
     found = {POOLED: _together(every, states[POOLED], problem)}
     for client in sorted(reported, key=int):
         found[f"{CLIENT}{names[client]}"] = _together(reported[client], states[client], problem)
+    _make_exact(found, [predictions_of(folder) for _, folder, _ in runs], problem)
     _add_intervals(found, [Run.read(folder) for _, folder, _ in runs], problem)
     return found
+
+
+def _make_exact(
+    found: Mapping[str, dict[str, Any]], tables: Sequence["DataFrame | None"], problem: Problem
+) -> None:
+    """Replace metrics of thresholds by those of single cases, if all folds keep these."""
+    import pandas as pd
+
+    if problem.case_metrics or any(table is None for table in tables):
+        return
+    table = pd.concat(tables, ignore_index=True)
+    for whose, metrics in found.items():
+        of_these = table if whose == POOLED else table[table[SITE] == whose.removeprefix(CLIENT)]
+        metrics.update(exact_of_table(of_these, problem))
 
 
 def _add_intervals(found: Mapping[str, dict[str, Any]], runs: Sequence[Run], problem: Problem) -> None:

@@ -35,6 +35,8 @@ class PhaseReport:
     one that trained but did not answer a question before."""
     states: dict[int, Mapping[str, NDArray]] = field(default_factory=dict)
     """States of the further metrics by partition id, of the answers that have any."""
+    pooled: dict[str, float] = field(default_factory=dict)
+    """Metrics of all clients' cases in one place, where these are known one by one."""
     models: dict[int, str] = field(default_factory=dict)
     """Of a rule that keeps several models, the name of the one trained or evaluated, by partition id."""
 

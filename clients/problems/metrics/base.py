@@ -127,9 +127,7 @@ class Metric:
     def value(self, total: NDArray) -> float:
         """Return the mean of the defined `values`; NaN if there is none."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.atleast_1d(self.values(total))
-        defined = values[~np.isnan(values)]
-        return float(defined.mean()) if len(defined) else float("nan")
+            return mean_of_defined(np.atleast_1d(self.values(total)))
 
     def misfit(self, state: NDArray, predictions: float) -> str:
         """Return why this is no state of so many predictions; "" if it may be one.
@@ -162,5 +160,15 @@ class Metric:
     def by_column(self, name: str, total: NDArray) -> dict[str, float]:
         """Return the values of a sum of states by the names of `columns`; NaN for the undefined ones."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            each = self.values(total).tolist() if self.by else []
-        return dict(zip(self.columns(name), [self.value(total), *each], strict=True))
+            return self.in_columns(name, np.atleast_1d(self.values(total)))
+
+    def in_columns(self, name: str, values: NDArray[np.float64]) -> dict[str, float]:
+        """Return values by class, (k,), and their mean, by the names of `columns`."""
+        found = [mean_of_defined(values), *(values.tolist() if self.by else [])]
+        return dict(zip(self.columns(name), found, strict=True))
+
+
+def mean_of_defined(values: NDArray[np.float64]) -> float:
+    """Return the mean of the values that are not NaN; NaN if all are."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...modules.lazy_torch import torch
-from .base import LABELS, Metric, Predicted, other_count
+from .base import LABELS, Metric, Predicted, mean_of_defined, other_count
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -112,10 +112,4 @@ class BalancedAccuracy(OfConfusion):
 
     def values(self, total: NDArray) -> NDArray[np.float64]:
         recall = np.diagonal(total, axis1=-2, axis2=-1) / total.sum(-1)
-        return recall if recall.ndim == 1 else np.array([_mean(r) for r in recall])
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    """Return the mean of the defined values; NaN if there is none."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
+        return recall if recall.ndim == 1 else np.array([mean_of_defined(r) for r in recall])

@@ -59,9 +59,32 @@ class Curve(NamedTuple):
 
 def curve(histogram: NDArray) -> Curve:
     """Return the curve of one class's histogram, (2, T + 1): negative examples first."""
-    fp, tp = (np.concatenate([[0.0], np.cumsum(counts[::-1], dtype=np.float64)]) for counts in histogram)
     edges = thresholds(histogram.shape[1] - 1).numpy()
-    return Curve(np.concatenate([[np.inf], edges[::-1], [0.0]]), tp, fp)
+    return _curve(np.concatenate([[0.0], edges]), histogram)
+
+
+def exact_curve(truth: NDArray, scores: NDArray, weights: NDArray | None = None) -> Curve:
+    """Return the curve of single cases, all of whose scores are thresholds.
+
+    Parameters
+    ----------
+    truth : NDArray
+        Which cases are positive, bool (n,).
+    scores : NDArray
+        Their scores, float64 (n,).
+    weights : NDArray, optional
+        How often each counts, (n,); by default once.
+    """
+    found, which = np.unique(scores, return_inverse=True)
+    one = np.ones(len(scores)) if weights is None else weights
+    counts = [np.bincount(which, weights=one * kind, minlength=len(found)) for kind in (~truth, truth)]
+    return _curve(found, np.array(counts))
+
+
+def _curve(ascending: NDArray, counts: NDArray) -> Curve:
+    """Return the curve of thresholds, (T,), and of the negative and positive cases from each to the next."""
+    fp, tp = (np.concatenate([[0.0], np.cumsum(kind[::-1], dtype=np.float64)]) for kind in counts)
+    return Curve(np.concatenate([[np.inf], ascending[::-1]]), tp, fp)
 
 
 class OfScores(Metric):
@@ -70,15 +93,30 @@ class OfScores(Metric):
     state = "score-histogram"
 
     def batch(self, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:
-        truth = targets
-        if self.predicted.kind == CLASSES:
-            truth = (targets.unsqueeze(1) == torch.arange(self.predicted.size)).long()
-        if self.predicted.binary:
-            scores, truth = scores[:, 1:], truth[:, 1:]
+        scores, truth = self._against_the_rest(scores, targets)
         count, bins = scores.shape[1], self.predicted.thresholds + 1
         found = torch.bucketize(scores.contiguous(), thresholds(bins - 1), right=True)
         cells = (2 * torch.arange(count) + truth) * bins + found
         return torch.bincount(cells.flatten(), minlength=count * 2 * bins).view(count, 2, bins).numpy()
+
+    def _against_the_rest(
+        self, scores: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the scores of each class, and which cases are of it, (n, k); of two classes of class 1."""
+        truth = targets
+        if self.predicted.kind == CLASSES:
+            truth = (targets.unsqueeze(1) == torch.arange(self.predicted.size)).long()
+        return (scores[:, 1:], truth[:, 1:]) if self.predicted.binary else (scores, truth)
+
+    def exact(self, scores: NDArray, targets: NDArray) -> NDArray[np.float64]:
+        """Return the metric by class or label, (k,), of cases as `batch` takes them; NaN if undefined.
+
+        Here each score is a threshold, as in scikit-learn.
+        """
+        pairs = self._against_the_rest(torch.from_numpy(scores), torch.from_numpy(targets))
+        columns = zip(*(part.numpy().T for part in pairs), strict=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.array([self.of_curve(exact_curve(truth == 1, s)) for s, truth in columns])
 
     def misfit(self, state: NDArray, predictions: float) -> str:
         return other_count(state.sum((1, 2)), predictions) or super().misfit(state, predictions)

@@ -6,17 +6,27 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.modules.lazy_torch import nn
-from fedbn_flower.clients.problems.evaluation import Sums, evaluate_share, metrics_of_splits
+from fedbn_flower.clients.problems.evaluation import (
+    NOTHING_KEPT,
+    Predictions,
+    Sums,
+    evaluate_share,
+    metrics_of_splits,
+)
+from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
 
 from ...core.bits import comparable
 from ...extensions.divergence import first_to_diverge
+from ...records.events import prefix_of
+from ...records.exact import exact_metrics
 from ..inputs import RunInputs
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
@@ -67,7 +77,8 @@ class GlobalEvaluation:
         classes : int
             How many classes are counted by themselves; 0 for none.
         report : PhaseReport, optional
-            What the clients found. It decides where the server cannot evaluate.
+            What the clients found. It decides where the server cannot evaluate; and where single cases of
+            clients are known, metrics are of single cases here, too.
         grid : Grid, optional
             Its processes evaluate, if they can and find what this process finds.
 
@@ -83,15 +94,22 @@ class GlobalEvaluation:
             of_received = inputs.config.eval_model != "local"
             at_least = min(2, inputs.config.num_training)
             return None, first_to_diverge(report, at_least) if report and of_received else ""
-        found = self._in_shares(grid, arrays, splits, classes)
+        exactly = bool(report and report.pooled)
+        kept: dict[str, list[Predictions]] = {splits.rsplit(",", maxsplit=1)[-1]: []} if exactly else {}
+        found = None if exactly else self._in_shares(grid, arrays, splits, classes)
         load_model(self.model, arrays, inputs.constant)
         if not (found and self._shares_agree):
-            whole = evaluated_share(inputs, self.model, splits, classes)
+            whole = evaluated_share(inputs, self.model, splits, classes, kept=kept)
             if found:  # a model that remembers, or is random, can find something else in shares
                 self._shares_agree = comparable(found) == comparable(whole)
             found = whole
+        problem = inputs.dataset.problem
         try:
-            return metrics_of_splits(found, self.model, inputs.dataset.problem), ""
+            metrics = metrics_of_splits(found, self.model, problem)
+            for parts in kept.values():
+                both = ([part[name] for part in parts] for name in (SCORES, TARGETS))
+                metrics |= exact_metrics(problem, *map(np.concatenate, both), prefix_of(splits))
+            return metrics, ""
         except FloatingPointError as error:
             return None, f"server: {error}"
 
@@ -110,8 +128,13 @@ def load_model(model: nn.Module, arrays: ArrayRecord, constant: Mapping[str, NDA
 
 
 def evaluated_share(
-    inputs: RunInputs, model: nn.Module, splits: str, classes: int, share: tuple[int, int] = (0, 1)
+    inputs: RunInputs,
+    model: nn.Module,
+    splits: str,
+    classes: int,
+    share: tuple[int, int] = (0, 1),
+    kept: Mapping[str, list[Predictions]] = NOTHING_KEPT,
 ) -> dict[str, list[Sums]]:
     """Return the sums of a share of each split's batches, of the server's examples."""
     held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
-    return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share)
+    return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share, kept)

@@ -209,6 +209,7 @@ def _key_metrics(run: Run) -> dict[str, str]:
     values = {
         f"{spelt(metric)}, {MODELS[key]}": shown(metric, by_group[key][metric], digits)
         for key in ("global", "pooled", "mean", "client-mean", "worst-client")
+        if not (key == "mean" and "pooled" in by_group)
         if by_group.get(key, {}).get(metric) is not None
     }
     values |= _to_target(run)

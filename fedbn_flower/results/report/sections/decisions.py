@@ -24,8 +24,8 @@ OWN = ("threshold", "missed", "sensitivity", "specificity")
 NOTE = (
     "From the threshold on, {event} is predicted. Each site's own is that of the greatest sensitivity + "
     "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
-    "In brackets: 95 % intervals (Wilson), of cases that are in no groups. AUROCs are of single cases here; "
-    "those of other tables may be of fixed thresholds. Bins of the calibration have at least 20 cases."
+    "In brackets: 95 % intervals (Wilson), of cases that are in no groups. Bins of the calibration have at "
+    "least 20 cases."
 )
 
 

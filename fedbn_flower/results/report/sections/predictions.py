@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Predicted
-from fedbn_flower.clients.problems.metrics.scores import SensitivityAt, curve
+from fedbn_flower.clients.problems.metrics.scores import Curve, SensitivityAt, curve, exact_curve
 
 from ....config.metric_names import NONE, metric_names
+from ....records.cases import SCORE, SITE, TARGET
 from ....records.metric_states import GLOBAL, POOLED, states_of
 from ...plotting.metric_plots import FIGURES
 from ...run_reader import Run
@@ -39,9 +41,9 @@ def predictions(run: Run) -> Iterator[str]:
         if state in states[whole] and caption not in by_site
     }
     if drawn:
-        scores = states[whole].get(HISTOGRAM)
-        what = "Areas in tables" if by_site else "Curves and areas"
-        fixed = "" if scores is None else f" {what} are of {scores.shape[-1] - 1:,} fixed thresholds."
+        curves = any(FIGURES[caption][0] == HISTOGRAM for caption in drawn)
+        edges = states[whole][HISTOGRAM].shape[-1] - 1 if curves else 0
+        fixed = f" Curves are of {edges:,} fixed thresholds." if curves else ""
         yield paragraph(f"Of {WHOSE[whole]}.{fixed}", "note")
         yield gallery(drawn)
     clients = {who: found for who, found in states.items() if who not in WHOSE}
@@ -54,33 +56,43 @@ def predictions(run: Run) -> Iterator[str]:
         }
         yield folded(f"{caption} of each client", gallery(figures))
     for metric in _sensitivities(run):
-        yield from _operating_points(run, states, whole, metric)
+        yield from _operating_points(run, _curves(run, states, whole), metric)
 
 
-def _operating_points(
-    run: Run, states: Mapping[str, Mapping[str, NDArray]], whole: str, metric: SensitivityAt
-) -> Iterator[str]:
-    """Yield what the threshold that the pooled examples give does at each client, of two classes."""
-    histograms = states[whole].get(HISTOGRAM)
-    if histograms is None or len(histograms) != 1 or not histograms.sum(2).all():
+def _curves(run: Run, states: Mapping[str, Mapping[str, NDArray]], whole: str) -> dict[str, Curve]:
+    """Return the curves of two classes, those of all cases first: of single cases if they are known."""
+    table = run.binary_cases
+    if table is not None:
+        sites = {f"client {site}": cases for site, cases in table.groupby(SITE, sort=False)}
+        return {
+            name: exact_curve((cases[TARGET] == 1).to_numpy(), cases[SCORE].to_numpy())
+            for name, cases in {WHOSE[POOLED]: table, **sites}.items()
+        }
+    order = sorted(states, key=lambda who: (who != whole, who not in WHOSE))
+    histograms = {_model(run, who): states[who].get(HISTOGRAM) for who in order}
+    return {name: curve(of[0]) for name, of in histograms.items() if of is not None and len(of) == 1}
+
+
+def _operating_points(run: Run, curves: Mapping[str, Curve], metric: SensitivityAt) -> Iterator[str]:
+    """Yield what the threshold that the first of the curves gives does to each, of two classes."""
+    if not curves:
         return
-    of_all = curve(histograms[0])
-    point = metric.point(of_all)
+    whole, of_all = next(iter(curves.items()))
+    if not (of_all.tp[-1] and of_all.fp[-1]):
+        return
+    threshold = of_all.threshold[metric.point(of_all)]
     rows = []
-    for who, found in sorted(states.items(), key=lambda pair: pair[0] not in WHOSE):
-        if HISTOGRAM not in found:
-            continue
-        here = curve(found[HISTOGRAM][0])
+    for name, here in curves.items():
+        point = int(np.flatnonzero(here.threshold >= threshold)[-1])
         values = [
             f"{here.tp[point] / here.tp[-1]:.3f}" if here.tp[-1] else "",
             f"{1 - here.fp[point] / here.fp[-1]:.3f}" if here.fp[-1] else "",
         ]
-        rows.append([_model(run, who), *values])
+        rows.append([name, *values])
     yield Table(["model", "sensitivity", "specificity"], rows).html()
     yield paragraph(
-        f"From a probability of {of_all.threshold[point]:.4g} on, {run.event} is predicted: the lowest "
-        f"threshold with a specificity of at least {metric.specificity:g}, of {WHOSE[whole]}. It is chosen "
-        "on the same examples.",
+        f"From a probability of {threshold:.4g} on, {run.event} is predicted: the lowest threshold with a "
+        f"specificity of at least {metric.specificity:g}, of {whole}. It is chosen on the same examples.",
         "note",
     )
 
