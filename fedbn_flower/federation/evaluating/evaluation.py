@@ -107,8 +107,8 @@ class GlobalEvaluation:
         try:
             metrics = metrics_of_splits(found, self.model, problem)
             for parts in kept.values():
-                both = ([part[name] for part in parts] for name in (SCORES, TARGETS))
-                metrics |= exact_metrics(problem, *map(np.concatenate, both), prefix_of(splits))
+                scores, targets = (np.concatenate([p[name] for p in parts]) for name in (SCORES, TARGETS))
+                metrics |= exact_metrics(problem, scores, targets, prefix_of(splits))
             return metrics, ""
         except FloatingPointError as error:
             return None, f"server: {error}"

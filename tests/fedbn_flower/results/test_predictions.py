@@ -8,7 +8,6 @@ from sklearn.metrics import roc_curve as sklearn_roc
 
 from clients.problems.metrics.scores import SensitivityAt, curve, thresholds
 from fedbn_flower import simulate
-from fedbn_flower.records.metric_states import states_of
 from fedbn_flower.results.plotting import metric_plots
 from fedbn_flower.results.report.sections.predictions import predictions
 from fedbn_flower.results.run_reader import Run
@@ -55,24 +54,25 @@ def test_every_figure_is_there_once_and_by_client_at_a_click(run):
         ]
         folded = page.partition(f"<summary>{caption} of each client</summary>")[2].partition("</details>")[0]
         assert folded.count("<svg") == 2
-    assert "Areas in tables are of 1,000 fixed thresholds." in page
+    assert "fixed thresholds" not in page
     assert len(set(re.findall(r'\bid="([^"]*)"', page))) == len(re.findall(r'\bid="([^"]*)"', page))
 
 
-def test_the_operating_point_is_that_of_all_clients(run):
-    """The pooled threshold, and what it does at each client, counted from the histograms."""
-    page = (run.folder / "report.html").read_text()
-    threshold = float(re.search(r"From a probability of (\S+) on", page)[1])
-    states = {who: found["score-histogram"][0] for who, found in states_of(run.folder).items()}
-    above = np.concatenate([[0.0], thresholds(1000).numpy()]) >= threshold * (1 - 1e-3)
-    for who, label in (("pooled", "pooled"), ("0", "client 0"), ("1", "client 1")):
-        negative, positive = states[who]
+def test_the_operating_point_is_that_of_all_clients_cases(run):
+    """The highest sensitivity at a specificity of 0.9, and what its threshold does at each site."""
+    page, cases = (run.folder / "report.html").read_text(), run.predictions
+    rates, found, scores = sklearn_roc(cases.target, cases.score, drop_intermediate=False)
+    point = np.flatnonzero(1 - rates >= 0.9 - 1e-12)[-1]
+    assert run.summary["pooled"]["sensitivity-at:0.9"] == pytest.approx(found[point], abs=1e-12)
+    assert f"From a probability of {scores[point]:.4g} on, class 1 is predicted" in page
+    sites = {f"client {site}": of for site, of in cases.groupby("site")}
+    for label, of in {"pooled": cases, **sites}.items():
         row = next(line for line in page.splitlines() if f"{label}</td>" in line and line.count("<td") == 3)
         said = [float(text) for text in re.findall(r'class="number">([\d.]+)<', row)]
-        expected = positive[above].sum() / positive.sum(), negative[~above].sum() / negative.sum()
-        assert said == pytest.approx(expected, abs=5e-4)
-    assert expected[1] > 0
-    assert run.summary["pooled"]["sensitivity-at:0.9"] > 0
+        above = of.score >= scores[point]
+        assert said == pytest.approx(
+            [above[of.target == 1].mean(), 1 - above[of.target == 0].mean()], abs=5e-4
+        )
 
 
 def test_a_run_without_states_has_no_figures(run, tmp_path):
