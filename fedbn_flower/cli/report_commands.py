@@ -37,6 +37,8 @@ from .argument_parser import Parser
 
 IN_WORDS = {"methods": methods, "model-card": model_card}
 """What ``export --to`` writes of a run in words."""
+ENDINGS = {"onnx": (".onnx",), "torchscript": (".pt", ".pth", ".ts", ".torchscript")}
+"""How the files of models end, by format."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -137,7 +139,10 @@ def export(arguments: Sequence[str]) -> int:
         return 0
     client = int(options.client) if (options.client or "").isdecimal() else options.client
     form = options.format or "onnx"
-    path = options.to or options.folder / f"model.{'onnx' if form == 'onnx' else 'pt'}"
+    path = options.to or options.folder / f"model{ENDINGS[form][0]}"
+    if path.suffix.lower() not in ENDINGS[form]:
+        files = f"a file that ends in {', '.join(ENDINGS[form])} with format {form!r}"
+        raise not_allowed("to", str(path), f"one of {', '.join(IN_WORDS)}, or {files}")
     export_model(options.folder, path, form, client, trust_code=options.trust_code == "true")
     print(path)
     return 0

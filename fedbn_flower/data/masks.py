@@ -14,7 +14,7 @@ from .images.channels import channels_first
 from .images.kind import Part, images_decoded
 from .labels import Classes
 from .notes import Note
-from .rounding import columns_of
+from .rounding import as_bytes, columns_of
 
 Masks = NDArray[np.uint8]
 """uint8 (N, height, width) or (N, depth, height, width); 255 is void, see `Segmentation`."""
@@ -96,13 +96,15 @@ def _as_two_classes(masks: Masks, rows: NDArray[np.bool_]) -> Masks:
 def as_masks(array: NDArray, where: str) -> Masks:
     """Return an array of whole numbers from 0 to 255, of any number type, as uint8.
 
+    Those next to a whole number, as in a file with a slope, are that one, see `as_bytes`.
+
     Raises
     ------
     UserError
         When it holds anything else; ``where`` begins the message.
     """
-    masks = array.astype(np.uint8) if array.dtype.kind in "biuf" else None
-    if masks is None or not array.size or (masks != array).any():
+    masks = as_bytes(array) if array.dtype.kind in "biuf" and array.size else None
+    if masks is None:
         raise UserError(f"{where} is {array.dtype} {array.shape}; expected masks of {EXPECTED}")
     return masks
 

@@ -24,6 +24,9 @@ LEAST_LOSS = 0.01
 SPREAD = 2**19
 """Values that are still apart, from which on nothing is said: as many merge by chance, wherever they lie."""
 NOTHING: Mapping[int, NDArray[np.float32]] = {}
+NEXT_TO = 1e-4
+"""How far a number may be from the whole one that it is meant as."""
+MOST_OF_A_BYTE = 255
 
 
 class Distinct(NamedTuple):
@@ -170,3 +173,15 @@ def _is_loss(given: int, kept: int) -> bool:
 
 def _distinct(ordered: NDArray) -> int:
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1])) if len(ordered) else 0
+
+
+def as_bytes(values: NDArray) -> NDArray[np.uint8] | None:
+    """Return numbers, at least one, as the whole ones next to them, 0 to 255; None if any is farther off."""
+    if values.dtype == bool:
+        return values.astype(np.uint8)
+    whole = np.rint(values) if values.dtype.kind == "f" else values
+    if not (whole.min() >= 0 and whole.max() <= MOST_OF_A_BYTE):
+        return None
+    if whole is not values and np.abs(values - whole).max() > NEXT_TO:
+        return None
+    return whole.astype(np.uint8)

@@ -84,7 +84,8 @@ def _open(request: Request) -> Source:
         try:
             splits = load_splits(request.name, request.name)
         except UserError as error:
-            raise UserError(f"{error}{hint(request.name, EMBEDDED)}") from error
+            reason = str(error).removeprefix("dataset: ")
+            raise UserError(f"{_missing(request.name)}{hint(request.name, EMBEDDED)}; {reason}") from error
         return Source(f"{request.name} {version_of(splits)}", lambda: decode_splits(request, splits))
     if has_pictures(folder):
         file = _stamp(folder)

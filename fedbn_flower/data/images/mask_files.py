@@ -10,6 +10,7 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.errors import UserError
 from ..notes import Note
+from ..rounding import as_bytes
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
 from .scans import Grid, Sampling, read_scan
 
@@ -74,13 +75,12 @@ class MaskDecoder:
             raise _other_size(file.name, values.shape, grid.shape)
         if not scan.grid.lies_at(grid):
             raise UserError(f"dataset: the mask {file.name} lies elsewhere in the patient than its image")
-        low, high = values.min(), values.max()
-        if low < 0 or high > VOID or (values != np.rint(values)).any():
-            held = f"values from {low:g} to {high:g}"
+        if (whole := as_bytes(values)) is None:
+            held = f"values from {values.min():g} to {values.max():g}"
             raise UserError(
                 f"dataset: the mask {file.name} holds {held}; expected whole numbers, 0 to {VOID}"
             )
-        return self.sampling.mask(values.astype(np.uint8), grid, file.name)
+        return self.sampling.mask(whole, grid, file.name)
 
     def _mask(self, file: ImageFile, shape: tuple[int, ...], pages: int) -> NDArray[np.uint8]:
         if len(shape) > 2:

@@ -14,9 +14,11 @@ from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...data.copies import of_copies, of_same_clients
 from ...data.leaks import of_leaks
+from ...data.numeric import of_float_pictures
 from ...data.outcome.doubts import of_targets
 from ...data.readers.tables.doubts import of_doubts
 from ...data.readers.tables.label_doubts import of_labels
+from ...data.readers.tables.site_units import of_site_units
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..evaluating.tested_on import who_lacks
 from ..group_sides import of_groups_on_both, sides_of
@@ -51,12 +53,15 @@ def of_the_data(inputs: RunInputs) -> Iterator[str]:
         return
     shares = None if inputs.data_path else inputs.partitions.train
     yield from of_leaks(dataset)
+    if not config.normalize:
+        yield from of_float_pictures(dataset)
     yield from of_doubts(dataset, shares, config.missing_values)
     yield from of_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
         yield from of_groups_on_both(inputs, sides_of(inputs))
         yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from of_same_clients(dataset)
+        yield from of_site_units(dataset, shares, inputs.client_names)
         yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
 
 

@@ -71,8 +71,8 @@ def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize(
     ("name", "end"),
     [
-        ("digit", "cannot be reached (did you mean 'digits'?)"),
-        ("mnist", "cannot be reached"),
+        ("digit", "no such file or folder: 'digit' (did you mean 'digits'?); cannot be reached"),
+        ("mnist", "no such file or folder: 'mnist'; cannot be reached"),
         ("sythetic:1,1", "no such file or folder: 'sythetic:1,1' (did you mean 'synthetic:'?)"),
     ],
 )

@@ -1,0 +1,79 @@
+"""Numbers that are not what they are taken for: other units, levels of pictures, nearly whole numbers."""
+
+import numpy as np
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.data.masks import as_masks
+from fedbn_flower.federation.checks.notices import of_the_data
+from fedbn_flower.federation.inputs import inputs_of
+
+RNG = np.random.default_rng(0)
+DRAWN = {
+    "creatinine in mg/dl and µmol/l": (RNG.lognormal(0, 0.35, 60), 88.4, True),
+    "glucose in mmol/l and mg/dl": (RNG.lognormal(1.7, 0.25, 60), 18.02, True),
+    "haemoglobin in g/dl and g/l": (RNG.normal(13.5, 1.5, 60), 10, True),
+    "calcium in mmol/l and mg/dl": (RNG.normal(2.35, 0.1, 60), 4.008, True),
+    "temperature in °C and °F": (RNG.normal(37, 0.4, 60), 2.66, True),
+    "grams and kilograms, two sites": (RNG.normal(70, 12, 60), 1000, True),
+    "ages of children and of their parents' parents": (np.maximum(RNG.normal(9, 5, 60), 0.5), 8, False),
+    "counts that spread": (RNG.lognormal(2, 1.5, 60), 10, False),
+    "a site with twice as much": (RNG.normal(10, 1, 60), 2, False),
+    "numbers about zero": (RNG.normal(0, 1, 60), 100, False),
+    "one value at a site": (np.ones(60), 1.5, False),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_units_that_differ_between_sites_are_a_doubt(configured, tmp_path, name):
+    values, factor, doubted = DRAWN[name]
+    (tmp_path / "d").mkdir()
+    for site in ("graz", "lyon", "turin"):
+        found = RNG.permutation(values) * (factor if site == "lyon" else 1)
+        rows = "\n".join(f"{one},{'' if row == 7 else row % 3},{row % 2}" for row, one in enumerate(found))
+        (tmp_path / "d" / f"{site}.csv").write_text(f"lab,b,label\n{rows}\n")
+    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
+    lines = [line for line in of_the_data(inputs) if "units?" in line]
+    assert len(lines) == doubted
+    if doubted:
+        assert lines[0].startswith("columns: units? 'lab' has a median of ")
+        assert " at lyon, far more than the numbers of each site spread" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "doubted"),
+    [(255, {}, True), (255, {"normalize": True}, False), (1, {}, False), (4000, {}, False)],
+)
+def test_floats_of_0_to_255_are_doubted_as_pictures(configured, tmp_path, most, options, doubted):
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\n\ndef load(split):\n"
+        f"    x = np.linspace(0, {most}, 40 * 64).reshape(40, 1, 8, 8).astype(np.float32)\n"
+        "    y = np.arange(40) % 2\n    return x, y\n"
+    )
+    inputs = inputs_of(configured(dataset=f"{tmp_path / 'own.py'}:load", num_clients=2, **options))
+    lines = [line for line in of_the_data(inputs) if "0..255?" in line]
+    assert len(lines) == doubted
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mask_next_to_whole_numbers_is_that_one(dtype):
+    near = np.array([[[0.9999999, 1.00001], [-1e-7, 254.99999]]], dtype)
+    assert as_masks(near, "y").tolist() == [[[1, 1], [0, 255]]]
+    for wrong in (0.99, -0.01, 255.6, np.nan, 256):
+        with pytest.raises(UserError, match="^y is "):
+            as_masks(np.full((1, 2, 2), wrong, dtype), "y")
+
+
+@pytest.mark.parametrize("name", ["modelcard", "methods.txt", "model.pt"])
+def test_what_export_does_not_write_is_refused(capsys, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "runs", "--to", name]) == 2
+    said = f"error: to: '{name}' is not allowed; expected one of methods, model-card, or a file that ends in "
+    assert capsys.readouterr().err.startswith(f"{said}.onnx with format 'onnx'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_no_matter_of_the_hub(configured):
+    with pytest.raises(UserError, match=r"^dataset: no such file or folder: 'no-such-folder'; .*Hub"):
+        _ = inputs_of(configured(dataset="no-such-folder")).dataset
