@@ -19,6 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from ..config.data_request import predicted_by
 from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.gone import refuse_gone
@@ -40,7 +41,6 @@ from ..data.sources import GROUP
 from ..data.splits.subgroups import given_subgroups
 from ..extensions import Extension
 from ..federation.federation import Federation
-from ..federation.inputs import predicted_by
 from ..names import DATASET, MODEL, PROBLEM
 from ..records.events import Observer
 from ..results.progress import progress as show_progress

@@ -3,15 +3,14 @@
 from pathlib import Path
 
 from ..core.files import path_of
-from ..data.readers.class_folders import FOLDER
+from ..data.readers.class_folders import FOLDER, has_class_sites
 from ..data.readers.digits import DIGITS, SCANNERS, SITE
-from ..data.readers.digits import SITES as SCANNED
 from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
-from ..data.readers.tables import SUFFIXES, has_pictures, table_files
+from ..data.readers.tables import FILE, SUFFIXES, has_pictures, name_sites, table_files
 from ..data.readers.text.plays import TEXT
 from ..data.readers.text.tokens import TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
@@ -20,12 +19,13 @@ OF_SCANNERS = {"model": "mlp-bn", "partition": f"natural:{SITE}"}
 OF_DIGITS = {"model": "mlp-bn", "partition": "silos:0-4,5-9"}
 IMAGES = {"model": "mlp-bn", "partition": "silos"}
 TABLES = {"model": "mlp-bn", "partition": "iid"}
+TABLES_OF_SITES = {"model": "mlp-bn", "partition": f"natural:{FILE}"}
 PLAYS = {"model": "char-lstm", "partition": "natural:speaker"}
 MASKS = {"model": "unet", "partition": "iid"}
 SITES = {"model": "unet", "partition": f"natural:{FOLDER}"}
+SITES_OF_CLASSES = {"model": "mlp-bn", "partition": f"natural:{FOLDER}"}
 MADE = {"model": "linear", "partition": "natural:client"}
 EMBEDDED = {SCANNERS: OF_SCANNERS, DIGITS: OF_DIGITS}
-USUAL_CLIENTS = 2
 UP_TO_0_2_0 = DIGITS
 """The dataset of runs of version 0.2.0 for which none was chosen."""
 BEGINNINGS = {
@@ -56,17 +56,12 @@ def defaults_for(dataset: str, numbers: bool = False) -> dict[str, str]:
     return {**chosen, "partition": "iid"} if numbers and chosen is IMAGES else chosen
 
 
-def num_clients_for(dataset: str) -> int:
-    """``num-clients`` for a dataset of this name."""
-    return len(SCANNED) if dataset == SCANNERS else USUAL_CLIENTS
-
-
 def _of_folder(folder: Path) -> dict[str, str]:
-    if table_files(folder):
-        return TABLES
+    if files := table_files(folder):
+        return TABLES_OF_SITES if name_sites(files) else TABLES
     if has_mask_arrays(folder):
         return MASKS
     sites = has_mask_sites(folder)
     if sites is not None:
         return SITES if sites else MASKS
-    return IMAGES
+    return SITES_OF_CLASSES if has_class_sites(folder) else IMAGES

@@ -14,7 +14,7 @@ from ..names import CLIENT, MODEL, OBJECTIVE, PROBLEM, models_named
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
 from .conflicts import check_conflicts
-from .defaults import num_clients_for
+from .data_request import USUAL_CLIENTS, usual_clients
 from .given import given_by_key
 from .keys import RUN_KEYS
 from .keys.paths import ABSOLUTE
@@ -94,15 +94,15 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     check_used(given, [algorithms])
     of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
     of_run |= {one.kind: one.name for one in algorithms if one.kind == OBJECTIVE.key}
-    if of_run.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN:
-        of_run[NUM_CLIENTS] = num_clients_for(str(of_run.get("dataset", RUN_KEYS["dataset"].default)))
+    counted = of_run.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN
+    of_run |= {NUM_CLIENTS: USUAL_CLIENTS} if counted else {}
     try:
         config = RunConfig.model_validate(of_run)
     except ValidationError as error:
         wrong = {str(one["loc"][0]) for one in error.errors()}
         key = next(filter(wrong.__contains__, RUN_KEYS))
         raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
-    config = _with_choices(config)
+    config = _with_choices(config, counted)
     resolved = resolve(algorithms, {**given, **config.model_dump(by_alias=True)})
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     try:
@@ -121,10 +121,14 @@ def _of_default(error: UserError) -> UserError:
     return UserError(f"{key}: {f'the default {said}' if default else 'missing'}{told.removeprefix(said)}")
 
 
-def _with_choices(config: RunConfig) -> RunConfig:
-    """Return a configuration with what is usual in the place of ``auto``, its models found."""
+def _with_choices(config: RunConfig, counted: bool) -> RunConfig:
+    """Return a configuration with what is usual in the place of ``auto``, its models found, and with the
+    number of its clients if they are to be ``counted``.
+    """
     auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: config.usual_choices[key] for key in auto})
+    if counted:
+        config = config.model_copy(update={"num_clients": usual_clients(config)})
     if config.weighting == NOT_GIVEN:
         alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
         config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})

@@ -11,7 +11,7 @@ from flwr.app import UserConfigValue
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
 from ..names import CLIENT, SELECTION
-from .defaults import num_clients_for
+from .data_request import usual_clients
 from .keys import RUN_KEYS
 from .named_algorithms import NOT_GIVEN, named, settings_of
 from .run_config import RunConfig
@@ -127,7 +127,7 @@ def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     defaults = {key: field.default for key, field in {**settings, **RUN_KEYS}.items()}
     defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
     defaults |= {**config.usual_choices, **implied_by_splits(config)}
-    defaults |= {"num-clients": num_clients_for(config.dataset)}
+    defaults |= {"num-clients": usual_clients(config)}
     if norm := CLIENT.find(config.client).norm:
         defaults["norm"] = norm
     resumed = SET_ON_RESUME if config.resume or caller.searches else frozenset()

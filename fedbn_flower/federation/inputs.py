@@ -14,6 +14,7 @@ from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
 
+from ..config.data_request import load_requested, request_of
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
 from ..config.named_algorithms import NOT_GIVEN
@@ -23,8 +24,8 @@ from ..core.files import digest_of, path_of
 from ..core.ground.columns import HALVES, TEST, VALIDATION
 from ..core.process_cache import process_cache
 from ..core.text import visible
-from ..data import MADE, Dataset, Partitions, Request, cache_folder, load_dataset, partition_dataset
-from ..data.dataset import GROUP_KEY, Kind
+from ..data import Dataset, Partitions, partition_dataset
+from ..data.dataset import Kind
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
 from ..data.images.scans.sampling import Sampling
@@ -34,12 +35,11 @@ from ..data.notes import Note
 from ..data.outcome.event import events_of
 from ..data.partition.partition import Splits
 from ..data.public_scale import public_scale
-from ..data.readers.own_function import is_function, load_returned
 from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
-from ..names import CLIENT, DATASET, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from .evaluating.halves import half_of
 from .evaluating.tested_on import TestedOn, tested_on
 from .initial_model import InitialModel, Start, initial_model
@@ -131,12 +131,8 @@ class RunInputs:
         shape = InputSpec.parse(config.dataset)
         if shape and not data_path:
             return Dataset.without_examples(shape)
-        request, cache = self._request(shape), cache_folder(self.cache_dir or config.cache_dir)
-        if is_function(name := request.name):
-            with as_user_error(DATASET.key, name):
-                dataset = load_returned(request, DATASET.find(name), cache)
-        else:
-            dataset = load_dataset(request, cache)
+        request = request_of(config, data_path)
+        name, dataset = request.name, load_requested(request, self.cache_dir or config.cache_dir)
         _check_keys(config, dataset)
         if request.unit_column and dataset.train.units is None:
             wanted = "none: the data are no table, nor pictures that a table names"
@@ -188,50 +184,6 @@ class RunInputs:
             return dataset
         scale = received(arrays, dataset.spec.shape[0], math.inf).scale()
         return replace(dataset, kind=kind.scaled_by(scale))
-
-    def _request(self, shape: InputSpec | None) -> Request:
-        config = self.config
-        name = self.data_path or config.dataset
-        made = name.startswith(tuple(MADE))
-        return Request(
-            name,
-            config.image_column,
-            config.label_column,
-            config.image_size,
-            "" if self.data_path else config.partitioning.column,
-            clients=config.num_clients if made else 0,
-            seed=config.seed if made else 0,
-            feature_shift=config.feature_shift,
-            predict=self._predict(shape),
-            columns=config.columns,
-            missing_values=config.missing_values,
-            of_site=bool(self.data_path),
-            unit_column=config.group_column or config.dp_unit,
-            unit_key=GROUP_KEY if config.group_column else Request.unit_key,
-            split_by=config.split_by,
-            joined=bool(config.folds),
-            private=config.dp != "none" and not self.data_path,
-            predict_by=self._predict_by(shape),
-            spacing=config.spacing,
-            window=config.window,
-            subgroups=config.subgroups,
-        )
-
-    def _predict_by(self, shape: InputSpec | None) -> tuple[str, str] | None:
-        """The key that says how a table's labels are read, where ``predict`` does not."""
-        config = self.config
-        if config.predict != NOT_GIVEN or (config.problem == NOT_GIVEN and not shape):
-            return None
-        return (DATASET.key, config.dataset) if shape else (PROBLEM.key, config.problem)
-
-    def _predict(self, shape: InputSpec | None) -> str:
-        """How a table's labels are read: as the keys say, the shape, or the problem."""
-        config = self.config
-        if config.predict != NOT_GIVEN:
-            return config.predict
-        if shape:
-            return shape.predicts
-        return predicted_by(None if config.problem == NOT_GIVEN else PROBLEM.find(config.problem))
 
     @cached_property
     def held_out_clients(self) -> frozenset[int]:
@@ -442,11 +394,6 @@ class RunInputs:
         kind = self.dataset.kind
         columns = [Feature(one["name"], tuple(one["values"])) for one in kind.facts["columns"]]
         return kind.scaled_by(public_scale(self.config.dp_scale, columns))
-
-
-def predicted_by(problem: type[Problem] | None) -> str:
-    """Return what a problem learns, as `Request.predict` has it; ``auto`` if that leaves both possible."""
-    return problem.learns if problem and problem.learns in ("classes", "numbers") else NOT_GIVEN
 
 
 @process_cache(maxsize=16)

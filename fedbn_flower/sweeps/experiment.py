@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ..config.defaults import num_clients_for
 from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.help import as_text
-from ..config.keys import ALIASES, RUN_KEYS
-from ..config.making import run_configs
+from ..config.keys import ALIASES
+from ..config.making import run_config, run_configs
 from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
@@ -24,6 +23,14 @@ SINGLE_VALUE_KEYS = (
     *("run-dir", "resume", "backend", "workers", "ray-address", "verbose"),
     *("folds", "leave-one-site-out"),
 )
+OF_DATA = frozenset(
+    {
+        *("dataset", "partition", "cache-dir", "problem", "predict", "columns", "missing-values"),
+        *("label-column", "image-column", "image-size", "spacing", "window", "feature-shift"),
+        *("group-column", "split-by", "subgroups"),
+    }
+)
+"""Keys by which it is known how many sites the data have."""
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -183,11 +190,14 @@ def _with_every_run(given: Table) -> Table:
         return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
     if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
         clients = given.get("num-clients", NOT_GIVEN)
+        of_data = {key: value for key, value in given.items() if key in OF_DATA}
+        several = [key for key, value in of_data.items() if isinstance(value, tuple)]
+        if isinstance(clients, tuple) or (several and clients == NOT_GIVEN):
+            told = ",".join(clients) if isinstance(clients, tuple) else clients
+            with_lists = f" and several of {several[0]}" if several else ""
+            raise not_allowed("num-clients", told, f"one value with leave-one-site-out{with_lists}")
         if clients == NOT_GIVEN:
-            dataset = given.get("dataset", RUN_KEYS["dataset"].default)
-            clients = str(num_clients_for(str(dataset)))
-        if isinstance(clients, tuple):
-            raise not_allowed("num-clients", ",".join(clients), "one value with leave-one-site-out")
+            clients = str(run_config({key: str(value) for key, value in of_data.items()}).num_clients)
         if clients.isdecimal():
             return {**given, "left-out": tuple(map(str, range(int(clients))))}
     return given

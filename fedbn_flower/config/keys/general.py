@@ -113,7 +113,8 @@ class Data(KeyGroup):
     num_clients: int = setting(  # type: ignore[assignment]  # `making` puts a number in the place of auto
         "auto",
         ge=1,
-        description="number of partitions of the training set; auto is 2, or the 4 sites of 'scanners'",
+        description="number of partitions of the training set; auto is the number of sites of the data, with "
+        "a partition natural, otherwise 2",
     )
     val_fraction: float = setting(
         0.0,

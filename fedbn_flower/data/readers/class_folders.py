@@ -16,7 +16,7 @@ from ..labels import Classes, alike
 from ..notes import Note
 from ..splits.groups import groups_of_paths
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
-from ..walk import Walk
+from ..walk import Walk, walk
 from .picture_doubts import NUMBERED, of_masks, of_people
 from .unread import counted, is_metadata, refuse_unread_folders
 
@@ -87,6 +87,16 @@ def has_class_folders(found: Walk) -> bool:
     if any(is_metadata(path) and path.parent in with_table for path in found.files):
         return False
     return any(is_image(path) and path.parent != found.root for path in found.files)
+
+
+def has_class_sites(folder: Path) -> bool:
+    """Return whether a folder's pictures are read as those of sites, ``SITE/CLASS/1.png``."""
+    try:
+        found = walk(folder)
+    except (OSError, UserError):  # the folder is refused where it is read
+        return False
+    pictures = [found.parts(path)[:-1] for path in found.files if is_image(path)]
+    return has_class_folders(found) and layout_of(pictures, by_site=False)[0].site is not None
 
 
 def layout_of(pictures: Iterable[Sequence[str]], by_site: bool) -> tuple[Layout, list[Note]]:

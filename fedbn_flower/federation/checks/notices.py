@@ -12,6 +12,7 @@ from fedbn_flower.clients.returned import kept_at_home
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
+from ...core.listing import listed
 from ...data.copies import of_copies, of_same_clients
 from ...data.leaks import of_leaks
 from ...data.numeric import of_float_pictures
@@ -23,6 +24,7 @@ from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..evaluating.tested_on import who_lacks
 from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
+from ..learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
 from .recalibration import of_few_cases
@@ -71,6 +73,8 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         return
     yield from of_the_data(inputs)
     yield from _of_units(inputs)
+    if inputs.config.partitioning.kind == "natural":
+        yield from _of_few_sites(inputs)
     local = inputs.evaluates_locally
     if inputs.prepares_publicly:
         if not config.dp_scale:
@@ -89,6 +93,18 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
             f"partition: {len(single)} of {config.num_clients} clients (the first is {single[0]}) have one "
             f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
             "every round"
+        )
+
+
+def _of_few_sites(inputs: RunInputs) -> Iterator[str]:
+    """Yield a warning of natural clients of the data that take no part."""
+    groups, names = inputs.dataset.train.groups, inputs.partitions.names
+    others = sorted({*(groups.tolist() if groups is not None else ())} - {*names})
+    if others:
+        every = len(names) + len(others)
+        yield (
+            f"num-clients: {len(names)} of {every} sites take part; left out: {listed(others, MAX_SHOWN)} "
+            f"(without num-clients all {every} do)"
         )
 
 

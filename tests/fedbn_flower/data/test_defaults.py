@@ -1,9 +1,16 @@
 """The usual model and partition for each kind of data."""
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from fedbn_flower.config.defaults import defaults_for
 from fedbn_flower.config.making import run_config
+from fedbn_flower.config.unused_keys import SIMULATION, given_keys
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.federation.checks.notices import notices
+from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.sweeps.experiment import Experiment
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,57 @@ def test_the_former_default_job_is_that_of_the_digits():
         config.rounds,
     )
     assert found == ("fedyogi", "fedbn", "mlp-bn", "silos:0-4,5-9", 2, 10)
+
+
+@pytest.fixture
+def five_sites(tmp_path):
+    """Five sites with twelve rows each, and the same as a table each, and as pictures of two classes."""
+    sites = ("Nord", "Ost", "Mitte", "West", "Sued")
+    rows = [f"{site},{i % 7},{i % 2}" for site in sites for i in range(12)]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,a,label", *rows]))
+    for site in sites:
+        for i in range(12):
+            path = tmp_path / "pictures" / site / "uv"[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 10 * i, np.uint8)).save(path)
+        table = tmp_path / "tables" / f"{site}.csv"
+        table.parent.mkdir(exist_ok=True)
+        table.write_text("\n".join(["a,label", *(f"{i % 7},{i % 2}" for i in range(12))]))
+    return tmp_path
+
+
+OF_SITES = (
+    {"dataset": "sites.csv", "partition": "natural:site"},
+    {"dataset": "pictures"},
+    {"dataset": "tables"},
+)
+
+
+@pytest.mark.parametrize("keys", OF_SITES)
+def test_all_sites_of_the_data_take_part(configured, five_sites, keys):
+    config = configured(**keys | {"dataset": str(five_sites / keys["dataset"])})
+    assert config.num_clients == 5
+    assert config.partitioning.kind == "natural"
+    inputs = inputs_of(config)
+    assert set(inputs.client_names) == {"Nord", "Ost", "Mitte", "West", "Sued"}
+    assert not [line for line in notices(inputs) if line.startswith("num-clients")]
+    assert "num-clients" not in given_keys(config, SIMULATION)
+
+
+@pytest.mark.parametrize("keys", OF_SITES)
+def test_sites_that_are_left_out_are_warned_of_by_name(configured, five_sites, keys):
+    config = configured(**keys | {"dataset": str(five_sites / keys["dataset"])}, num_clients=2)
+    inputs = inputs_of(config)
+    (line,) = (line for line in notices(inputs) if line.startswith("num-clients"))
+    lacking = sorted({"Nord", "Ost", "Mitte", "West", "Sued"} - {*inputs.client_names})
+    assert len(lacking) == 3
+    assert line.startswith(f"num-clients: 2 of 5 sites take part; left out: {', '.join(lacking)} (")
+
+
+def test_each_site_of_the_data_is_left_out_in_turn(five_sites, monkeypatch):
+    monkeypatch.chdir(five_sites)
+    given = {"leave-one-site-out": True, "dataset": "sites.csv", "partition": "natural:site"}
+    configs = Experiment.of({**given, "cache-dir": "cache"}).configurations()
+    assert [config.left_out for config in configs] == [0, 1, 2, 3, 4]
+    with pytest.raises(UserError, match="one value with leave-one-site-out and several of partition"):
+        Experiment.of({**given, "partition": ["natural:site", "iid"]}).configurations()

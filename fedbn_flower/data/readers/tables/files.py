@@ -140,6 +140,11 @@ def are_sites(files: Files) -> bool:
     return "" not in files["train"]
 
 
+def name_sites(files: Files) -> bool:
+    """Return whether each site has a file, and the files are not called as parts of one table."""
+    return bool(files) and are_sites(files) and not _are_parts(files)
+
+
 def _are_parts(files: Files) -> bool:
     """Return whether the files are called as the parts of one table are."""
     found = [(site, path) for by_site in files.values() for site, path in by_site.items()]
