@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import UserConfig, UserConfigValue
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Examples, LocalTask, LocalTraining
+from fedbn_flower.clients import Columns, Examples, LocalTask, LocalTraining, Prepare
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.run_config import RunConfig
@@ -118,6 +118,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         if split not in examples:
             domain = domain_of(config.feature_shift, partition_id)
             examples[split] = prepared_split(inputs, split, prepare, domain)
+    if partition_id == config.left_out:
+        examples[TEST] = _of_every_split(rows, train, test, prepare, config.device)
     examples |= patched_examples(inputs, partition_id, prepare)
     train_examples = examples[TRAIN]
     examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
@@ -152,6 +154,15 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         else None,
         units=None if units is None else numbered(units[rows[TRAIN]]),
     )
+
+
+def _of_every_split(
+    rows: Mapping[str, NDArray[np.int64]], train: Columns, test: Columns, prepare: Prepare, device: str
+) -> Examples:
+    """Return all examples of a client that never trains, its training examples first: it is tested on all."""
+    kept = np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]]))
+    columns = {name: np.concatenate([train[name][kept], test[name][rows[TEST]]]) for name in test}
+    return Examples(columns, np.arange(len(kept) + len(rows[TEST])), prepare, device=device)
 
 
 def example_terms(inputs: RunInputs) -> ExampleTerms:

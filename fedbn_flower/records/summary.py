@@ -233,5 +233,8 @@ class Summary(RoundFigures, RunFigures):
 
 def tested_on(summaries: Iterable[Summary]) -> str:
     """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known."""
-    found = {one.eval_data for one in summaries if one.mean} & TESTED_ON.keys()
+    every = [one for one in summaries if one.mean]
+    if any(one.new_clients_as_received for one in every):
+        return "the site left out is evaluated on all of its examples, none of which is trained on"
+    found = {one.eval_data for one in every} & TESTED_ON.keys()
     return "; in other runs ".join(TESTED_ON[name] for name in sorted(found, reverse=True))

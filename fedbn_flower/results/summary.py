@@ -211,7 +211,6 @@ def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
         return {
             LEFT_OUT: new.mean or {},
             f"{LEFT_OUT}, statistics as received": received.mean or {},
-            **_of_all(summary),
         }
     few = len(clients) + len(new.clients) <= LISTED_CLIENTS
     found: dict[str, OfClient | None] = {

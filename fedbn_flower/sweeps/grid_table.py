@@ -15,6 +15,7 @@ from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
 from ..results.comparisons.composition import Private, added_up
 from ..results.comparisons.held_out import CASES, held_out_table
+from ..results.comparisons.left_out import left_out_table
 from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
@@ -231,7 +232,14 @@ class Comparison:
         held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
         title = self._title()
         below = f"{title[:1].upper()}{title[1:]}.\n{MEANS}\n{words}{together}"
-        return f"{table}\n{below}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
+        over_all = self.left_out if at_end else None
+        left_out = f"\nOver all sites left out:\n\n{over_all.markdown()}" if over_all else ""
+        return f"{table}\n{below}{left_out}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
+
+    @property
+    def left_out(self) -> Table | None:
+        """The methods over all sites that were left out, in turn; None of other sweeps."""
+        return left_out_table(self._rows_of_runs(), self.compared_by) if self._alike else None
 
     def _ranks_in_markdown(self) -> str:
         found = self._ranks
@@ -270,6 +278,16 @@ class Comparison:
             ]
         table = Table(header, rows, len(self.axes), note="\n".join(notes))
         return table.without_common(len(AXES)) if len(rows) > 1 else table
+
+    def further_tables(self) -> dict[str, Table]:
+        """Return what follows the table in a terminal, by title: over folds, sites left out, and ranks."""
+        folds = self.folds.table()
+        found = {
+            "out of fold": folds and folds.without_common(folds.words - 1),
+            "over all sites left out": self.left_out,
+            **({self._ranks.title: self._ranks.table()} if self._ranks else {}),
+        }
+        return {title: table for title, table in found.items() if table}
 
     @property
     def title(self) -> str:

@@ -42,9 +42,9 @@ class RoundsBar:
 def end_line(name: str, summary: Summary) -> str:
     """Return a line on a completed run, with the metric that runs are compared by.
 
-    It is the clients' mean, or else the global model's value.
+    It is that of the site left out, if one is; the clients' mean; or else the global model's value.
     """
-    by = summary.compared_by
-    value = summary.main.get(by)
+    by, left_out = summary.compared_by, summary.new_clients if summary.new_clients_as_received else None
+    value = ((left_out and left_out.mean) or summary.main).get(by)
     metric = f"  {by} {shown(by, value)}" if value is not None else ""
     return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"

@@ -113,10 +113,8 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         finally:
             comparison.plot()
     comparison.table().show(console, comparison.title)
-    if folds := comparison.folds.table():
-        folds.without_common(folds.words - 1).show(console, "out of fold")
-    if ranks := comparison.ranks:
-        ranks.table().show(console, ranks.title)
+    for title, table in comparison.further_tables().items():
+        table.show(console, title)
     for line in filter(None, [comparison.sentence, *comparison.privacy_together]):
         say(console, line)
     return failed

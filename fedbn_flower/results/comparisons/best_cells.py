@@ -18,7 +18,7 @@ from ...statistics.paired import (
     too_few,
 )
 from ..run_reader import Run
-from ..summary import metrics_by_group, seeds_text
+from ..summary import LEFT_OUT, metrics_by_group, seeds_text
 from .same_cases import OnCases, compare_runs
 
 K = TypeVar("K", bound=Hashable)
@@ -40,9 +40,11 @@ ONE_SEED = "One seed says nothing of how training varies."
 def deciding_column(columns: Collection[Collection[str]]) -> str:
     """Return the column of a table by which its runs are compared, from the columns that each run has.
 
-    It is pooled over the clients' examples where all runs have that, else the clients' mean over examples if
-    clients evaluate, else the global model's value.
+    It is that of the site left out in turn, if every run has one; pooled over the clients' examples where all
+    runs have that; else the clients' mean over examples if clients evaluate, else the global model's value.
     """
+    if columns and all(LEFT_OUT in found for found in columns):
+        return LEFT_OUT
     if columns and all(POOLED in found for found in columns):
         return POOLED
     return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL

@@ -12,10 +12,11 @@ from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metric_words import heading
 from ...records.metrics import PERCENT, percent
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.left_out import left_out_table
 from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
 from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run, rows_of
-from ..summary import JAIN_OF_CLIENTS, NON_METRICS, metrics_by_group, seeds_text, to_target
+from ..summary import JAIN_OF_CLIENTS, LEFT_OUT, NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
@@ -120,6 +121,8 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
     column = deciding_column([metrics_by_group(run.summary).keys() for run in runs])
     if not runs and any(group.lines(metric) for group in groups):  # none has ended
         column = OVER_EXAMPLES
+    if column == LEFT_OUT:  # measured once, at the end
+        return column, ""
     prefixes = {"pooled": POOLED, OVER_EXAMPLES: "", "global": GLOBAL}
     return column, prefixes[column] + metric
 
@@ -134,6 +137,11 @@ def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
 def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
     """Return how the groups compare over sites, sites left out or data sets; see `ranking`."""
     return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
+
+
+def left_out_of(groups: Sequence[Group], metric: str) -> Table | None:
+    """Return the methods over all sites that were left out; None of other sweeps."""
+    return left_out_table([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
 
 
 def folds_table(sweep: Sweep, metric: str) -> Table | None:

@@ -12,11 +12,13 @@ from ...records.metrics import PERCENT
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import gains_of
 from ..comparisons.held_out import CASES, held_out_table
+from ..comparisons.left_out import values_left_out
 from ..comparisons.over_blocks import Ranking
 from ..manifest import EXPERIMENT
 from ..plotting.rank_plot import critical_difference_diagram
-from ..plotting.report_plots import mean_curves
+from ..plotting.report_plots import mean_curves, of_sites
 from ..run_reader import COSTS
+from ..summary import LEFT_OUT
 from .html import command, gallery, page, paragraph, section, shown_text, warning
 from .run_page import closing_sections, how_to_reproduce, means
 from .runs_by_seed import (
@@ -26,6 +28,7 @@ from .runs_by_seed import (
     common_metric,
     folds_table,
     headline,
+    left_out_of,
     legend,
     metrics_table,
     ranking_of,
@@ -54,7 +57,8 @@ def sweep_page(sweep: Sweep) -> str:
     folds = folds_table(sweep, metric)
     runs = sweep.runs
     held_out = held_out_table([run for run in runs if run.summary.rounds])
-    further = [found for found in (ranks and ranks.table(), folds, held_out) if found]
+    left_out = left_out_of(sweep.groups, metric)
+    further = [found for found in (left_out, ranks and ranks.table(), folds, held_out) if found]
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -75,6 +79,7 @@ def sweep_page(sweep: Sweep) -> str:
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
+            section("Over all sites left out", *(with_note(left_out) if left_out else ())),
             *rank_sections(ranks),
             section("Out of fold", *(with_note(folds) if folds else ())),
             section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
@@ -135,6 +140,9 @@ def curves(groups: Sequence[Group], metric: str) -> str:
 def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: str = "") -> "InlineFigure":
     """Draw the headline metric by round, or by one of `run_reader.COSTS`, one line per group."""
     name, column = headline(groups, metric)
+    if name == LEFT_OUT:
+        rows = [(group.names, group.runs) for group in groups]
+        return of_sites(values_left_out(rows, metric), f"{spelt(metric)}\n(site left out)", title)
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column, cost))}

@@ -258,6 +258,14 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
     assert swept(words) == 0
     rows = table("g/grid.csv")
     assert [row["left-out"] for row in rows] == ["0", "1", "2"]  # the sites' names are 0, 1 and 2
+    assert {c for c in rows[0] if ": " in c} == {
+        "accuracy: left out", "accuracy: left out, statistics as received",
+    }  # fmt: skip
+    values = [float(row["accuracy: left out"]) for row in rows]
+    half = 4.302653 * np.std(values, ddof=1) / 3**0.5  # Student's 97.5 % with 2 degrees of freedom
+    ends = [f"{100 * (np.mean(values) + sign * half):.1f}" for sign in (-1, 1)]
+    told = f"| 3 | {100 * np.mean(values):.1f} | {' to '.join(ends)} |"
+    assert told in (tmp_path / "g" / "grid.md").read_text()
     for number, row in enumerate(rows):
         folder = tmp_path / "g" / row["folder"]
         summary = json.loads((folder / "summary.json").read_text())
@@ -291,6 +299,7 @@ def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, cl
     whole = {name: torch.from_numpy(a.copy()) for name, a in task.initial.items()} | state
     ((x, _),) = task.train.load([np.arange(len(task.train))])
     test = task.evaluation["test"]
+    assert len(test) == (pd.read_csv(patients)["site"] == 1).sum()  # none of them is trained on
     ((x_test, y),) = test.load([np.arange(len(test))])
     norm = next(name for name, module in model.named_modules() if "BatchNorm" in type(module).__name__)
     for key, own in (("new-clients", True), ("new-clients-as-received", False)):
