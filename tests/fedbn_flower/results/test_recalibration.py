@@ -211,7 +211,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
 @pytest.mark.parametrize(("allowed", "model"), diagonal_quick([True, False], ["aggregated", "local"]))
 def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowed, model):
     keys = {**SHARE, "rounds": 2, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
-    keys |= {"metrics": "auroc", "eval_model": model}
+    keys |= {"metrics": "f1", "eval_model": model}
     config = configured(**keys, run_dir=str(tmp_path / "sites"))
     sites = Sites(config, tmp_path / "state", predictions=allowed)
     run_app(config, sites)
