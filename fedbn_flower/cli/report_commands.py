@@ -26,11 +26,15 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
-from ..results.report.methods import methods, model_card
-from ..results.report.runs_by_seed import common_metric, legend, metrics_table, ranking_of
+from ..results.report.figure_files import FORMATS as FIGURES
+from ..results.report.figure_files import collected, write_figures
+from ..results.report.methods import Study, methods, model_card
+from ..results.report.run_page import run_page
+from ..results.report.runs_by_seed import Sweep, common_metric, legend, metrics_table, ranking_of
 from ..results.report.sections.all_metrics import side_by_side
 from ..results.report.sections.gain import gain_table
-from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure
+from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure, sweep_page
+from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
 from .argument_parser import Parser
@@ -113,9 +117,10 @@ def _compare(options: argparse.Namespace) -> int:
 def export(arguments: Sequence[str]) -> int:
     """Run ``export DIR [--format NAME] [--client CLIENT] [--to FILE]``: write a run's model as a file.
 
-    With ``--to methods`` or ``--to model-card`` it writes the run in words, ``DIR/methods.md``.
+    With ``--to methods`` or ``--to model-card`` it writes the run or the sweep in words, ``DIR/methods.md``;
+    with ``--figures`` the report's figures, with ``--table`` columns of its table.
     """
-    parser = Parser("fedbn-sim export", description="Write a run's model as a file for other programs.")
+    parser = Parser("fedbn-sim export", description="Write a run's model, or what a paper needs of it.")
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("--format", choices=FORMATS, help="[onnx]")
     parser.add_argument("--client", help="a client's model, by number or name [the aggregated model]")
@@ -123,19 +128,21 @@ def export(arguments: Sequence[str]) -> int:
         "--to",
         metavar="FILE",
         type=Path,
-        help="[DIR/model.onnx or DIR/model.pt]; methods or model-card for a text in DIR",
+        help="[DIR/model.onnx or DIR/model.pt]; methods or model-card for a text in DIR; the folder of "
+        "--figures [DIR/figures]; the file of --table, .tex, .md or .csv [DIR/table.tex]",
+    )
+    parser.add_argument("--figures", choices=FIGURES, help="write each figure of the report as a file")
+    parser.add_argument(
+        "--table", metavar="COLUMN,...", help="write these columns of the table of a sweep, or of sites"
     )
     parser.add_argument("--trust-code", choices=("true", "false"), default="false", help="run code of DIR")
     options = parser.parse_args(arguments)
-    if written := IN_WORDS.get(str(options.to)):
+    if str(options.to) in IN_WORDS or options.figures or options.table:
         for key in ("client", "format"):
             if given := getattr(options, key):
-                raise not_allowed(key, given, f"none with to {str(options.to)!r}, which is about the run")
-        path = options.folder / f"{options.to}.md"
-        text = written(Run.read(options.folder, "export"))
-        with os_errors_as_user_errors("to", f"write to {str(path)!r}"):
-            write_atomically(path, text)
-        print(path)
+                raise not_allowed(key, given, "none with methods, model-card, figures or table")
+        for path in _written(options):
+            print(path)
         return 0
     client = int(options.client) if (options.client or "").isdecimal() else options.client
     form = options.format or "onnx"
@@ -146,6 +153,33 @@ def export(arguments: Sequence[str]) -> int:
     export_model(options.folder, path, form, client, trust_code=options.trust_code == "true")
     print(path)
     return 0
+
+
+def _written(options: argparse.Namespace) -> list[Path]:
+    """Write what a paper needs of a run or a sweep, and return the files."""
+    folder: Path = options.folder
+    is_sweep = (folder / "grid.csv").exists()
+    found = Sweep.read(folder) if is_sweep else Run.read(folder, "export")
+    if options.figures:
+        to = options.to or folder / "figures"
+        with collected() as figures:
+            sweep_page(found) if isinstance(found, Sweep) else run_page(found)
+        with os_errors_as_user_errors("to", f"write to {str(to)!r}"):
+            to.mkdir(parents=True, exist_ok=True)
+            return write_figures(figures, to, options.figures)
+    path = folder / f"{options.to}.md"
+    if options.table:
+        path = options.to or folder / "table.tex"
+        forms = {".tex": Table.latex, ".md": Table.markdown, ".csv": Table.csv}
+        if path.suffix not in forms:
+            raise not_allowed("to", str(path), f"a file called {', '.join(forms)}, with table")
+        table = Study.of(found).results
+        text = forms[path.suffix](table.of_columns(options.table.split(",")))
+    else:
+        text = IN_WORDS[str(options.to)](found)
+    with os_errors_as_user_errors("to", f"write to {str(path)!r}"):
+        write_atomically(path, text)
+    return [path]
 
 
 def release(arguments: Sequence[str]) -> int:

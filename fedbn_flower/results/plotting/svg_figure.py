@@ -25,6 +25,14 @@ class InlineFigure(Figure):
         self._save(buffer, format="png", dpi=120)
         return buffer.getvalue()
 
+    def as_file(self, form: str) -> bytes:
+        """Return the figure as PDF, SVG or PNG, on white."""
+        buffer = io.BytesIO()
+        dated = {} if form == "png" else {"CreationDate" if form == "pdf" else "Date": None}
+        with rc_context(_SVG):
+            self._save(buffer, format=form, dpi=300, metadata=dated)
+        return buffer.getvalue()
+
     def as_svg(self, name: str) -> str:
         """Return the figure as an ``<svg>`` element for a page.
 

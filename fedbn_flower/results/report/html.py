@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
+from .figure_files import collect
 from .style import STYLE
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def key_values(values: Mapping[str, str]) -> str:
 
 def gallery(figures: Mapping[str, "InlineFigure | DrawnApart | None"], wide: bool = False) -> str:
     """Return figures by caption, side by side if there is room and they are not wide."""
+    for caption, figure in figures.items():
+        if figure:
+            collect(caption, figure)
     drawn = "".join(
         f'<figure role="img" aria-label="{shown_text(caption)}">\n'
         f"<figcaption>{shown_text(caption)}</figcaption>\n{figure.as_svg(_name(caption))}</figure>\n"

@@ -1,10 +1,10 @@
-"""A run in the words of a paper: the paragraphs of its methods, and a model card."""
+"""A run or a sweep in the words of a paper: the paragraphs of its methods, and a model card."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
 
@@ -18,20 +18,24 @@ from ...privacy.terms import GUARANTEE
 from ...records.metric_words import decimals, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import ALL_SITES, held_out_table
+from ..manifest import EXPERIMENT
 from ..run_reader import Run
 from ..subgroups import NOTE
 from .citations import OF_KEYS, citations, source
 from .claim import claim, is_of_images, says_of_missing
 from .html import without_folders
 from .repeat_command import command_of
+from .runs_by_seed import Group, Sweep, common_metric, metrics_table
 from .sections.best_round import how_chosen
 from .sections.intervals import Intervals
 from .sections.subgroups import in_words
 from .tables import Table
+from .unfinished import still_rising
 
 MOST_NAMES = 12
 TO_WRITE = "**To be written by the authors.**"
 OWN = "a method of our own"
+SEED = "The seed was "
 FEW_SITES, FEW_EVENTS = 10, 100
 """G. Collins, E. Ogundimu and D. Altman: Sample size considerations for the external validation of a
 multivariable prognostic model. Statistics in Medicine 35(2), 2016, for events."""
@@ -70,33 +74,67 @@ CHECKLIST: Mapping[str, str] = {
 """The items of TRIPOD+AI (Collins et al. 2024), each with the paragraph here that says something of it."""
 
 
-def methods(run: Run) -> str:
+class Study(NamedTuple):
+    """What a paper says of a run, or of all runs of a sweep."""
+
+    title: str
+    written: dict[str, str]
+    """The paragraphs by title."""
+    runs: Sequence[Run]
+    results: Table
+    not_shown: list[str]
+    command: list[str]
+
+    @classmethod
+    def of(cls, found: Run | Sweep) -> Study:
+        """Return what is said of the run or the sweep in a folder."""
+        if isinstance(found, Run):
+            command = command_of(found.config)
+            return cls(
+                title_of(found), paragraphs(found), [found], _results(found), _not_shown(found), command
+            )
+        groups = [group for group in found.groups if group.runs]
+        metric = common_metric(groups)
+        table = metrics_table(groups, metric)
+        written = {"Comparison": _comparison(found, groups, table), **_together(groups)}
+        command = ["fedbn-sim", "--experiment", str(found.folder / EXPERIMENT)]
+        first = groups[0].runs[0]
+        titles = {title_of(run) for run in found.runs}
+        title = titles.pop() if len(titles) == 1 else f"{', '.join(groups[0].names)} on {first.dataset}"
+        not_shown = _not_shown(first, len(found.runs) // len(groups))
+        return cls(title, written, found.runs, table, not_shown, command)
+
+
+def methods(found: Run | Sweep) -> str:
     """Return what was done, in Markdown: a paragraph for each step, in the passive voice of papers.
 
-    It says what the run's folder knows. What that cannot know, such as where patients come from, is for the
-    authors.
+    It says what the folder knows. What that cannot know, such as where patients come from, is for the
+    authors. Of a sweep it says once what all runs share.
     """
-    body = "\n\n".join(f"**{title}.** {text}" for title, text in paragraphs(run).items())
-    text = f"# Methods\n\n{body}\n\n## To cite\n\n```bibtex\n{citations([run.config])}\n```\n"
-    return without_folders(text)
+    study = Study.of(found)
+    body = "\n\n".join(f"**{title}.** {text}" for title, text in study.written.items())
+    cited = citations([run.config for run in study.runs])
+    return without_folders(f"# Methods\n\n{body}\n\n## To cite\n\n```bibtex\n{cited}\n```\n")
 
 
-def model_card(run: Run) -> str:
+def model_card(found: Run | Sweep) -> str:
     """Return a model card (Mitchell et al. 2019), in Markdown, and which items are missing.
 
     They are those of TRIPOD+AI, and for images those of CLAIM.
     """
-    written = paragraphs(run)
+    study = Study.of(found)
+    written, run = study.written, study.runs[0]
     items = [[item, f"{at}, above" if at in written else "missing"] for item, at in _tripod(run).items()]
     parts_of_card = {
         "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
         "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
         "Data": written["Data"],
-        "Metrics": f"{written['Evaluation']}\n\n{_results(run).markdown().rstrip()}",
+        "Metrics": " ".join(filter(None, [written.get("Comparison"), written["Evaluation"]]))
+        + f"\n\n{study.results.markdown().rstrip()}",
         "Fairness": written.get("Fairness", "No subgroups were compared."),
-        NOT_SHOWN: _not_shown(run),
+        NOT_SHOWN: "\n".join(f"- {line}" for line in study.not_shown),
         "Privacy": written.get("Privacy", "The run has no differential privacy."),
-        "Software": f"{written['Software']}\n\n```text\n{shlex.join(command_of(run.config))}\n```",
+        "Software": f"{written['Software']}\n\n```text\n{shlex.join(study.command)}\n```",
         "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
         + Table(["item", "where"], items, words=2).markdown().rstrip(),
     }
@@ -107,7 +145,35 @@ def model_card(run: Run) -> str:
             f"\n\n{claim(run, written).markdown().rstrip()}"
         )
     sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
-    return without_folders(f"# Model card: {title_of(run)}\n\n{sections}\n")
+    return without_folders(f"# Model card: {study.title}\n\n{sections}\n")
+
+
+def _comparison(sweep: Sweep, groups: Sequence[Group], table: Table) -> str:
+    """Return which methods were compared, and how they differ."""
+    keys = _and([f"`{key}`" for key in groups[0].names])
+    shared = _and([f"{key} `{value}`" for key, value in sweep.common.items() if value])
+    labels = _and([f"`{group.label}`" for group in groups])
+    same = f", all with {shared}" if shared else ""
+    seeds = list(dict.fromkeys(str(run.config.get("seed")) for run in sweep.runs))
+    each = f"the seeds {_and(seeds)}" if len(seeds) > 1 else f"the seed {seeds[0]}"
+    words = [f"{len(groups)} configurations that differ in {keys} were compared{same}: {labels}."]
+    return " ".join([*words, f"Each was trained with {each}.", table.note]).rstrip()
+
+
+def _together(groups: Sequence[Group]) -> dict[str, str]:
+    """Return the paragraphs of several methods: what all share, then what is said of some of them."""
+    told = {group.label: _sentences(group.runs[0]) for group in groups}
+    written = {}
+    for title in dict.fromkeys(title for found in told.values() for title in found):
+        of_each = {label: found.get(title, []) for label, found in told.items()}
+        shared = [one for one in next(iter(of_each.values())) if all(one in of for of in of_each.values())]
+        further: dict[str, list[str]] = {}
+        for label, sentences in of_each.items():
+            if text := " ".join(one for one in sentences if one not in shared and not one.startswith(SEED)):
+                further.setdefault(text, []).append(f"`{label}`")
+        parts = [f"With {_and(labels)}: {text[:1].lower()}{text[1:]}" for text, labels in further.items()]
+        written[title] = " ".join([*(one for one in shared if not one.startswith(SEED)), *parts])
+    return {title: text for title, text in written.items() if text}
 
 
 def _tripod(run: Run) -> dict[str, str]:
@@ -128,6 +194,10 @@ def title_of(run: Run) -> str:
 
 def paragraphs(run: Run) -> dict[str, str]:
     """Return the paragraphs of the methods by title; those that do not apply are left out."""
+    return {title: " ".join(sentences) for title, sentences in _sentences(run).items()}
+
+
+def _sentences(run: Run) -> dict[str, list[str]]:
     made = {
         "Data": _data(run),
         "Model": _model(run),
@@ -138,8 +208,7 @@ def paragraphs(run: Run) -> dict[str, str]:
         "Fairness": _fairness(run),
         "Software": _software(run),
     }
-    written = {title: " ".join(sentences) for title, sentences in made.items()}
-    return {title: text for title, text in written.items() if text}
+    return {title: found for title, sentences in made.items() if (found := list(sentences))}
 
 
 def _data(run: Run) -> Iterator[str]:
@@ -205,7 +274,7 @@ def _training(run: Run) -> Iterator[str]:
         yield f"Training ended early ({summary.stopped})."
     if chosen := how_chosen(run):
         yield chosen
-    yield f"The seed was {config.get('seed')}."
+    yield f"{SEED}{config.get('seed')}."
 
 
 def _aggregation(run: Run) -> Iterator[str]:
@@ -367,9 +436,11 @@ def _ends(metric: str, interval: Sequence[float | None] | None, digits: int) -> 
     return " to ".join(shown(metric, end, digits) for end in interval) if interval else ""
 
 
-def _not_shown(run: Run) -> str:
-    """Return what cannot be concluded from this run."""
+def _not_shown(run: Run, seeds: int = 1) -> list[str]:
+    """Return what cannot be concluded from this run, or from as many with other seeds."""
     found = ["One run says nothing of how results vary over seeds; a sweep over `--seed` does."]
+    found = found if seeds == 1 else []
+    found += filter(None, [still_rising(run)])
     sites = len(run.summary.clients)
     if 0 < sites < FEW_SITES:
         found.append(f"{number_of(sites, 'site')} cannot show how results vary over sites.")
@@ -386,7 +457,7 @@ def _not_shown(run: Run) -> str:
         found.append(
             "Which examples belong together, such as those of a patient, is not known (`--group-column`)."
         )
-    return "\n".join(f"- {line}" for line in found)
+    return found
 
 
 def _and(words: Sequence[str]) -> str:

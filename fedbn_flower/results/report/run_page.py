@@ -53,6 +53,7 @@ from .sections.recalibration import recalibration
 from .sections.segmentation import segmentation_by_case
 from .sections.subgroups import subgroups
 from .tables import Table
+from .unfinished import still_rising
 
 if TYPE_CHECKING:
     from ..plotting.drawer import DrawnApart
@@ -125,7 +126,8 @@ def run_page(run: Run, without_noise: Run | None = None) -> str:
     """Return the page; a private run may be compared with the same one ``without_noise``."""
     table, held_out = metrics_table(run), held_out_table([run])
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
-    results = [table.html(), paragraph(means([run]), "note")] if table.rows else []
+    below = " ".join(filter(None, [means([run]), still_rising(run)]))
+    results = [table.html(), paragraph(below, "note")] if table.rows else []
     return page(
         title_of(run),
         "".join(lead),

@@ -15,6 +15,7 @@ from ..comparisons.held_out import CASES, held_out_table
 from ..comparisons.left_out import values_left_out
 from ..comparisons.over_blocks import Ranking
 from ..manifest import EXPERIMENT
+from ..plotting.by_site_plot import by_site_plot
 from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves, of_sites
 from ..run_reader import COSTS
@@ -35,6 +36,7 @@ from .runs_by_seed import (
 )
 from .sections.gain import gain_section
 from .tables import Table
+from .unfinished import unfinished
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 NO_COLOURS = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
 QUANTILE = 1.96  # of the normal distribution, for intervals of 95 %
 RANKS = "ranks.png"
+CLIENT = "client "
+MOST_SITES = 30
 LINES = 18  # distinct lines of one figure
 DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # RGB, ends of the heat table's scale
 
@@ -63,6 +67,7 @@ def sweep_page(sweep: Sweep) -> str:
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
+    sites, together = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}, privacy_of_runs(runs)
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""
     what = f"Sweep of {', '.join(sweep.groups[0].names)}{where}" if sweep.groups else "Sweep"
     titles = {str(run.config.get("title") or what) for group in sweep.groups for run in group.runs}
@@ -75,9 +80,10 @@ def sweep_page(sweep: Sweep) -> str:
                 "Results",
                 table.html(told.alike),
                 paragraph(f"{legend(sweep.groups, metric)} {means(runs)} {table.note}".rstrip(), "note"),
-                *(paragraph(line, "note") for line in privacy_of_runs(runs)),
+                *(paragraph(line, "note") for line in (*unfinished(sweep.groups, metric), *together)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
+            section("By site", gallery(sites, wide=True)),
             section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
             section("Over all sites left out", *(with_note(left_out) if left_out else ())),
             *rank_sections(ranks),
@@ -108,6 +114,21 @@ def rank_sections(found: Ranking | None) -> Iterator[str]:
         *with_note(found.table()),
         gallery({"Mean ranks, and which are not told apart": figure}, wide=True) if figure else "",
     )
+
+
+def by_site(groups: Sequence[Group], metric: str) -> "InlineFigure | None":
+    """Draw the metric of several methods at each site; None without sites, or of too many."""
+    found = {
+        group.label: {
+            column.removeprefix(CLIENT): values
+            for column, values in group.values(metric).items()
+            if column.startswith(CLIENT)
+        }
+        for group in groups
+    }
+    sites = {site for of_group in found.values() for site in of_group}
+    few = 1 < len(groups) <= LINES and 1 < len(sites) <= MOST_SITES
+    return by_site_plot(found, metric) if few else None
 
 
 def rank_figure(found: Ranking | None) -> "InlineFigure | None":

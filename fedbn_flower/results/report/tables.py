@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape as in_markup
 from rich.table import Table as TerminalTable
 
+from ...core.errors import unknown_name
+from ...core.files import csv_lines
 from ...data.notes import Note
 from ..terminal import is_narrow, show
 from .html import shown_text
@@ -93,12 +95,30 @@ class Table:
             rows.append(["" if repeated else note.row, note.line])
         return cls(["", "what is learnt"], rows, words=2, has_sentences=True)
 
+    def csv(self) -> str:
+        """Return the table as CSV."""
+        return csv_lines(self.header, self.rows)
+
+    def of_columns(self, names: Sequence[str]) -> "Table":
+        """Return the table with these columns, in their order.
+
+        Raises
+        ------
+        UserError
+            For a name that is none of its columns.
+        """
+        if unknown := [name for name in names if name.strip() not in self.header]:
+            raise unknown_name("table", unknown[0], self.header)
+        kept = [list(self.header).index(name.strip()) for name in names]
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return replace(
+            self, header=[self.header[i] for i in kept], rows=rows, words=sum(i < self.words for i in kept)
+        )
+
     def without_common(self, first: int) -> "Table":
         """Return the table without those of the ``first`` columns that have one value in all rows."""
         kept = [i for i in range(len(self.header)) if i >= first or len({row[i] for row in self.rows}) > 1]
-        words = sum(i < self.words for i in kept)
-        rows = [[row[i] for i in kept] for row in self.rows]
-        return replace(self, header=[self.header[i] for i in kept], rows=rows, words=words)
+        return self.of_columns([self.header[i] for i in kept])
 
     def parts(self, width: int, names: int) -> Iterator["Table"]:
         """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.

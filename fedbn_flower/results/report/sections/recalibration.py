@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 from ....core.ground.columns import RECALIBRATED
 from ....records.cases import predictions_of, with_recalibrated
+from ....records.metric_words import spelt
+from ....records.metrics import shown
+from ....records.summary import Recalibrated
 from ....statistics.recalibration import PARAMETERS
 from ...decisions import POOLED, is_binary
 from ...run_reader import Run
+from ...summary import NON_METRICS
 from ..html import gallery, paragraph
 from ..tables import Table
 from .client_tables import twice
@@ -39,6 +43,7 @@ def recalibration(run: Run) -> Iterator[str]:
         "and applied to its own held-out cases, which the fit has not seen. The model is the same."
     )
     yield twice(run, found, RECALIBRATED, PARAMETERS.get(found.method, ""), found.intervals).html()
+    yield from map(paragraph, made_worse(run, found))
     if found.method == "threshold":
         yield paragraph(NO_RISKS, "note")
     table = predictions_of(run.folder, RECALIBRATED)
@@ -47,6 +52,20 @@ def recalibration(run: Run) -> Iterator[str]:
         yield _decisions(cases, run.event).html()
         if found.method != "threshold":
             yield gallery(figures(cases, run.event, f", {RECALIBRATED}"))
+
+
+def made_worse(run: Run, found: Recalibrated) -> list[str]:
+    """Return a line on the metrics that recalibrated scores have worse, of all held-out examples."""
+    of_all = found.pooled or found.mean or {}
+    plain = (run.summary.pooled if found.pooled else run.summary.mean) or {}
+    worse = []
+    for name in plain.keys() & of_all.keys() - NON_METRICS - {*run.class_columns}:
+        before, after = plain[name], of_all[name]
+        sign = 1 if run.higher_is_better(name) else -1
+        texts = [shown(name, value) for value in (before, after)]
+        if before is not None and after is not None and sign * after < sign * before and len({*texts}) > 1:
+            worse.append(f"{spelt(name)} ({' to '.join(texts)})")
+    return [f"Recalibration made worse: {', '.join(sorted(worse))}."] if worse else []
 
 
 def _decisions(cases: DataFrame, event: str) -> Table:

@@ -1,0 +1,44 @@
+"""A metric of several methods at each site."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import TYPE_CHECKING
+
+from ...records.metric_words import spelt
+from ...records.metrics import percent
+from ..terminal import shorten_middle
+from .line_styles import COLOURS, MARKERS
+from .plots import legend_below, new_figure, plain
+
+if TYPE_CHECKING:
+    from .svg_figure import InlineFigure
+
+LABEL_LENGTH = 44  # characters
+APART = 0.7  # of the room of a site, over which the methods are spread
+
+
+def by_site_plot(values: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> "InlineFigure":
+    """Draw the mean over seeds of each method at each site, with one sample standard deviation (n - 1).
+
+    ``values`` has each seed's value by method and site.
+    """
+    factor = percent(metric)
+    sites = list(dict.fromkeys(site for found in values.values() for site in found))
+    figure = new_figure(7, 1.2 + (0.14 + 0.1 * len(values)) * len(sites))
+    axes = figure.subplots()
+    for number, (label, found) in enumerate(values.items()):
+        places = [sites.index(site) + APART * ((number + 0.5) / len(values) - 0.5) for site in found]
+        means = [factor * mean(of) for of in found.values()]
+        spread = [factor * stdev(of) if len(of) > 1 else 0.0 for of in found.values()]
+        axes.errorbar(
+            means, places, xerr=spread, linestyle="", marker=MARKERS[number % len(MARKERS)], markersize=4,
+            color=COLOURS[number % len(COLOURS)], label=plain(label), elinewidth=1,
+        )  # fmt: skip
+    axes.set_yticks(range(len(sites)), [plain(name) for name in shorten_middle(sites, LABEL_LENGTH)])
+    axes.set_ylim(len(sites) - 0.5, -0.5)
+    axes.set_xlabel(plain(f"{spelt(metric)}, %" if factor == 100 else spelt(metric)))
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    legend_below(figure)
+    return figure
