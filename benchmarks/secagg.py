@@ -44,7 +44,7 @@ from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshol
 from fedbn_flower.extensions.secagg.masks import KeyPair, agree, expand, mask, remove  # noqa: E402
 from fedbn_flower.extensions.secagg.noise import NoiseShares  # noqa: E402
 from fedbn_flower.extensions.secagg.numbers import Grid  # noqa: E402
-from fedbn_flower.extensions.secagg.shares import digest_of, join, seal, split  # noqa: E402
+from fedbn_flower.extensions.secagg.shares import DIGEST, digest_of, join, seal, split  # noqa: E402
 
 CLIENTS, NEIGHBOURS, EXAMPLES, BATCH = 100, 20, 500, 32
 PARAMETERS = 11_000_000
@@ -309,7 +309,8 @@ def bytes_of(size: int, k: int, clients: int = CLIENTS) -> int:
     share = len(split(bytes(32), 2, range(3))[0])
     letter = len(seal(bytes(32), bytes(2 * share), b""))
     keys, letters, answers = 64 * (1 + k), 2 * letter * k + 32, share * (k + 1)
-    return 2 * 4 * size + keys + letters + answers + clients // 8
+    commitments = DIGEST * (2 * (k + 1) + k)  # sent to two shares of each holder, and got to one of each
+    return 2 * 4 * size + keys + letters + commitments + answers + clients // 8
 
 
 def print_bytes() -> None:

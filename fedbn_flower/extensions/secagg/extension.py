@@ -116,6 +116,8 @@ class SecAgg(Extension):
         """The next session, if it was begun with the last one."""
         self.known: dict[int, Card] = {}
         """What clients have advertised for the next session, by node."""
+        self.barred: dict[int, str] = {}
+        """Who has no part in any more sums, and why, by node."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -288,14 +290,14 @@ class SecAgg(Extension):
 
     def _new_session(self, moment: Moment, run: int, least: int, least_is: str) -> Session:
         shares, name = int(self.run.config["secagg-threshold"]), moment.rule.node_directory.name
-        session = Session(secrets.token_hex(16), least, shares, least_is, name)
+        session = Session(secrets.token_hex(16), least, shares, least_is, name, self.barred)
         session.run, session.server_round = run, moment.number
         return session
 
     def _prepared_for(self, nodes: list[int]) -> Session | None:
         """Return the session that was begun with the last one, if it is of these nodes."""
         session, self.prepared = self.prepared, None
-        if session is None or session.nodes.keys() != set(nodes):
+        if session is None or session.nodes.keys() != set(nodes) or session.nodes.keys() & self.barred.keys():
             return None
         session.failures.clear()
         return session

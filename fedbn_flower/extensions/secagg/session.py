@@ -24,16 +24,17 @@ from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
-from .cards import MOST_NAMES, Card, Names, left_out
-from .graph import default_k, neighbours, threshold
+from .cards import MOST_NAMES, Card, Names, left_out, names
+from .graph import TOLERANCE, default_k, neighbours, threshold
 from .masks import LENGTH, KeyPair, agree, remove
-from .shares import join
+from .shares import DIGEST, commitment, join
 from .signatures import is_signed_by, who_of
 from .site import SHARE_LENGTH, context_of_mask
 
 LONGEST_LETTER = 256
 """Bytes; one has 100."""
 SEED_BITS = 63
+FALSELY_SHARED = "secagg: it has shared out its secrets falsely"
 Send = Callable[[Sequence[Message]], Iterable[Message]]
 Vector = NDArray[np.uint32] | NDArray[np.uint64]
 
@@ -56,17 +57,25 @@ class Member:
         To others, by number.
     digest : bytes
         Of the seed of its mask.
+    commitments : Mapping[int, bytes]
+        To the shares of its seed and of its mask key, by who holds them.
     """
 
     node: int
     card: Card
     letters: Mapping[int, bytes]
-    digest: bytes = b""
+    digest: bytes
+    commitments: Mapping[int, bytes]
 
     @property
     def mask_key(self) -> bytes:
         """The public key by which it agrees on masks."""
         return self.card.both[0]
+
+    def commitment(self, holder: int, is_gone: bool) -> bytes:
+        """Return that to a holder's share of its mask key if it is gone, else of its seed; b"" of others."""
+        start = DIGEST * is_gone
+        return self.commitments.get(holder, b"")[start : start + DIGEST]
 
     @property
     def signs(self) -> bool:
@@ -89,16 +98,25 @@ class Session:
         Why `least` is as it is, for messages.
     name : callable, optional
         Returns what a node is called.
+    barred : dict[int, str], optional
+        Who has no part in any more sums, and why: those who shared out their secrets falsely.
     """
 
     def __init__(
-        self, tag: str, least: int, shares: int, least_is: str, name: Names = "node {}".format
+        self,
+        tag: str,
+        least: int,
+        shares: int,
+        least_is: str,
+        name: Names = "node {}".format,
+        barred: dict[int, str] | None = None,
     ) -> None:
         self.tag = tag
         self.least = least
         self.least_is = least_is
         self.shares = shares
         self.name = name
+        self.barred = {} if barred is None else barred
         self.run, self.server_round = 0, 0
         """The run, and the round in which its messages are sent."""
         self.send: Send = lambda messages: ()
@@ -110,6 +128,8 @@ class Session:
         self.signatures = 0
         """How many have signed who has answered."""
         self._heard = b""
+        self._liars: list[int] = []
+        self._helpful: set[int] = set()
         self._graph: Mapping[int, Sequence[int]] = {}
         self._threshold = shares
         self._numbers: Mapping[int, int] = {}
@@ -145,6 +165,8 @@ class Session:
         NoSum
             When there are fewer than `least`.
         """
+        self.failures |= {node: why for node, why in self.barred.items() if node in cards}
+        cards = {node: card for node, card in cards.items() if node not in self.barred}
         self.failures |= left_out(cards, self.run, self.server_round, self.least, self.name)
         alone = [node for node in cards if node not in self.failures]
         self.check(len(alone))
@@ -223,9 +245,21 @@ class Session:
             holder = numbers[node]
             if upcoming and node in further:
                 upcoming.admit(node, content.get(words.UPCOMING))
+            false = []
             for owner, share in _shares_in(content):
-                if owner == holder or owner in self._graph[holder]:
-                    held.get(owner, {})[holder] = share
+                if (member := self.members.get(owner)) is None:
+                    continue
+                if commitment(share) == member.commitment(holder, owner in gone):
+                    held[owner][holder] = share
+                else:
+                    false.append(member.node)
+            if false:
+                self.failures[node] = (
+                    f"secagg: it tells false shares of the masks of {names(false, self.name)}"
+                )
+                self._liars.append(node)
+            else:
+                self._helpful.add(holder)
         seeds = [self._secret(me, held[me], digest=self.members[me].digest) for me in sorted(answered)]
         return remove(total, seeds, self._pairs(gone, held))
 
@@ -249,8 +283,15 @@ class Session:
         try:
             return join(shares, self._threshold, public=public, digest=digest)
         except ValueError as error:  # Tampered is one
+            holders = {me, *self._graph[me]}
+            without = self._helpful & holders - shares.keys()
+            # Of right shares nobody else can make a wrong secret; and that many holders do not lie.
+            if len(shares) >= self._threshold or len(without) > TOLERANCE * len(holders):
+                node = self.members[me].node
+                self.failures[node] = self.barred[node] = FALSELY_SHARED
+            lying = f"{names(self._liars, self.name)} told false shares; " if self._liars else ""
             name = self.name(self.members[me].node)
-            raise NoSum(f"the mask of {name} cannot be taken off: {error}") from None
+            raise NoSum(f"{lying}the mask of {name} cannot be taken off: {error}") from None
 
     def check(self, count: int) -> None:
         """Check that so many clients are enough for a sum.
@@ -300,7 +341,11 @@ class Session:
             raise ReplyRefused(f"{words.LETTERS}: not letters")
         if not isinstance(digest, bytes) or len(digest) != LENGTH:
             raise ReplyRefused(f"{words.DIGEST}: not one of {LENGTH} bytes")
-        return Member(node, self._cards[node], dict(zip(others, whole, strict=True)), digest)
+        dealt, size = record.get(words.COMMITMENTS), 2 * DIGEST
+        if not isinstance(dealt, bytes) or len(dealt) != size * (len(others) + 1):
+            raise ReplyRefused(f"{words.COMMITMENTS}: not two for each holder; is the site's version older?")
+        commitments = {holder: dealt[size * i : size * (i + 1)] for i, holder in enumerate((me, *others))}
+        return Member(node, self._cards[node], dict(zip(others, whole, strict=True)), digest, commitments)
 
     def _agreed(self, answered: Collection[int], gone: Collection[int]) -> dict[int, bytes]:
         """Return the signatures on who has answered of those that have a key to sign with, by number.
@@ -354,7 +399,10 @@ class Session:
         survivors = [other for other in others if other not in gone]
         found: dict[str, object] = {words.SURVIVORS: survivors, words.GONE: lost}
         if letters:
-            found[words.LETTERS] = [self.members[other].letters[me] for other in (*survivors, *lost)]
+            owners = [self.members[other] for other in (*survivors, *lost)]
+            dealt = [owner.commitment(me, place >= len(survivors)) for place, owner in enumerate(owners)]
+            found[words.LETTERS] = [owner.letters[me] for owner in owners]
+            found[words.COMMITMENTS] = b"".join(dealt)
         if signatures:
             found[words.SIGNATURES] = [signatures.get(other, b"") for other in survivors]
         return found

@@ -1,8 +1,11 @@
 """Secrets shared out among neighbours, and letters that only the addressee opens.
 
 Shamir 1979, by ``pycryptodome``, over the field of 2^128 elements and so in halves of 16 bytes. Of its own a
-false share gives a false secret, unnoticed. So everybody knows beforehand how to tell the right one: a mask
-key by its public key, a seed by its digest. Letters are ChaCha20-Poly1305 (RFC 8439) by ``cryptography``.
+false share gives a false secret, unnoticed. So whoever shares out a secret commits to each share, by its
+digest: shares are uniform numbers of 32 bytes, of which a digest says nothing. Whoever tells another share is
+found at once, and the others' are joined. The secret is known by its public key or its digest: if right
+shares do not give it, it was shared out falsely. Letters are ChaCha20-Poly1305 (RFC 8439), by
+``cryptography``.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import islice
 
 from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
@@ -25,8 +28,9 @@ INDEX = 4
 """Bytes of a share that say at which point it is."""
 NONCE = 12
 """Bytes of a letter that no other letter has."""
-MOST_TRIES = 1000
-"""Of sets of shares, where some are false."""
+DIGEST = 16
+"""Bytes of a commitment: another share with the same one takes 2^128 tries. A dealer can find two in 2^64,
+and gains nothing: the secret is then not right, and that is the dealer's doing."""
 
 
 class Tampered(ValueError):
@@ -36,6 +40,11 @@ class Tampered(ValueError):
 def digest_of(seed: bytes) -> bytes:
     """Return by what a seed of 32 random bytes is told before anybody but its owner has it."""
     return hashlib.sha256(b"fedbn-flower secagg seed" + seed).digest()
+
+
+def commitment(share: bytes) -> bytes:
+    """Return by what a share is told before anybody but its dealer and its holder has it."""
+    return hashlib.sha256(b"fedbn-flower secagg share" + share).digest()[:DIGEST]
 
 
 def split(secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, bytes]:
@@ -73,9 +82,7 @@ def split(secret: bytes, threshold: int, holders: Sequence[int]) -> dict[int, by
 
 
 def join(shares: Mapping[int, bytes], threshold: int, *, public: bytes = b"", digest: bytes = b"") -> bytes:
-    """Return the secret of which these are shares.
-
-    If some are false but ``threshold`` are not, others of them are tried, a thousand sets at most.
+    """Return the secret of which these are shares, those that are told as they were dealt.
 
     Parameters
     ----------
@@ -89,19 +96,25 @@ def join(shares: Mapping[int, bytes], threshold: int, *, public: bytes = b"", di
     Raises
     ------
     Tampered
-        When these shares do not give that secret; the message says which one.
+        When these shares do not give that secret: it was shared out falsely. The message says which one.
     ValueError
         When there are fewer shares than the threshold.
     """
     if len(shares) < threshold:
         raise ValueError(f"{len(shares)} shares: {threshold} are needed")
-    points = [point for share in shares.values() if (point := _point(share))]
-    for chosen in islice(combinations(points, threshold), MOST_TRIES):
-        secret = _combined(chosen)
-        if secret is not None and _is_right(secret, public, digest):
-            return secret
-    what = f"the private key of {public.hex()[:16]}" if public else f"the seed of digest {digest.hex()[:16]}"
-    raise Tampered(f"{len(shares)} shares do not give {what}: one at least is false")
+    points = [(int.from_bytes(share[:INDEX], "big"), share[INDEX:]) for share in shares.values()]
+    chosen = list(islice(points, threshold))
+    try:
+        columns = zip(*([(index, part) for part in _parts(rest)] for index, rest in chosen), strict=True)
+        secret = b"".join(Shamir.combine(list(column), False) for column in columns)
+    except ValueError:  # of one index, of none, or of different lengths
+        secret = b""
+    if not _is_right(secret, public, digest):
+        what = (
+            f"the private key of {public.hex()[:16]}" if public else f"the seed of digest {digest.hex()[:16]}"
+        )
+        raise Tampered(f"its shares do not give {what}")
+    return secret
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
@@ -134,25 +147,8 @@ def open_sealed(key: bytes, sealed: bytes, associated: bytes) -> bytes:
         raise Tampered("a letter that is not for this addressee, or not whole") from error
 
 
-Point = tuple[int, bytes]
-
-
 def _parts(whole: bytes) -> Iterator[bytes]:
     return (whole[start : start + PART] for start in range(0, len(whole), PART))
-
-
-def _point(share: bytes) -> Point | None:
-    """Return a share's index and the rest, or None if it is not in the form of one."""
-    index, rest = int.from_bytes(share[:INDEX], "big"), share[INDEX:]
-    return (index, rest) if index and rest and not len(rest) % PART else None
-
-
-def _combined(points: Sequence[Point]) -> bytes | None:
-    """Return what shares give; None where two are of one index, or they differ in length."""
-    if len({index for index, _ in points}) < len(points) or len({len(rest) for _, rest in points}) > 1:
-        return None
-    columns = zip(*([(index, part) for part in _parts(rest)] for index, rest in points), strict=True)
-    return b"".join(Shamir.combine(list(column), False) for column in columns)
 
 
 def _is_right(secret: bytes, public: bytes, digest: bytes) -> bool:

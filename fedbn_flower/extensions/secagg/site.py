@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...privacy.floors import SECAGG_PARTNERS, Refused
 from . import words
 from .masks import LENGTH, KeyPair, agree, mask
-from .shares import Tampered, digest_of, open_sealed, seal, split
+from .shares import DIGEST, Tampered, commitment, digest_of, open_sealed, seal, split
 from .signatures import FRESH, NUMBER, WHO, Signer, statement_of
 
 NEXT, SESSION, TAKEN = "secagg-next", "secagg-session", "secagg-taken"
@@ -189,7 +189,10 @@ def shared_out(
         for place, other in enumerate(neighbours)
     ]
     state[SESSION] = session.record()
-    return ConfigRecord({words.LETTERS: letters, words.DIGEST: digest_of(seed)})
+    dealt = [commitment(of_seed[holder]) + commitment(of_key[holder]) for holder in holders]
+    return ConfigRecord(
+        {words.LETTERS: letters, words.DIGEST: digest_of(seed), words.COMMITMENTS: b"".join(dealt)}
+    )
 
 
 def masked(
@@ -267,7 +270,7 @@ def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None)
     """Return what the server needs of this client to unmask the sum; forget the session.
 
     Of a neighbour it is one share: of the seed of its mask if it has answered, and else of its mask key.
-    A letter that does not open is left out.
+    A letter that does not open is left out, and so is a share that is not as its owner has said.
 
     Raises
     ------
@@ -278,19 +281,23 @@ def helped(state: RecordDict, asked: ConfigRecord, signer: Signer | None = None)
     session = Secrets.of(state, asked.get(words.TAG))
     del state[SESSION]
     survivors, gone = _answered(session, asked)
-    letters = _list_of_bytes(asked, words.LETTERS)
+    letters, dealt = _list_of_bytes(asked, words.LETTERS), asked.get(words.COMMITMENTS)
     if len(letters) != len(session.neighbours):
         raise Refused("secagg: not a letter of each neighbour")
+    if not isinstance(dealt, bytes) or len(dealt) != DIGEST * len(letters):
+        raise Refused(f"secagg: {words.COMMITMENTS}: not one for each letter; is the server's version older?")
     if session.signers or signer:
         _check_signed(session, survivors, gone, _list_of_bytes(asked, words.SIGNATURES), signer)
     shares = {session.me: session.own_share}
-    for other, letter in zip((*survivors, *gone), letters, strict=True):
+    for place, (other, letter) in enumerate(zip((*survivors, *gone), letters, strict=True)):
         key = session.letter_key_with(session.neighbours.index(other))
         try:
             both = open_sealed(key, letter, associated(session.tag, other, session.me))
         except Tampered:
             continue
-        shares[other] = both[SHARE_LENGTH:] if other in gone else both[:SHARE_LENGTH]
+        share = both[SHARE_LENGTH:] if other in gone else both[:SHARE_LENGTH]
+        if commitment(share) == dealt[DIGEST * place : DIGEST * (place + 1)]:
+            shares[other] = share
     return ConfigRecord({words.NEIGHBOURS: list(shares), words.SHARES: list(shares.values())})
 
 

@@ -3,7 +3,7 @@
 | where | holds |
 |---|---|
 | `SECAGG`, a ConfigRecord of a message of its own | a `STEP` of the exchange, and what it needs |
-| the same of its answer | `KEYS`, `LETTERS` and `DIGEST`, `SIGNATURE` and `STATEMENT`, or `SHARES` |
+| the same of its answer | `KEYS`; `LETTERS`, `DIGEST`, `COMMITMENTS`; `SIGNATURE`, `STATEMENT`; or `SHARES` |
 | `CONFIG` of train and evaluate messages | the vector's `Plan`, `BOTH`; the session's `TAG`, `PRESENT` |
 | `COMPRESSED` of the answers | `VECTOR`: a client's integers, or a group's sum |
 | `SECAGG`, an ArrayRecord of the answers | `KEYS`, `PUBLIC`, `PARTNERS` for the next sum, `HEARD` |
@@ -29,6 +29,9 @@ THRESHOLD = "threshold"
 LEAST = "least"
 LETTERS = "letters"
 DIGEST = "digest"
+COMMITMENTS = (
+    "commitments"  # to each holder's shares of the seed and of the key; to a holder, to those it tells
+)
 BOTH = "secagg-both"  # the round in which the integers of an evaluation follow those of the training
 PRESENT = "secagg-present"  # who has shared out its secrets, a bit each
 SURVIVORS = "survivors"

@@ -1,5 +1,6 @@
 """A server and clients that lie: it costs a client its part or the round its result; no sum is wrong."""
 
+import copy
 import json
 import os
 
@@ -10,6 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair
+from fedbn_flower.extensions.secagg.shares import commitment
 from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
 from fedbn_flower.privacy.floors import Refused
 from fedbn_flower.runtime.grid import partition_of
@@ -39,25 +41,46 @@ class Client:
         asked = ConfigRecord({words.TAG: tag, words.PRESENT: bytes([present])})
         return site.masked(self.state, asked, np.array(vector, np.uint32))
 
-    def help(self, survivors, gone, letters):
+    def help(self, survivors, gone, letters, dealt=b""):
         asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: gone, words.LETTERS: letters}
+        asked[words.COMMITMENTS] = dealt or bytes(16 * len(letters))
         return site.helped(self.state, ConfigRecord(asked))
 
 
 @pytest.fixture
 def three():
-    """Three clients that have shared out their secrets, and each one's letters by addressee."""
+    """Three clients that have shared out their secrets, each one's letters, and commitments by holder."""
     clients = {me: Client() for me in range(3)}
-    letters = {}
+    letters, dealt = {}, {}
     for me, client in clients.items():
         others = [other for other in clients if other != me]
         found = site.shared_out(client.state, asked_to_share(clients, me), 2)
         letters[me] = dict(zip(others, found[words.LETTERS], strict=True))
-    return clients, letters
+        pairs = [found[words.COMMITMENTS][32 * i : 32 * (i + 1)] for i in range(3)]
+        dealt[me] = {
+            holder: (pair[:16], pair[16:]) for holder, pair in zip((me, *others), pairs, strict=True)
+        }
+    return clients, letters, dealt
+
+
+def test_a_client_tells_no_share_but_as_it_was_dealt(three):
+    """Nor does it tell the share of the key where that of the seed is wanted."""
+    clients, letters, dealt = three
+    for client in clients.values():
+        client.mask()
+    (seed_1, _), (seed_2, key_2) = dealt[1][0], dealt[2][0]
+    asked = [1], [2], [letters[1][0], letters[2][0]]
+    told = [copy.deepcopy(clients[0]).help(*asked, seed_1 + of_2) for of_2 in (key_2, seed_2)]
+    assert [set(found[words.NEIGHBOURS]) for found in told] == [{0, 1, 2}, {0, 1}]
+    shares = dict(zip(told[0][words.NEIGHBOURS], told[0][words.SHARES], strict=True))
+    assert (commitment(shares[1]), commitment(shares[2])) == (seed_1, key_2)
+    assert commitment(shares[0]) == dealt[0][0][0]
+    with pytest.raises(Refused, match="commitments: not one for each letter; is the server's version older?"):
+        clients[0].help(*asked, seed_1)
 
 
 def test_no_client_tells_both_secrets_of_another(three):
-    clients, letters = three
+    clients, letters, dealt = three
     for client in clients.values():
         client.mask()
     to_0 = [letters[1][0], letters[2][0]]
@@ -65,14 +88,14 @@ def test_no_client_tells_both_secrets_of_another(three):
         clients[1].help([0, 2], [0], [letters[0][1], letters[2][1], letters[0][1]])
     with pytest.raises(Refused, match="no part in this session, or not any more"):  # it has forgotten all
         clients[1].help([0, 2], [], [letters[0][1], letters[2][1]])
-    told = clients[0].help([1], [2], to_0)
+    told = clients[0].help([1], [2], to_0, dealt[1][0][0] + dealt[2][0][1])
     assert set(told[words.NEIGHBOURS]) == {0, 1, 2}
     with pytest.raises(Refused, match="no part in this session, or not any more"):
         clients[0].help([2], [1], to_0[::-1])
 
 
 def test_a_client_masks_one_vector_in_a_session_and_shares_its_keys_once(three):
-    clients, _ = three
+    clients, *_ = three
     first = clients[0].mask()
     assert not np.array_equal(first, [1, 2])
     with pytest.raises(Refused, match="has masked its vector of this session"):
@@ -84,7 +107,7 @@ def test_a_client_masks_one_vector_in_a_session_and_shares_its_keys_once(three):
 
 
 def test_a_client_has_no_part_in_a_sum_of_too_few(three):
-    clients, letters = three
+    clients, letters, _ = three
     with pytest.raises(Refused, match="1 clients are too few; at least 2"):
         clients[0].mask(present=0b10000000)
     clients[1].mask()
@@ -157,10 +180,16 @@ LIES = {
     "a digest of something": (
         SHARE,
         lambda reply: bytes_of(reply.content, words.DIGEST, bytes(LENGTH)),
-        False,
+        "later",
     ),
-    "letters that are cut": (SHARE, letters_changed(lambda found: [x[:-1] for x in found]), False),
-    "letters that are swapped": (SHARE, letters_changed(lambda found: found[::-1]), False),
+    "letters that are cut": (SHARE, letters_changed(lambda found: [x[:-1] for x in found]), "later"),
+    "letters that are swapped": (SHARE, letters_changed(lambda found: found[::-1]), "later"),
+    "no commitments": (SHARE, lambda reply: bytes_of(reply.content, words.COMMITMENTS, b""), True),
+    "commitments to other shares": (
+        SHARE,
+        lambda reply: bytes_of(reply.content, words.COMMITMENTS, bytes(5 * 32)),
+        "later",
+    ),
     "a vector that is short": ("train", vector_changed(lambda vector: vector[1:]), True),
     "a vector of floats": ("train", vector_changed(lambda vector: vector.astype(np.float32)), True),
     "an update beyond the bound": (
@@ -177,7 +206,10 @@ LIES = {
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(settings, lie):  # noqa: F811
-    """The sum is that of all, or of all others; or there is none in this round, and the model stays."""
+    """The sum is that of all, or of all others; or there is none in this round, and the model stays.
+
+    Who shares out its secrets falsely has no part in the sums of later rounds, which the others have.
+    """
     step, change, others_go_on = LIES[lie]
 
     def changed(at, message, reply):
@@ -189,6 +221,11 @@ def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(setting
 
     config = settings("on")
     grid = Lossy(config, changed=changed)
+    if others_go_on == "later":
+        results, _ = run_on(settings("on", rounds=3), Lossy(settings("on", rounds=3), changed=changed))
+        assert [sorted(result.train.metrics) for result in results] == [[], [0, 1, 3, 4], [0, 1, 3, 4]]
+        assert results[2].train.failures == {LIAR: "secagg: it has shared out its secrets falsely"}
+        return
     if not others_go_on:
         with pytest.raises(RunFailed, match="no round|never updated"):
             run_on(config, grid)
@@ -198,6 +235,41 @@ def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(setting
     assert used == set(range(5)) - ({LIAR} if step != UNMASK else set())
     plain = settings("plain")
     assert run_on(plain, Lossy(plain, {"train": set(range(5)) - used}))[1] == model
+
+
+def run_with_false_shares(config, liars):
+    """Liars tell the others' shares with a bit changed; each of them would do."""
+
+    def changed(at, message, reply):
+        if reply is None:
+            return message
+        if at == UNMASK and partition_of(message) in liars:
+            shares_changed(lambda found: [x[:-1] + bytes([x[-1] ^ 1]) for x in found])(reply)
+        return reply
+
+    return run_on(config, Lossy(config, changed=changed))
+
+
+@pytest.mark.parametrize("sites", [5, pytest.param(15, marks=pytest.mark.slow)])
+def test_a_third_that_tells_false_shares_is_named_and_the_sum_stands(settings, caplog, sites):  # noqa: F811
+    values = {"num_clients": sites, "fraction_evaluate": 0}
+    liars = range(sites // 3)
+    results, model = run_with_false_shares(settings("on", secagg_threshold=0, **values), liars)
+    assert model == run_on(settings("plain", **values))[1]
+    assert len(results[0].train.metrics) == sites
+    lines = [r.getMessage() for r in caplog.records if "has answered, but" in r.getMessage()]
+    began = "has answered, but: secagg: it tells false shares of the masks of"
+    assert [line.split(began)[0] for line in lines] == [f"round 1, train: partition {i} " for i in liars]
+
+
+def test_more_liars_than_that_are_named_and_no_honest_one_is_left_out(settings, caplog):  # noqa: F811
+    config = settings("on", secagg_threshold=0, num_clients=5, rounds=2, fraction_evaluate=0)
+    with pytest.raises(RunFailed, match="no round|never updated"):
+        run_with_false_shares(config, {1, 4})
+    why = "partition 1, partition 4 told false shares; the mask of partition 0 cannot be taken off: 3 shares"
+    lines = [f"round {i}, train: secagg: there is no sum: {why}: 4 are needed" for i in (1, 2)]
+    assert [r.getMessage() for r in caplog.records if "train: secagg: there is" in r.getMessage()] == lines
+    assert "falsely" not in caplog.text
 
 
 def test_a_client_that_advertises_anothers_keys_is_left_out(settings):  # noqa: F811

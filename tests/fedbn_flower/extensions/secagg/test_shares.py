@@ -1,5 +1,6 @@
 """Secrets that are shared out, false shares, and letters that only the addressee opens."""
 
+import hashlib
 import secrets
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.extensions.secagg.masks import KeyPair
-from fedbn_flower.extensions.secagg.shares import Tampered, digest_of, join, open_sealed, seal, split
+from fedbn_flower.extensions.secagg.shares import (
+    Tampered,
+    commitment,
+    digest_of,
+    join,
+    open_sealed,
+    seal,
+    split,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,34 +80,51 @@ def flipped(data, byte=-1):
     return bytes(changed)
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        flipped,
-        lambda share: flipped(share, 3),  # at another point
-        lambda share: share[:-1],
-        lambda share: share[:-16],
-        lambda share: b"",
-        lambda share: bytes(len(share)),
-        lambda share: share + bytes(16),
-    ],
-)
-def test_a_false_share_is_left_out_or_nothing_is_joined(lie):
-    secret = secrets.token_bytes(32)
-    right = split(secret, 3, [10, 11, 12, 13, 14])
-    shares = {**right, 11: lie(right[11])}
-    assert join(shares, 3, digest=digest_of(secret)) == secret
-    barely = {holder: shares[holder] for holder in (10, 11, 14)}
-    with pytest.raises(Tampered, match="false"):
-        join(barely, 3, digest=digest_of(secret))
+LIES = [
+    flipped,
+    lambda share: flipped(share, 3),  # at another point
+    lambda share: share[:-1],
+    lambda share: share[:-16],
+    lambda share: b"",
+    lambda share: bytes(len(share)),
+    lambda share: share + bytes(16),
+]
 
 
-def test_one_that_copies_anothers_share_is_not_counted_twice():
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 15), st.data())
+def test_a_share_that_was_not_dealt_is_known_and_the_others_give_the_secret(holders, data):
+    """Whoever lies, and however many: as long as a threshold of shares is right. A copy is a lie too."""
+    threshold = data.draw(st.integers(1, holders))
     secret = secrets.token_bytes(32)
-    shares = split(secret, 3, range(4))
+    dealt = split(secret, threshold, range(holders))
+    told = dict(dealt)
+    liars = data.draw(st.sets(st.integers(0, holders - 1), max_size=holders - threshold))
+    for liar in liars:
+        lie = data.draw(st.sampled_from([*LIES, None]))
+        told[liar] = lie(dealt[liar]) if lie else dealt[(liar + 1) % holders]
+    commitments = {holder: commitment(share) for holder, share in dealt.items()}
+    right = {holder: share for holder, share in told.items() if commitment(share) == commitments[holder]}
+    assert right.keys() == dealt.keys() - liars
+    assert join(right, threshold, digest=digest_of(secret)) == secret
+
+
+def test_a_commitment_is_a_digest_that_is_no_seeds():
+    assert (
+        commitment(bytes(36)).hex()
+        == (hashlib.sha256(b"fedbn-flower secagg share" + bytes(36)).hexdigest()[:32])
+    )
+    assert commitment(bytes(32)) != digest_of(bytes(32))[:16]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_shares_that_were_dealt_falsely_give_nothing(lie):
+    secret = secrets.token_bytes(32)
+    dealt = split(secret, 3, [10, 11, 14])
+    with pytest.raises(Tampered, match="its shares do not give the seed of digest"):
+        join({**dealt, 11: lie(dealt[11])}, 3, digest=digest_of(secret))
     with pytest.raises(Tampered):
-        join({0: shares[0], 1: shares[1], 2: shares[0]}, 3, digest=digest_of(secret))
-    assert join({**shares, 0: shares[1]}, 3, digest=digest_of(secret)) == secret
+        join({**dealt, 11: dealt[10]}, 3, digest=digest_of(secret))
 
 
 def test_the_shares_of_another_secret_are_told():

@@ -60,6 +60,8 @@ class Site:
         others = [other.me for other in sites if other is not self]
         self.letters = dict(zip(others, found[words.LETTERS], strict=True))
         self.digest = found[words.DIGEST]
+        dealt = found[words.COMMITMENTS]  # each holder's to the seed, then to the key; its own are first
+        self.dealt = {other: dealt[32 * i : 32 * (i + 1)] for i, other in enumerate([self.me, *others])}
 
     def mask(self, model=b"model"):
         asked = ConfigRecord({words.TAG: "one", words.PRESENT: bytes([0xFF])})
@@ -75,6 +77,10 @@ class Site:
         letters = [sites[other].letters[self.me] for other in (*survivors, *sorted(gone))]
         asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
         asked[words.LETTERS] = letters
+        dealt = [sites[other].dealt[self.me][:16] for other in survivors]
+        asked[words.COMMITMENTS] = b"".join(
+            [*dealt, *(sites[other].dealt[self.me][16:] for other in sorted(gone))]
+        )
         if signatures:
             asked[words.SIGNATURES] = [signatures[other] for other in survivors]
         found = site.helped(self.state, ConfigRecord(asked), self.signer)
