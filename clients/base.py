@@ -31,6 +31,7 @@ from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
 from .modules.arrays import to_array, viewed
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
+from .modules.first_values import begin_anew
 from .modules.frozen import split, still_modules
 from .modules.lazy_torch import nn, torch
 from .modules.parameter_names import aliases
@@ -364,6 +365,7 @@ class FedAvgClient(NumPyClient):
         The result is that of `evaluate_splits`.
         """
         task = self.task
+        begin_anew(task.model)
         if steps := int(config.get(FINE_TUNE, 0)):
             parameters = dict(task.model.named_parameters())
             run = self.with_objective(Plain).begin_run(parameters, config, {})
@@ -377,6 +379,7 @@ class FedAvgClient(NumPyClient):
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""
+        begin_anew(self.task.model)
         memory = self.memory.read(self.LOCAL_GROUP) if self.local_names else None
         local = {name: array for name, array in (memory or {}).items() if name in self.local_names}
         load_entries(entries, self.completed({**by_name(parameters, self.shared_names), **local}))

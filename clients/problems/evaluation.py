@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.wire import CASES, CLASS_EXAMPLES, CLASS_HITS, STATES
 
 from ..examples import Examples
+from ..modules.first_values import begin_anew
 from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
 from ..modules.surroundings import usual_surroundings
@@ -143,6 +144,7 @@ def evaluate_batches(
     first, last = (len(batches) * i // share[1] for i in (share[0], share[0] + 1))
     found: list[Sums] = []
     by_state = {metric.state: metric for metric in problem.chosen.values()}
+    begin_anew(model)
     model.eval()
     with torch.inference_mode(), seeded(0):
         for inputs, targets in examples.load(batches[first:last]):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.arrays import to_array
+from fedbn_flower.clients.modules.first_values import FirstValues, keep_first_values
 from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matching, names_of_parts
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.modules.parameter_names import trainable_names
@@ -106,6 +107,7 @@ def new_model(
     from ..models.channels_last import lay_out  # imports PyTorch
 
     model = _built(name, spec, seed, normalisation)
+    first = FirstValues(model)
     weights = load_weights(model, start.init, start.init_strict) if start.init else None
     frozen = _frozen(model, start)
     if softmax_output:
@@ -118,7 +120,9 @@ def new_model(
     if device == "cpu":
         lay_out(model, spec)
     compute_in(model, precision, device)
-    return InitialModel(model.to(device), entries, constant, weights, spec, halves)
+    first.restore()
+    keep_first_values(model.to(device))
+    return InitialModel(model, entries, constant, weights, spec, halves)
 
 
 initial_model = process_cache(maxsize=8)(new_model)
@@ -185,11 +189,16 @@ def _built(name: str, spec: InputSpec, seed: int, normalisation: Normalisation) 
                 )
             if _lazy_entries(model):
                 _materialise(model, name, spec)
+            if odd := [entry for entry in model.state_dict() if entry.endswith("_extra_state")]:
+                wanted = "one without get_extra_state: it cannot be averaged; a buffer can"
+                raise not_allowed("model", name, f"{wanted} ({odd[0]})")
             for entry, value in model.state_dict().items():
                 if str(value.dtype).removeprefix("torch.") not in DTYPES:
                     raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
         model = normalisation.applied(model)
+    first = FirstValues(model)
     accept_float32(model, spec.zeros(2))
+    first.restore()
     return model
 
 

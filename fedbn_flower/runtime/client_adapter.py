@@ -30,6 +30,7 @@ from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
 from ..extensions.base import AddsAnswers
 from ..federation.checks.notices import of_the_data
+from ..federation.checks.own_state import of_own_state
 from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
@@ -289,7 +290,7 @@ def _train(message: Message, context: Context) -> Message:
         inputs = inputs_at(config, context.node_config, scale)
         for note in what_is_learnt(inputs, partition_id_of(context) or 0):
             LOGGER.info("%s", note)
-        for line in of_the_data(inputs):
+        for line in (*of_the_data(inputs), *of_own_state(inputs)):
             LOGGER.warning("%s", line)
     message, choice = with_chosen_model(client, message)
     reply = _trained(message, client, _fit(client, message, context, config), context, config)

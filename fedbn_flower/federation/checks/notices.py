@@ -27,6 +27,7 @@ from ..inputs import RunInputs
 from ..learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example
 from .outputs import of_outputs
+from .own_state import of_own_state
 from .recalibration import of_few_cases
 from .target_scale import of_target_scale
 
@@ -44,6 +45,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *_of_written_classes(inputs.config),
         *_of_evaluation(inputs),
         *of_few_cases(inputs),
+        *of_own_state(inputs),
     )
     return [line for line in found if line]
 

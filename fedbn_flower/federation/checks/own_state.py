@@ -1,0 +1,102 @@
+"""What the user's code keeps from one step to the next, beside the entries of the model."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fedbn_flower.clients import ContextStore, LocalTraining, Memory, Received
+from fedbn_flower.clients.modules.first_values import KEPT, begin_anew, carrying_on
+
+from ...core.bits import comparable
+from ...core.errors import UserError
+from ...core.ground.columns import TEST
+from ...core.ground.wire import CLIENT_LR, EVAL_SPLITS, SERVER_ROUND
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, models_named, parts
+from ...names.registries import MODEL
+from ..inputs import RunInputs
+from ..tasks import client_settings, task_of
+
+EXAMPLES = 8
+
+
+def of_own_state(inputs: RunInputs) -> Iterator[str]:
+    """Yield a warning of what a model keeps outside its state dict, if its results go by that.
+
+    A step is tried twice, on a CPU and where something is not built in: what is kept has its first value the
+    second time, or not.
+
+    Raises
+    ------
+    UserError
+        When the second step gives another result although all that a module has is as it was at first.
+    """
+    config = inputs.config
+    named = [
+        *((MODEL, name) for name in models_named(config.model)),
+        *((CLIENT, name) for name in parts(config.client)),
+        *((OBJECTIVE, config.objective), (LOSS, config.loss), (PROBLEM, config.problem)),
+    ]
+    own = [(registry.key, name) for registry, name in named if name not in {*registry.names, "auto"}]
+    if not own or not inputs.dataset.has_examples or config.device != "cpu" or config.dp == "example":
+        return
+    for i, name in enumerate(models_named(config.model)):
+        model = inputs.initial(i).module
+        with _generators_kept(), contextlib.suppress(_Untried):
+            first, kept = _step(inputs, i), vars(model)[KEPT].changed()
+            second = None  # as where it keeps a tensor of an evaluation, which cannot train
+            with carrying_on(model), contextlib.suppress(_Untried):
+                second = _step(inputs, i)
+            if first == second:
+                continue
+            begin_anew(model)
+            if first != _step(inputs, i):
+                key, value = own[0] if len(own) == 1 else ("model", name)
+                raise UserError(
+                    f"{key}: {value!r} gives another result when a step is repeated: it keeps something from "
+                    "one client to the next; expected state in register_buffer or in attributes of a module"
+                )
+            yield (
+                f"model: {name!r} keeps {' and '.join(kept)} outside its state dict: every client begins "
+                "with the first values; a persistent buffer (register_buffer) would be averaged, or stay "
+                "at home"
+            )
+        begin_anew(model)
+
+
+class _Untried(Exception):
+    """A step cannot be tried so: the run reports what is wrong with it."""
+
+
+def _step(inputs: RunInputs, partition_id: int) -> object:
+    """Train on a few examples, and evaluate; return all that comes of it."""
+    task, config = task_of(inputs, partition_id), inputs.config
+    few = replace(task.train, rows=task.train.rows[:EXAMPLES])
+    training = LocalTraining(batch_size=EXAMPLES)
+    task = replace(task, train=few, evaluation={TEST: few}, training=training, private=None, units=None)
+    store = ContextStore()
+    try:
+        client = CLIENT.find(config.client)(task, Memory(store))
+        received = Received({name: np.array(task.initial[name]) for name in client.shared_names}, {})
+        settings = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
+        update = client.fit(received, {**client_settings(config), **settings})
+        client.memory.commit()
+    except Exception as error:
+        raise _Untried from error
+    sent = [np.asarray(array) for array in update.arrays]
+    return comparable([sent, dict(update.metrics), dict(update.records), store.groups()])
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Let Python's and NumPy's generators be where they were, afterwards."""
+    before, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(of_numpy)
