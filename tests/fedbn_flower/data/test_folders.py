@@ -58,10 +58,11 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
     images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
-    train, test, output = train_and_test([(images, labels, rows)])
-    assert sorted([*train[2], *test[2]]) == list(range(83))
-    np.testing.assert_allclose(np.bincount(labels[test[2]]), [10, 5, 1.6], atol=1)
-    assert list(test[1]) == list(labels[test[2]])
+    owners = np.full(83, "")
+    train, test, output = train_and_test([(images, labels, owners, rows)])
+    assert sorted([*train[3], *test[3]]) == list(range(83))
+    np.testing.assert_allclose(np.bincount(labels[test[3]]), [10, 5, 1.6], atol=1)
+    assert list(test[1]) == list(labels[test[3]])
     assert output == [Note("examples", "no test split: 16 of 83 images (20 % per class) are held out")]
     with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
         train_and_test([(images[:4], labels[:4])])
