@@ -19,7 +19,6 @@ def case(
 
 COMMAS = R.assign(bmi=[str(value).replace(".", ",") for value in R.bmi])
 FLATTEN = "expected one value in each cell: write a column for each of its parts"
-OTHER_WAY = "write decimals with a point, and no separators of thousands"
 
 
 def sites(odd, name="turin", **options):
@@ -43,15 +42,25 @@ for odd, name, found in (
         f"dataset: 'DATA/{name}.csv' {found}, unlike 2 of 3 tables; expected the same columns in each table",
         sites(odd, name),
     )
+JOINED = {
+    "clients": [
+        "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' (guessed; partition natural:file decides)"
+    ],
+    "examples": [HELD_OUT, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"],
+}
 for name in ("bonn", "turin"):
     case(
         f"decimal commas in {name}",
-        f"dataset: 'DATA/{name}.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
+        JOINED | {"inputs": [f"'{name}.csv' has decimal commas, as in 'bmi'", ENCODED]},
         sites(R, name, sep=";", decimal=","),
     )
 case(
     "decimal commas in the label of one site",
-    f"dataset: 'DATA/turin.csv': 'bmi' holds numbers as text, such as '19,8'; {OTHER_WAY}",
+    JOINED
+    | {
+        "inputs": ["'turin.csv' has decimal commas, as in 'bmi'"],
+        "left out": ["2 columns that 'columns' does not name: 'sex', 'label'"],
+    },
     sites(COMMAS),
     label_column="bmi",
     columns="age",
@@ -70,13 +79,12 @@ case(
 )
 case(
     "decimal commas in a column that is not used",
-    {
-        "clients": [
-            "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' "
-            "(guessed; partition natural:file decides)"
+    JOINED
+    | {
+        "inputs": [
+            "'turin.csv' has decimal commas, as in 'bmi'",
+            "categories are one-hot encoded in the order of 'age,sex=f|m'",
         ],
-        "examples": [HELD_OUT, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"],
-        "inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"],
         "left out": ["1 column that 'columns' does not name: 'bmi'"],
     },
     sites(COMMAS),

@@ -169,8 +169,19 @@ case("byte order mark", USUAL, text(PLAIN, encoding="utf-8-sig"))
 case("utf-16", USUAL, text(PLAIN, encoding="utf-16"))
 case(
     "latin-1",
-    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0xf6); save it as UTF-8",
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "'t.csv' is no UTF-8; its letters are read as Windows-1252",
+            "categories are one-hot encoded in the order of 'age,bmi,größe=f|m'",
+        ],
+    },
     text(PLAIN.replace("sex", "größe"), encoding="latin-1"),
+)
+case(
+    "a text of DOS",
+    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0x94); save it as UTF-8",
+    text(PLAIN.replace("sex", "größe"), encoding="cp850"),
 )
 case("tsv", USUAL, lambda f: R.to_csv(f / "t.tsv", index=False, sep="\t"))
 case("CSV", USUAL, lambda f: R.to_csv(f / "t.CSV", index=False))

@@ -21,10 +21,13 @@ def case(
 words = np.array(["None", "Mild", "Severe"])[np.arange(40) % 3]
 case(
     "semicolons and decimal commas",
-    (
-        "columns: 'bmi' holds numbers as text, such as '19,8'; write decimals with a "
-        "point, and no separators of thousands"
-    ),
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "'t.csv' has decimal commas, as in 'bmi'",
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m'",
+        ],
+    },
     csv(R, sep=";", decimal=","),
 )
 case(

@@ -5,6 +5,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,16 @@ CELL = 40
 """Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 55."""
 LOOKED_AT = 8
 """Rows that are looked at for a title above the header."""
+WESTERN = "cp1252"
+_CAPITAL = "\u00c0-\u00d6\u00d8-\u00de\u0152\u0160\u0178\u017d"
+_LETTER = rf"A-Za-z{_CAPITAL}\u00df-\u00f6\u00f8-\u00ff\u0153\u0161\u017e"
+_NOT_IN_WORDS = "\u00b1-\u00b3\u201c-\u201e\u2013\u2014\u2026"
+_SIGN = rf"{_NOT_IN_WORDS}\u00a0\u00a7\u00b0\u00b5\u00b7\u00d7\u2018\u2019\u20ac"
+ODD_THERE = re.compile(
+    rf"[^\x00-\x7f{_LETTER}{_SIGN}]|[a-z][{_CAPITAL}]|[{_CAPITAL}\u00df-\u00ff]{{3}}"
+    rf"|(?<=[{_LETTER}])[{_NOT_IN_WORDS}](?=[{_LETTER}])"
+)
+"""What is made of other encodings' letters where they are read as Western: signs or capitals within words."""
 LONGEST = 2**22
 """Signs of a header or row that is looked at; a quote that never ends is none."""
 
@@ -74,8 +85,8 @@ class Layout:
 
     Parameters
     ----------
-    separator, encoding : str
-        Its separator of fields, and its encoding as Python calls it.
+    separator, encoding, decimal : str
+        Its separator of fields, its encoding as Python calls it, and its decimal sign.
     above : int
         How many lines above the header are comments, or blank.
     names : list[str]
@@ -86,6 +97,7 @@ class Layout:
     encoding: str
     above: int
     names: list[str]
+    decimal: str = "."
 
     @classmethod
     def of(cls, path: Path) -> "Layout":
@@ -106,9 +118,8 @@ class Layout:
         check_fits("dataset", f"about {lines} rows of {str(path)!r}", cells * CELL)
         with opened(path) as file:
             beginning = file.peek(3)
-            encoding = next(
-                (e for mark, e in BYTE_ORDER_MARKS.items() if beginning.startswith(mark)), "utf-8"
-            )
+            marked = (e for mark, e in BYTE_ORDER_MARKS.items() if beginning.startswith(mark))
+            encoding = next(marked, "") or _encoding_of(path)
             text = io.TextIOWrapper(file, encoding=encoding, newline="")
             try:
                 above = _lines_above(text)
@@ -255,6 +266,26 @@ def _whole_line(text: io.TextIOWrapper) -> str:
 def _separator(line: str) -> str:
     """Return the separator that is most frequent in a line, outside quotes."""
     return max(SEPARATORS, key=re.sub('"[^"]*"', "", line).count)
+
+
+def _encoding_of(path: Path) -> str:
+    """Return the encoding of a text without a mark: Western if it is not UTF-8 and may be that."""
+    with suppress(UnicodeDecodeError):
+        for _ in _chunks(path, "utf-8"):
+            pass
+        return "utf-8"
+    end = ""
+    for chunk in _chunks(path, WESTERN):
+        if ODD_THERE.search(end + chunk):
+            return "utf-8"  # which is what is asked for
+        end = chunk[-2:]
+    return WESTERN
+
+
+def _chunks(path: Path, encoding: str) -> Iterator[str]:
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding, "strict" if encoding == "utf-8" else "replace", newline="")
+        yield from iter(lambda: text.read(CHUNK), "")
 
 
 def _counted(path: Path) -> tuple[int, int]:

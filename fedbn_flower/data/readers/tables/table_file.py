@@ -4,7 +4,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
@@ -15,11 +15,11 @@ from ....core.errors import UserError
 from ....core.free_memory import check_size, opened
 from ...dataset import Request
 from ...notes import Note
-from .header import LOOKED_AT, Layout, checked_names, records, refuse_title_in_rows
+from .header import LOOKED_AT, WESTERN, Layout, checked_names, records, refuse_title_in_rows
 from .labels import named_values
 from .large import check_parquet, check_sheet
 from .missing import Missing
-from .words import is_nested
+from .words import is_nested, is_number, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -29,6 +29,8 @@ PARQUET = (".parquet", ".pq")
 EXCEL = (".xlsx",)
 ROWS_OF_TEXT = 2**14
 """Rows whose texts are looked at once more: how numbers are written is the same in all."""
+BY_COMMA = r"[+-]?\d+(,\d+)?"
+WHOLE_OR_THOUSANDS = r"[+-]?(\d+|[1-9]\d{0,2},\d{3})"
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
 
@@ -172,6 +174,7 @@ def _of_layout(layout: Layout) -> dict[str, object]:
         "names": layout.names,
         "header": 0,
         "index_col": False,
+        "decimal": layout.decimal,
         "skipinitialspace": True,
     }
 
@@ -183,7 +186,7 @@ def _read_text(path: Path, request: Request) -> ReadTable:
     missing = _missing(request, layout.names)
     words = missing.for_pandas(layout.names)
 
-    def read(names: list[str]) -> "DataFrame":
+    def read(names: list[str], layout: Layout = layout) -> "DataFrame":
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             of_layout = {**_of_layout(layout), "names": names}
             with opened(path) as file:
@@ -201,9 +204,30 @@ def _read_text(path: Path, request: Request) -> ReadTable:
             reason = "rows with more fields than its header has names"
             raise UserError(f"dataset: {str(path)!r} has {reason}") from error
         frame = frame[layout.names]
+    if layout.encoding == WESTERN:
+        notes.append(Note("inputs", f"{path.name!r} is no UTF-8; its letters are read as Windows-1252"))
+    if by_comma := _commas(frame):
+        other = replace(layout, decimal=",")
+        again = read(list(frame.columns), other)
+        if all(is_number(again[name]) for name in frame if name in by_comma or is_number(frame[name])):
+            frame, layout = again, other
+            notes.append(Note("inputs", f"{path.name!r} has decimal commas, as in {listed(by_comma)}"))
     if layout.above:
         notes.append(Note("left out", f"{layout.above} lines above the header of {path.name!r}"))
     return ReadTable(frame, path, missing, layout, tuple(notes))
+
+
+def _commas(frame: "DataFrame") -> list[str]:
+    """Return the columns of numbers with decimal commas; none if all commas may be thousands'."""
+    found, sure = [], False
+    for name in frame.columns:
+        column = frame[name].dropna()
+        if len(column) and not is_number(column) and not is_nested(column):
+            words = column.astype(str).str.strip()
+            if words.str.fullmatch(BY_COMMA).all():
+                found.append(name)
+                sure = sure or not words.str.fullmatch(WHOLE_OR_THOUSANDS).all()
+    return found if sure else []
 
 
 def _read_parquet(path: Path, request: Request) -> ReadTable:

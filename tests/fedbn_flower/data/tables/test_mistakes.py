@@ -98,7 +98,7 @@ def test_a_mistake_is_one_line(cache_dir, tmp_path, monkeypatch, columns, option
         (b"", "dataset: '.*train.csv' is empty"),
         (b"a,y\n", "dataset: '.*train.csv' has no rows"),
         (b"a,y\n1,2\n1,2,3\n", "dataset: '.*train.csv' has 3 fields in line 3, and 2 above"),
-        (b"a,y\n\xe9,2\n", r"dataset: '.*train.csv' is not a text in UTF-8 \(byte 0xe9\); save it as UTF-8"),
+        (b"a,y\n\x81,2\n", r"dataset: '.*train.csv' is not a text in UTF-8 \(byte 0x81\); save it as UTF-8"),
         (b"a,y\n1,0\n2,1\n", "dataset: .* has too few rows with a label for a test set"),
         (b"a,y\n1,\n2,\n", "dataset: .* has too few rows with a label for a"),
     ],
@@ -203,8 +203,8 @@ def test_a_site_that_would_encode_by_itself_is_refused(site, keys, message):
             "a,label\n1,1.5\n2,2.5\n3,?\n",
             "label-column: 'label' holds numbers and '\\?'; leave missing values empty",
         ),
-        ("a;label\n1;0,5\n2;-1,5\n", "label-column: .* such as '-1,5'; write decimals with a point"),
-        ("a;label\n0,5;x\n1,25;y\n", "columns: 'a' holds numbers as text.*; write decimals with a point"),
+        ("a;label\n1;1,500\n2;-1,500\n", "label-column: .* such as '-1,500'; write decimals with a point"),
+        ("a;label\n2,500;x\n1,250;y\n", "columns: 'a' holds numbers as text.*; write decimals with a point"),
     ],
 )
 def test_what_a_file_does_not_mean_to_say_is_refused(cache_dir, tmp_path, text, message):
