@@ -30,7 +30,7 @@ def of_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Ite
     import pandas as pd
 
     columns = {name: at.start for name, words, at in columns_of(kind) if not words}
-    rows = np.concatenate([shares[i] for i in range(len(shares))]) if len(shares) else []
+    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
     table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
     by_client = table.groupby(np.repeat(np.arange(len(shares)), shares.sizes))
     enough = by_client.count() >= LEAST
