@@ -114,7 +114,7 @@ MISTAKES = [
     ({"problem": "characters"}, "it needs characters, not classes"),
     ({"problem": "least-squares"}, "it needs those of 'quadratic:DIM', whose optimum is known"),
     ({"problem": "multilabel"}, "problem: unknown name 'multilabel' .did you mean 'multi-label'"),
-    ({"loss": "weighted-bce"}, "problem: 'auto' is not .* 'multi-label', .*with loss 'weighted-bce'"),
+    ({"loss": "weighted-bce"}, "problem: missing.* 'multi-label', .*with loss 'weighted-bce'"),
 ]  # fmt: skip
 
 
