@@ -29,7 +29,7 @@ LONGEST = 200
 
 
 def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], format: str) -> None:
-    """Write a model in evaluation mode, for any number of examples; its file is overwritten.
+    """Write a model in evaluation mode, for any number of examples; an earlier export's file is replaced.
 
     The input is called ``inputs``, float32 (n, ...), or int64 for characters and whole numbers; the output
     is ``outputs``.
@@ -41,7 +41,7 @@ def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], f
     spec : InputSpec
         The shape of an example.
     path : str or Path
-        The file.
+        The file: a new one, or one to replace whose name ends as `ENDINGS` says.
     format : str
         ``onnx`` or ``torchscript``.
 
@@ -55,6 +55,10 @@ def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], f
     if format == "onnx" and not all(map(find_spec, NEEDED)):
         install = "pip install 'fedbn-flower[onnx]'"
         raise not_allowed("format", format, f"torchscript, for onnx is not installed: {install}")
+    path = Path(path)
+    if path.exists() and not (path.is_file() and path.suffix in ENDINGS[format]):
+        expected = f"a new file, or one to replace whose name ends in {' or '.join(ENDINGS[format])}"
+        raise not_allowed("path", str(path), expected)
     try:
         with _quiet():
             content = FORMATS[format](module.eval(), fitted(module, spec).zeros(2))
@@ -63,7 +67,7 @@ def write_model(module: nn.Module, spec: InputSpec, path: str | PathLike[str], f
         why = textwrap.shorten(f"{type(cause).__name__}: {str(cause).partition('.')[0]}", LONGEST)
         raise not_allowed("format", format, f"one in which the model can be written ({why})") from error
     with os_errors_as_user_errors("path", f"write {str(path)!r}"):
-        write_atomically(Path(path), content)
+        write_atomically(path, content)
 
 
 def _onnx(module: nn.Module, inputs: torch.Tensor) -> bytes:
@@ -91,6 +95,8 @@ def _torchscript(module: nn.Module, inputs: torch.Tensor) -> bytes:
 
 FORMATS: dict[str, Callable[[nn.Module, torch.Tensor], bytes]] = {"onnx": _onnx, "torchscript": _torchscript}
 """The functions that write a model, by format."""
+ENDINGS = {"onnx": (".onnx",), "torchscript": (".pt", ".pth", ".ts", ".torchscript")}
+"""Of the files that an export replaces: another one may be somebody's, and was hardly meant."""
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedbn_flower.clients import FedAvgClient, load_entries
@@ -21,6 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
+from ..core.free_memory import regular
 from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
 from ..federation.initial_model import build_model
@@ -28,10 +27,12 @@ from ..federation.normalisation import Normalisation
 from ..models import InputSpec
 from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, predictions_of
+from ..records.folder_kinds import CONFIG, RUN, checked_kind
+from ..records.stored import DAMAGES, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.kept_round import MODEL_FILE, MODELS, OF_CLIENTS
-from ..results.manifest import CONFIG, read_manifest
+from ..results.manifest import read_manifest
 from ..results.run_reader import Run, large_table
 from .export import write_model
 
@@ -66,6 +67,7 @@ class Result:
         trust_code: bool = False,
     ) -> None:
         self.folder = Path(folder)
+        checked_kind(self.folder, "run-dir", RUN)
         self._model = model
         self._trust_code = trust_code
 
@@ -80,7 +82,8 @@ class Result:
 
         It is read from ``clients.parquet`` where there is one.
         """
-        table = large_table(self.folder)
+        with damage_as_user_errors("run-dir", self.folder):
+            table = large_table(self.folder)
         return self._table("clients.csv") if table is None else table
 
     @cached_property
@@ -99,7 +102,8 @@ class Result:
         UserError
             When the run has not written it.
         """
-        table = predictions_of(self.folder)
+        with damage_as_user_errors("run-dir", self.folder):
+            table = predictions_of(self.folder)
         if table is None:
             raise UserError(f"predictions: {str(self.folder)!r} has no {PREDICTIONS_FILE}")
         return table
@@ -118,7 +122,8 @@ class Result:
         """Draw the held-out and training metrics by round; a notebook displays the figure."""
         from ..results.plotting.plots import curves
 
-        return curves(Run.read(self.folder))
+        with damage_as_user_errors("run-dir", self.folder):
+            return curves(Run.read(self.folder))
 
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"
@@ -126,7 +131,10 @@ class Result:
     def _table(self, name: str) -> DataFrame:
         from pandas import DataFrame
 
-        with (self.folder / name).open(newline="") as file:
+        with (
+            damage_as_user_errors("run-dir", self.folder),
+            regular(self.folder / name).open(newline="") as file,
+        ):
             return DataFrame([{k: _value(text) for k, text in row.items()} for row in csv.DictReader(file)])
 
 
@@ -174,22 +182,22 @@ def load_model(
     folder = Path(run_dir)
     manifest = read_manifest(folder, "run-dir")
     spec = _spec(manifest, folder)
-    client = None if client is None else _partition(client, manifest)
-    if not trust_code:
-        named = [("model", manifest["model"])] if model is None else []
-        named += [("client", manifest["client"])] if client is not None else []
-        named += [("norm", str(manifest.get("norm", "keep")))]
-        check_code(named, folder / CONFIG)
     objects = {new_name(model): model} if callable(model) else {}
-    names = models_named(next(iter(objects), str(model or manifest["model"])))
-    with with_session_objects(objects):
-        name = names[(client or 0) % len(names)]
+    with damage_as_user_errors("run-dir", folder):
+        client = None if client is None else _partition(client, manifest)
+        if not trust_code:
+            named = [("model", manifest["model"])] if model is None else []
+            named += [("client", manifest["client"])] if client is not None else []
+            named += [("norm", str(manifest.get("norm", "keep")))]
+            check_code(named, folder / CONFIG)
+        names = models_named(next(iter(objects), str(model or manifest["model"])))
         normalisation = Normalisation.recorded(manifest)
         settings = bool(manifest["softmax-output"]), int(manifest["seed"])
-        module = build_model(name, spec, *settings, normalisation)
+    with with_session_objects(objects):
+        module = build_model(names[(client or 0) % len(names)], spec, *settings, normalisation)
     try:
-        shared = load_file(model_file(folder, client))
-    except (OSError, SafetensorError) as error:
+        shared = load_file(regular(model_file(folder, client)))
+    except DAMAGES as error:
         raise UserError(f"run-dir: {str(folder)!r} holds no model ({error})") from error
     targets = module.state_dict()
     for name, entry in shared.items():
@@ -221,7 +229,7 @@ def export_model(
     Parameters
     ----------
     path : str or Path
-        The file; one that exists is overwritten.
+        The file: a new one, or one to replace that ends in ``.onnx`` or, of TorchScript, in ``.pt``.
     format : str
         ``onnx``, which needs the extra ``onnx``, or ``torchscript``.
     run_dir, client, model, trust_code
@@ -241,7 +249,7 @@ def model_file(folder: Path, client: int | None) -> Path:
     of_clients = folder / MODELS / OF_CLIENTS
     if client is None or not of_clients.exists():
         return folder / MODEL_FILE
-    name = json.loads(of_clients.read_text()).get(str(client))
+    name = json_object(of_clients).get(str(client))
     return folder / MODELS / f"{name}.safetensors" if name else folder / MODEL_FILE
 
 

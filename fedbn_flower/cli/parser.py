@@ -15,7 +15,7 @@ from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.suggestions import hint
 from ..names import short
-from ..results.manifest import EXPERIMENT
+from ..records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM
@@ -111,12 +111,14 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
         if given := getattr(known, flag):
             value = given if isinstance(given, str) else given[0]
             raise not_allowed(flag, value, "none with resume, which continues what is in the folder")
-    if search := resumed_search(values, known.trials):
+    folder = Path(values["resume"])
+    kind = checked_kind(folder, "resume", RUN, SWEEP, SEARCH)
+    if kind == SEARCH:
         _check_not_dry(known)
-        return search
+        return resumed_search(folder, values, known.trials)
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
-    if not (Path(values["resume"]) / EXPERIMENT).exists():
+    if kind == RUN:
         return Job([resumed(values)], None, known.dry_run)
     experiment = resumed_sweep(values)
     return Job(experiment.configurations(), experiment, known.dry_run)

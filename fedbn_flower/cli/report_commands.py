@@ -6,16 +6,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..api.export import FORMATS
+from ..api.export import ENDINGS, FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..records.folder_kinds import RUN, SWEEP, checked_kind
 from ..records.metric_words import spelt
+from ..records.stored import damage_as_user_errors
 from ..results.comparisons.gain import gains_of
 from ..results.comparisons.held_out import CASES
 from ..results.plotting.plots import save_figure
 from ..results.release import release as write_release
-from ..results.report import damage_as_user_errors, write_report
+from ..results.report import write_report
 from ..results.report.compare_page import (
     compare_page,
     costs,
@@ -41,8 +43,6 @@ from .argument_parser import Parser
 
 IN_WORDS = {"methods": methods, "model-card": model_card}
 """What ``export --to`` writes of a run in words."""
-ENDINGS = {"onnx": (".onnx",), "torchscript": (".pt", ".pth", ".ts", ".torchscript")}
-"""How the files of models end, by format."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -141,8 +141,9 @@ def export(arguments: Sequence[str]) -> int:
         for key in ("client", "format"):
             if given := getattr(options, key):
                 raise not_allowed(key, given, "none with methods, model-card, figures or table")
-        for path in _written(options):
-            print(path)
+        with damage_as_user_errors("export", options.folder):
+            paths = list(_written(options))
+        print(*paths, sep="\n")
         return 0
     client = int(options.client) if (options.client or "").isdecimal() else options.client
     form = options.format or "onnx"
@@ -158,8 +159,8 @@ def export(arguments: Sequence[str]) -> int:
 def _written(options: argparse.Namespace) -> list[Path]:
     """Write what a paper needs of a run or a sweep, and return the files."""
     folder: Path = options.folder
-    is_sweep = (folder / "grid.csv").exists()
-    found = Sweep.read(folder) if is_sweep else Run.read(folder, "export")
+    reader = Sweep if checked_kind(folder, "export", RUN, SWEEP) == SWEEP else Run
+    found = reader.read(folder, "export")
     if options.figures:
         to = options.to or folder / "figures"
         with collected() as figures:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .free_memory import regular
+
 Row = Mapping[str, object]
 
 UNFINISHED = ".tmp"
@@ -39,7 +41,14 @@ def path_of(text: str) -> Path:
 
 
 def write_atomically(path: Path, content: bytes | str, mode: int = 0o666) -> None:
-    """Write to a temporary file in the same folder, fsync it, and rename it; ``mode`` as `os.open` has it."""
+    """Write to a temporary file in the same folder, fsync it, and rename it; ``mode`` as `os.open` has it.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written, or a device, a pipe or a folder is in its place.
+    """
+    regular(path)
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
     try:
@@ -155,7 +164,7 @@ class CsvLog:
         """Whether the warning about too many columns was logged."""
         rows: list[dict[str, str]] = []
         if last_round:
-            with path.open(newline="") as file:
+            with regular(path).open(newline="") as file:
                 reader = csv.DictReader(file)
                 rows = list(_until(last_round, reader))
                 self.columns = list(reader.fieldnames or columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..core.free_memory import check_size
 from ..core.listing import listed
+from ..records.stored import json_object
 
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"
 WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -181,7 +181,7 @@ def _read(source: str) -> tuple[dict[str, torch.Tensor], str]:
 def _has_softmax(folder: Path) -> bool:
     """Whether the run had ``softmax-output``, which puts its model into another."""
     try:
-        return bool(json.loads((folder / "config.json").read_text())["softmax-output"])
+        return bool(json_object(folder / "config.json")["softmax-output"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

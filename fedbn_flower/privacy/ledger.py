@@ -14,6 +14,8 @@ from typing import Any
 
 from ..core.errors import RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import json_text, sync_folder, write_atomically
+from ..core.free_memory import regular
+from ..records.stored import DAMAGES
 
 NAME = "privacy.jsonl"
 
@@ -121,10 +123,10 @@ class Ledger:
     def _read(self) -> None:
         """Read the file; drop a last line that a kill has cut off: what it is for has not left."""
         try:
-            *lines, rest = self.path.read_text().split("\n")
+            *lines, rest = regular(self.path).read_text().split("\n")
             terms, *charges = map(json.loads, lines)
             self.terms, self.charges = dict(terms), [_charge(**charge) for charge in charges]
-        except (OSError, TypeError, ValueError) as error:
+        except DAMAGES as error:
             raise UserError(f"resume: the ledger {str(self.path)!r} cannot be read ({error})") from error
         if rest:
             write_atomically(self.path, _text(self.terms, self.charges))

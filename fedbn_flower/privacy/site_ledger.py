@@ -17,6 +17,8 @@ from filelock import FileLock
 
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import json_text, sync_folder
+from ..core.free_memory import regular
+from ..records.stored import DAMAGES
 from .composition import Release, composed_epsilon
 
 FOLDER, ENDING = "privacy", ".jsonl"
@@ -91,9 +93,9 @@ class SiteLedger:
             When the file cannot be read: nothing may leave then.
         """
         try:
-            lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+            lines = regular(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
             return [_entry(json.loads(line)) for line in lines]
-        except (KeyError, OSError, TypeError, ValueError) as error:
+        except DAMAGES as error:
             raise UserError(f"state-dir: the ledger {str(self.path)!r} cannot be read ({error})") from error
 
     def charge(self, new: Entry, check: Callable[[list[Entry], Entry], None]) -> Entry:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
+from ..core.free_memory import regular
 from ..core.ground.columns import RECALIBRATED
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def with_recalibrated(table: DataFrame) -> DataFrame | None:
 
 def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:
     """Return the table of a run's folder; None if it has none, or that has no column ``only_if``."""
-    path = folder / PREDICTIONS_FILE
+    path = regular(folder / PREDICTIONS_FILE)
     if not path.exists():
         return None
     from pyarrow import parquet

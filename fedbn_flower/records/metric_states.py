@@ -12,6 +12,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import added
 from fedbn_flower.strategies import PhaseReport
 
+from ..core.free_memory import regular
 from ..core.ground.wire import STATES
 from .array_file import array_file
 from .events import RoundResult
@@ -61,7 +62,7 @@ def states_file(result: RoundResult, problem: Problem) -> bytes:
 def states_of(folder: Path) -> dict[str, dict[str, NDArray]]:
     """Return the states in a run's folder, by name, by whose they are; empty without the file."""
     try:
-        found = load_file(folder / STATES_FILE)
+        found = load_file(regular(folder / STATES_FILE))
     except (OSError, SafetensorError):
         return {}
     states: dict[str, dict[str, NDArray]] = {}

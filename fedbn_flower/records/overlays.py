@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from ..core.free_memory import regular
 from .array_file import array_file
 
 OVERLAYS_FILE = "overlays.safetensors"
@@ -38,7 +39,7 @@ def overlays_file(found: Mapping[int, Overlays]) -> bytes:
 def overlays_of(folder: Path) -> dict[int, dict[str, NDArray]]:
     """Return the slices in a run's folder by partition; empty without the file."""
     try:
-        arrays = load_file(folder / OVERLAYS_FILE)
+        arrays = load_file(regular(folder / OVERLAYS_FILE))
     except (OSError, SafetensorError):
         return {}
     found: dict[int, dict[str, NDArray]] = {}

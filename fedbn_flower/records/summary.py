@@ -1,6 +1,5 @@
 """What ``summary.json`` says of a run, with the names that docs/run-folder.md explains."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -8,6 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core.errors import UserError
+from .stored import json_object, seen
 
 SUMMARY_FILE = "summary.json"
 JAIN = "client-jain"
@@ -220,7 +220,7 @@ class Summary(RoundFigures, RunFigures):
         """
         path = folder / SUMMARY_FILE
         try:
-            return cls.model_validate(json.loads(path.read_text()))
+            return cls.model_validate(seen(json_object(path)))
         except FileNotFoundError:
             return None
         except ValidationError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from fedbn_flower.clients.problems.surfaces import HD95
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
 from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
+from ..records.stored import json_object
 from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from ..statistics.cases import Cases
@@ -73,7 +73,7 @@ def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
     cases = predictions_of(folder, column) if path.exists() else None
     if cases is None:
         return
-    summary = json.loads(path.read_text())
+    summary = json_object(path)
     if problem.case_metrics:
         summary[BY_CASE], summary[INTERVALS] = by_case(cases, problem, seed)
     else:

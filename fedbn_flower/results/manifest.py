@@ -1,7 +1,6 @@
 """Build and read a run's manifest, ``config.json``."""
 
 import hashlib
-import json
 import platform
 from datetime import UTC, datetime
 from functools import cache
@@ -9,27 +8,49 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
 from ..config.gone import in_new_keys
+from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..config.trust import code_in, names_of
 from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
 from ..names import code_file
+from ..records.folder_kinds import CONFIG, KIND, RUN, checked_kind
+from ..records.stored import json_object
 
-CONFIG = "config.json"
-"""The file that describes a run, in the run's folder."""
-EXPERIMENT = "experiment.json"
-"""The file that describes a sweep, in the sweep's folder."""
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"
 """What the run learns, as `Note`, and what it was warned of, as they were shown before the first round;
 and the keys that nothing reads."""
 NOT_KEYS = (
-    *("shape", "data", "date", "client-names", "class-names", "events", "versions", "weights", "code"),
+    *(KIND, "shape", "data", "date", "client-names", "class-names", "events", "versions", "weights", "code"),
     *(LEARNT, WARNINGS, UNUSED),
 )
 """Entries of ``config.json`` that are not keys of a run."""
+Plain = str | bool | float | None
+KINDS: dict[object, object] = {int: float, float: float, bool: bool}
+"""What the value of a key with a declared type is, whatever version wrote it; whole numbers are floats."""
+
+
+class _Manifest(BaseModel):
+    """What each entry of ``config.json`` may be; only what a person's program would stumble over."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Plain]
+
+
+_FIELDS: dict[str, Any] = {
+    **{key: (KINDS.get(field.annotation, Plain), None) for key, field in RUN_KEYS.items()},
+    **dict.fromkeys(NOT_KEYS, (Any, None)),
+    **dict.fromkeys(("versions", "code"), (dict[str, str] | None, None)),
+    **dict.fromkeys(("client-names", "class-names", "events", WARNINGS, UNUSED), (list[str] | None, None)),
+    LEARNT: (list[dict[str, str]], []),
+    "weights": (dict[str, Plain | list[str]] | None, None),
+}
+MANIFEST = create_model("MANIFEST", __base__=_Manifest, **_FIELDS)
 
 
 def build_manifest(federation: Federation) -> dict[str, object]:
@@ -39,6 +60,7 @@ def build_manifest(federation: Federation) -> dict[str, object]:
         **federation.config.to_user_config(),
         "eval-data": federation.inputs.tested_on.eval_data,
         "resume": "",
+        KIND: RUN,
         "shape": federation.inputs.model_spec.as_dataset(),
         "data": dataset.digest,
         "date": datetime.now(UTC).date().isoformat(),
@@ -82,12 +104,16 @@ def read_manifest(folder: Path, key: str) -> dict[str, Any]:
     UserError
         When the folder is not a run's; the message begins with the key.
     """
+    checked_kind(folder, key, RUN)
+    found = json_object(folder / CONFIG)
     try:
-        return in_new_keys(json.loads((folder / CONFIG).read_text()))
-    except FileNotFoundError:
-        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run: it has no {CONFIG}") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{key}: {str(folder)!r} is not the folder of a run ({error})") from error
+        MANIFEST.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(
+            f"{key}: {str(folder / CONFIG)!r} cannot be read ({first['loc'][0]}: {first['msg']})"
+        ) from None
+    return in_new_keys(found)
 
 
 def read_configuration(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rich.table import Table
 from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..core.ground.columns import GLOBAL, POOLED
+from ..core.text import visible
 from ..data.notes import Note
 from ..names import short
 from ..records.events import Observer, RoundResult, RunInfo
@@ -61,7 +62,7 @@ def _safe(value: str) -> str:
 
 def say(console: Console, line: str) -> None:
     """Print a line unchanged, without wrapping or markup."""
-    console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console.print(visible(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def last_line(folder: Path) -> str:

@@ -10,14 +10,16 @@ from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.free_memory import regular
 from ..extensions.secagg.noise import sum_epsilon
 from ..extensions.secagg.private import MOST_ENTRIES
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
 from ..privacy.terms import GUARANTEE, NEIGHBOURS, SUMMED, Terms
+from ..records.stored import damage_as_user_errors
 from .run_directory import prepare_run_folder
 from .run_reader import Run
 
@@ -69,12 +71,8 @@ def release(folder: Path, to: Path) -> Path:
         raise not_allowed(
             "release", str(folder), f"the folder of a complete run with dp: it has no {missing[0]}"
         )
-    try:
+    with damage_as_user_errors("release", folder):
         text = _card(run, found, _epsilon_at(folder, found))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"release: what {str(folder)!r} says of privacy cannot be read ({error!r})"
-        ) from error
     prepare_run_folder(to, "to")
     with os_errors_as_user_errors("to", f"write to {str(to)!r}"):
         for name in (MODEL, ledger.NAME):
@@ -98,7 +96,7 @@ def attack_success(false_positives: float, epsilon_at: EpsilonAt) -> float:
 
 def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
     """Return epsilon of what was published, as a function of delta."""
-    kept, *charges = map(json.loads, (folder / ledger.NAME).read_text().splitlines())
+    kept, *charges = map(json.loads, regular(folder / ledger.NAME).read_text().splitlines())
     noise = float(found["noise"])
     if found["notion"] == "client, central":
         terms = Terms.of(kept)

@@ -17,17 +17,10 @@ from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint
+from ..records.folder_kinds import CONFIG, EXPERIMENT
 from ..records.run_totals import RunTotals
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
-from .manifest import (
-    CONFIG,
-    EXPERIMENT,
-    NOT_KEYS,
-    build_manifest,
-    code_digests,
-    read_configuration,
-    read_manifest,
-)
+from .manifest import NOT_KEYS, build_manifest, code_digests, read_configuration, read_manifest
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from ..core.files import json_text, write_all, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
+from ..records.folder_kinds import CONFIG
+from ..records.stored import damage_as_user_errors
 from ..records.summary import Summary
 from . import report
 from .checkpoints.background_writer import BackgroundWriter
@@ -23,7 +25,7 @@ from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .checkpoints.memory_file import signature
 from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
-from .manifest import CONFIG, build_manifest, of_resumed
+from .manifest import build_manifest, of_resumed
 from .plotting.drawer import finish_files
 from .plotting.plots import plot_curves, plot_partitions
 from .round_tables import RoundTables
@@ -100,7 +102,8 @@ class RunFolder(Observer):
         if last_round:
             manifest = of_resumed(manifest, path)
         write_atomically(path / CONFIG, json_text(manifest, indent=2) + "\n")
-        self.tables = RoundTables(path, federation, last_round)
+        with damage_as_user_errors("resume", path) if last_round else nullcontext():
+            self.tables = RoundTables(path, federation, last_round)
         if federation.dataset.has_examples:
             plot_partitions(path / "partitions.png", federation.inputs)
 

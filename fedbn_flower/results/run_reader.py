@@ -1,8 +1,7 @@
 """Read a run's folder: of any version, and also of a run that was stopped."""
 
-import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.files import PARQUET
+from ..core.free_memory import regular
 from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ..data.notes import Note
 from ..names import short
 from ..records.run_totals import goes_by_real_clock
+from ..records.stored import damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
 from .decisions import binary_cases, missed_in_silence
 from .manifest import LEARNT, read_manifest
@@ -53,9 +54,10 @@ class Run:
         UserError
             When the folder is not a run's, or its summary is damaged; the message begins with the key.
         """
-        config = read_manifest(folder, key)
+        config = seen(read_manifest(folder, key))
         summary = Summary.read(folder, key) or Summary()
-        return cls(folder, config, summary, list(rows_of(folder / "metrics.csv")))
+        with damage_as_user_errors(key, folder):
+            return cls(folder, config, summary, list(rows_of(folder / "metrics.csv")))
 
     @property
     def learnt(self) -> list[Note]:
@@ -199,15 +201,4 @@ def large_table(folder: Path) -> "DataFrame | None":
         return None
     import pandas as pd
 
-    return pd.read_parquet(path)
-
-
-def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV file, none if there is no file; stop at a row that a kill left incomplete."""
-    if not path.exists():
-        return
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if None in row.values():
-                return
-            yield row
+    return pd.read_parquet(regular(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES
 from ..core.files import csv_text, json_text, write_atomically
 from ..core.listing import listed
 from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of
+from ..records.stored import json_object
 from ..records.summary import SUMMARY_FILE
 from ..statistics.intervals import DRAWS, LEVEL
 from ..statistics.subgroups import (
@@ -48,7 +48,7 @@ def write_subgroups(folder: Path, problem: Problem, seed: int) -> None:
     cases = predictions_of(folder, TARGET) if path.exists() else None
     if cases is None or not _attributes(cases):
         return
-    summary = json.loads(path.read_text())
+    summary = json_object(path)
     found = subgroups_of(cases, summary, problem, seed)
     summary[KEY] = found
     write_atomically(path, json_text(summary, indent=2) + "\n")

@@ -12,7 +12,7 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..results.resume import MAY_CHANGE, as_before, is_fixed
-from .search_folder import SEARCH_FILE, read_search
+from .search_folder import read_search
 from .space import Dimension, parse_space
 
 TRIALS, VALIDATION = 20, 0.1
@@ -81,17 +81,14 @@ def new_search(values: Mapping[str, UserConfigValue], texts: Sequence[str], tria
     return search
 
 
-def resumed_search(values: Mapping[str, UserConfigValue], trials: str | None) -> Search | None:
-    """Return the search in the folder ``resume``; None if it is not the folder of a search.
+def resumed_search(folder: Path, values: Mapping[str, UserConfigValue], trials: str | None) -> Search:
+    """Return the search in a folder, some of whose keys may have new values.
 
     Raises
     ------
     UserError
-        For a key that must not change.
+        For a key that must not change, or when its file cannot be read.
     """
-    folder = Path(str(values["resume"]))
-    if not (folder / SEARCH_FILE).exists():
-        return None
     if fixed := values.keys() - CHANGEABLE - {"resume"}:
         raise is_fixed(min(fixed), values[min(fixed)], {*CHANGEABLE, "trials"})
     stored = read_search(folder)

@@ -1,21 +1,23 @@
 """The folder of a search: ``search.json``, ``search.csv``, ``trials/NUMBER/`` and ``best/``."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from ..config.gone import GONE, in_new_keys
 from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
 from ..names import OBJECTIVE
+from ..records.folder_kinds import SEARCH_FILE, TRIALS
+from ..records.stored import json_object, rows_of
 from ..results.resume import as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from ..results.run_reader import rows_of
 
-SEARCH_FILE, TABLE_FILE = "search.json", "search.csv"
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+PLAIN, TEXTS = TypeAdapter(dict[str, str | bool | int | float]), TypeAdapter(dict[str, str])
 LEADING_COLUMNS = ("trial", "state", "rounds", "seconds", "value")
 
 
@@ -28,10 +30,10 @@ def read_search(folder: Path) -> dict[str, Any]:
         When it cannot be read, or has a range of a key that is gone.
     """
     try:
-        stored = dict(json.loads((folder / SEARCH_FILE).read_text()))
-        tables = {key: in_new_keys(stored[key]) for key in ("values", "configuration")}
-        space = dict(stored["search"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        stored = json_object(folder / SEARCH_FILE)
+        tables = {key: in_new_keys(PLAIN.validate_python(stored[key])) for key in ("values", "configuration")}
+        space = TEXTS.validate_python(stored["search"])
+    except (OSError, ValueError, KeyError) as error:
         raise UserError(f"resume: {str(folder)!r} is not the folder of a search ({error})") from error
     return stored | tables | {"search": _space_in_new_keys(space, folder)}
 
@@ -95,7 +97,7 @@ class TrialTable:
     """``search.csv``: a row for each trial that has ended."""
 
     def __init__(self, folder: Path, keys: list[str]) -> None:
-        self.path = folder / TABLE_FILE
+        self.path = folder / TRIALS
         self.columns = [*LEADING_COLUMNS, *keys, "folder"]
         self.rows: list[dict[str, str]] = [in_new_keys(row) for row in rows_of(self.path)]
 

@@ -12,9 +12,9 @@ from ..core.errors import RunFailed
 from ..federation.federation import Federation
 from ..records.deciding import deciding
 from ..records.events import Observer, RoundResult
+from ..records.stored import rows_of
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
-from ..results.run_reader import rows_of
 from ..runtime.simulation import simulate
 from .search_folder import COMPLETE, FAILED, PRUNED
 

@@ -15,11 +15,14 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
+from ..core.free_memory import regular
 from ..federation.federation import Federation
 from ..records.events import Observer
+from ..records.folder_kinds import CONFIG
+from ..records.stored import damage_as_user_errors
 from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
-from ..results.manifest import CONFIG, read_configuration
+from ..results.manifest import read_configuration
 from ..results.progress import cell_name
 from ..results.resume import as_before, check_unchanged, checkpoints_of, stopped_early
 from ..results.run_directory import run_folder_locked
@@ -59,13 +62,16 @@ class Cell:
     @cached_property
     def started(self) -> bool:
         """Whether its folder has a run that can be resumed."""
-        return (self.folder / "config.json").exists()
+        return (self.folder / CONFIG).exists()
 
     @property
     def rounds_done(self) -> int:
         """The number of rounds in ``metrics.csv``."""
         metrics = self.folder / "metrics.csv"
-        return max(0, metrics.read_text().count("\n") - 1) if metrics.exists() else 0
+        if not metrics.exists():
+            return 0
+        with damage_as_user_errors("resume", self.folder):
+            return max(0, regular(metrics).read_bytes().count(b"\n") - 1)
 
     @property
     def summary(self) -> Summary | None:

@@ -31,6 +31,8 @@ OF_DATA = frozenset(
     }
 )
 """Keys by which it is known how many sites the data have."""
+MOST_RUNS = 1000
+"""Of cross-validation, or with each site left out."""
 
 Value = str | tuple[str, ...]
 Table = Mapping[str, Value]
@@ -187,6 +189,7 @@ def _with_every_run(given: Table) -> Table:
     """Return a table with a list of the runs that ``folds``, or ``leave-one-site-out``, asks for."""
     folds = str(given.get("folds", "0"))
     if folds.isdecimal() and int(folds) > 1 and given.get("fold", "0") == "0":
+        _check_runs("folds", folds)
         return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
     if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
         clients = given.get("num-clients", NOT_GIVEN)
@@ -199,8 +202,14 @@ def _with_every_run(given: Table) -> Table:
         if clients == NOT_GIVEN:
             clients = str(run_config({key: str(value) for key, value in of_data.items()}).num_clients)
         if clients.isdecimal():
+            _check_runs("num-clients", clients)
             return {**given, "left-out": tuple(map(str, range(int(clients))))}
     return given
+
+
+def _check_runs(key: str, count: str) -> None:
+    if int(count) > MOST_RUNS:
+        raise not_allowed(key, count, f"at most {MOST_RUNS}: there is a run for each")
 
 
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:

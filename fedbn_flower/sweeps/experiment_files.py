@@ -10,7 +10,9 @@ from typing import Any
 from ..config.defaults import UP_TO_0_2_0
 from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
-from ..results.manifest import EXPERIMENT, NOT_KEYS
+from ..core.free_memory import regular
+from ..records.folder_kinds import EXPERIMENT
+from ..results.manifest import NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment
 
@@ -31,8 +33,10 @@ def read_experiment(path: Path) -> Experiment:
         When the file cannot be read or is not an experiment; see `Experiment.of`.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular(path).read_text(encoding="utf-8")
         given = _parsed(text, path.suffix)
+    except RecursionError:
+        raise UserError(f"experiment: {str(path)!r} cannot be read (it is nested too deeply)") from None
     except (OSError, ValueError) as error:
         guessed = path.suffix not in (*WRITTEN, ".json")  # that it is JSON
         if isinstance(error, ValueError) and guessed:

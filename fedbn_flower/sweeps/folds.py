@@ -18,6 +18,7 @@ from ..records.cases import SITE, TARGET, predictions_of
 from ..records.exact import exact_of_table
 from ..records.metric_states import POOLED, states_of
 from ..records.metrics import number, of_all_reports
+from ..records.stored import rows_of
 from ..records.summary import Summary
 from ..results.comparisons.best_cells import NOT_TOLD, Verdict
 from ..results.comparisons.held_out import EVENTS
@@ -39,7 +40,7 @@ from ..results.decisions import is_binary
 from ..results.intervals import intervals_of
 from ..results.progress import values_of
 from ..results.report.tables import Table
-from ..results.run_reader import Run, rows_of
+from ..results.run_reader import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -114,11 +114,30 @@ def _check_target(config: RunConfig, dataset: Dataset) -> None:
     raise not_allowed("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
 
 
+def _check_train_rows(inputs: RunInputs) -> None:
+    """Refuse what leaves a client that trains without an example to train on."""
+    config = inputs.config
+    empty = np.flatnonzero(inputs.partitions.train.sizes == 0).tolist()
+    if lacking := [client for client in empty if client not in inputs.held_out_clients]:
+        key, value = next(
+            (key, value)
+            for key, value in {
+                "val-fraction": config.val_fraction,
+                "folds": config.folds,
+                "num-clients": config.num_clients,
+            }.items()
+            if value
+        )
+        who = f"{len(lacking)} of {config.num_clients} clients (the first is {lacking[0]})"
+        raise not_allowed(key, value, f"less: {who} would have no training examples")
+
+
 def _check_partitions(inputs: RunInputs) -> None:
     """Refuse a partition that leaves a client without examples to validate, test or train on."""
     config, partitions = inputs.config, inputs.partitions
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
+    _check_train_rows(inputs)
     if inputs.evaluates_locally:
         for split, clients in inputs.without_held_out.items():
             who = f"{len(clients)} clients (the first is {clients[0]})"

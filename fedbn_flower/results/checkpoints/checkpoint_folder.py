@@ -16,15 +16,17 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from fedbn_flower.clients import Groups
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ...core.errors import UserError
 from ...core.files import ONLY_OWNER, json_text, sync_folder, write_atomically
+from ...core.free_memory import regular
 from ...records.array_file import array_file
 from ...records.checkpoint import Checkpoint
+from ...records.stored import DAMAGES
 from .background_writer import BackgroundWriter
 from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 
@@ -119,23 +121,23 @@ class CheckpointFolder:
         with self._open() as file:
             metadata = json.loads(file.metadata()["facts"])
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        model = _under("model/", entries)
-        versions = {int(number): arrays for number, arrays in _by_model("version/", entries).items()}
-        return Checkpoint(
-            metadata["round"],
-            metadata["updates"],
-            ArrayRecord({name: Array(array) for name, array in model.items()}),
-            _under("rule/", entries),
-            metadata["counters"],
-            metadata["run"],
-            metadata["signature"],
-            metadata.get("draws", {}),  # older checkpoints have no draws
-            versions,
-            _under("extension/", entries),
-            ArrayRecord({name: Array(array) for name, array in _under("counted/", entries).items()}),
-            _by_model("models/", entries),
-            {int(client): name for client, name in metadata.get("assigned", {}).items()},
-        )
+            model = _under("model/", entries)
+            versions = {int(number): arrays for number, arrays in _by_model("version/", entries).items()}
+            return Checkpoint(
+                metadata["round"],
+                metadata["updates"],
+                ArrayRecord({name: Array(array) for name, array in model.items()}),
+                _under("rule/", entries),
+                metadata["counters"],
+                metadata["run"],
+                metadata["signature"],
+                metadata.get("draws", {}),  # older checkpoints have no draws
+                versions,
+                _under("extension/", entries),
+                ArrayRecord({name: Array(array) for name, array in _under("counted/", entries).items()}),
+                _by_model("models/", entries),
+                {int(client): name for client, name in metadata.get("assigned", {}).items()},
+            )
 
     def memory(self, checkpoint: Checkpoint, partition: int) -> Groups:
         """Return a client's memory at the checkpoint; empty if the client never trained."""
@@ -152,9 +154,9 @@ class CheckpointFolder:
     @contextmanager
     def _open(self) -> Iterator[Any]:
         try:
-            with safe_open(self.server, "np") as file:
+            with safe_open(regular(self.server), "np") as file:
                 yield file
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except DAMAGES as error:
             raise UserError(
                 f"resume: the checkpoint {str(self.server)!r} cannot be read ({error})"
             ) from error

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from fedbn_flower.clients import FORMER_NAMES, Groups
 
 from ...core.files import digest_of
+from ...core.free_memory import regular
 from ...records.array_file import array_file, writable
 
 FILE = "a client's memory"
@@ -52,7 +53,7 @@ def keep_days(path: Path) -> float:
         When there is no such file.
     """
     try:
-        with safe_open(path, "np") as file:
+        with safe_open(regular(path), "np") as file:
             return float((file.metadata() or {}).get(KEEP_DAYS, "0"))
     except FileNotFoundError:
         raise
@@ -69,7 +70,7 @@ def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArr
         When the file cannot be read, is damaged, or its metadata differ from ``metadata``.
     """
     try:
-        with safe_open(path, "np") as file:
+        with safe_open(regular(path), "np") as file:
             found = dict(file.metadata() or {})
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:

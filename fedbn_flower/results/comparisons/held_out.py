@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...records.cases import ID, SCORE, SITE, TARGET, predictions_of
+from ...records.stored import rows_of
 from ...records.summary import OfClasses
 from ...statistics.cases import OF_CLASS
 from ..decisions import is_binary
 from ..report.tables import Table
-from ..run_reader import Run, rows_of
+from ..run_reader import Run
 
 CASES, EVENTS = "held-out cases", "events"
 ALL_SITES = "all sites"

@@ -1,6 +1,5 @@
 """The figures of a report."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import mean, stdev
@@ -10,6 +9,7 @@ import numpy as np
 
 from ...core.ground.columns import RATES
 from ...records.metric_words import spelt
+from ...records.stored import rows_of
 from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
@@ -175,12 +175,10 @@ def partition_counts(run: Run) -> "InlineFigure | None":
     if not path.exists():
         return None
     names, counts = [], []
-    with path.open(newline="") as file:
-        next(rows := csv.reader(file))
-        for partition, name, examples in rows:  # a client's classes are together, all clients have the same
-            if partition == "0":
-                names.append(name)
-            counts.append(int(examples))
+    for row in rows_of(path):  # a client's classes are together, all clients have the same
+        if row["partition"] == "0":
+            names.append(row["class"])
+        counts.append(int(row["examples"]))
     return class_counts(np.array(counts).reshape(-1, len(names)), names, "", list(run.client_names.values()))
 
 

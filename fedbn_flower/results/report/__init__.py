@@ -1,39 +1,17 @@
 """``report.html``: a self-contained page of a run, a sweep or a search, made from the files in its folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from csv import Error as CsvError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import UserError, not_allowed
 from ...core.files import csv_text, write_atomically
+from ...records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
+from ...records.stored import damage_as_user_errors
 
 if TYPE_CHECKING:
     from ..comparisons.over_blocks import Ranking
     from ..plotting.svg_figure import InlineFigure
 
 NAME = "report.html"
-KINDS = "the folder of a run, a sweep or a search"
-
-
-DAMAGES = (ArithmeticError, AttributeError, CsvError, LookupError, TypeError, ValueError, OSError)
-"""What a damaged file makes its readers raise."""
-
-
-@contextmanager
-def damage_as_user_errors(key: str, folder: str) -> Iterator[None]:
-    """Raise a UserError of one line, which begins with the key, for what a damaged folder of results
-    raises.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except DAMAGES as error:
-        why = ascii(str(error))[1:-1][:200]
-        found = f"{type(error).__name__}: {why}"
-        raise UserError(f"{key}: {folder!r} cannot be read: a file in it is damaged ({found})") from error
 
 
 def write_report(folder: Path, reference: Path | None = None) -> Path:
@@ -78,21 +56,20 @@ def _page(folder: Path, reference: Path | None) -> str:
 
         run = Run.read(folder, "report")
         return run_page(run, without_noise(run, reference))
-    if (folder / "grid.csv").exists():
-        from .runs_by_seed import Sweep
-        from .sweep_page import sweep_page
-
-        return sweep_page(Sweep.read(folder))
-    if (folder / "search.csv").exists():
-        from .search_page import search_page
-
-        return search_page(folder)
-    if (folder / "config.json").exists():
+    kind = checked_kind(folder, "report", RUN, SWEEP, SEARCH)
+    if kind == RUN:
         from ..run_reader import Run
         from .run_page import run_page
 
         return run_page(Run.read(folder, "report"))
-    raise not_allowed("report", str(folder), KINDS)
+    if kind == SEARCH:
+        from .search_page import search_page
+
+        return search_page(folder)
+    from .runs_by_seed import Sweep
+    from .sweep_page import sweep_page
+
+    return sweep_page(Sweep.read(folder, "report"))
 
 
 def write_gain(folder: Path) -> None:
@@ -101,7 +78,7 @@ def write_gain(folder: Path) -> None:
     from .runs_by_seed import Sweep, common_metric
 
     with damage_as_user_errors("report", str(folder)):
-        groups = Sweep.read(folder).groups
+        groups = Sweep.read(folder, "report").groups
         rows = gain_rows(gains_of(groups, common_metric(groups)))
     if rows:
         write_atomically(folder / GAIN_FILE, csv_text(list(rows[0]), rows))
@@ -112,7 +89,7 @@ def sweep_figure(folder: Path) -> "InlineFigure":
     from .runs_by_seed import Sweep, common_metric
     from .sweep_page import curves_figure
 
-    sweep = Sweep.read(folder)
+    sweep = Sweep.read(folder, "report")
     title = " ".join(value for value in sweep.common.values() if value)
     settings = zip(*(run.where for run in sweep.runs), strict=True)
     where = ", ".join(values[0] for values in settings if len(set(values)) == 1)

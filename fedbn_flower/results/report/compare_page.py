@@ -7,6 +7,7 @@ from ...config.help import as_text
 from ...core.errors import not_allowed
 from ...core.key_group import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
+from ...records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
 from ...records.summary import Summary
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import Gain
@@ -47,14 +48,13 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
     found = []
     for folder in folders:
         name = _names(folders)[folder]
-        if (folder / "grid.csv").exists():
-            found += [Group({FOLDER: name, **g.names}, g.runs) for g in Sweep.read(folder).groups if g.runs]
-        elif (folder / "best" / "config.json").exists():
-            found.append(Group({FOLDER: name}, [Run.read(folder / "best")]))
-        elif (folder / "config.json").exists():
-            found.append(Group({FOLDER: name}, [Run.read(folder, "compare")]))
+        kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH)
+        if kind == SWEEP:
+            groups = Sweep.read(folder, "compare").groups
+            found += [Group({FOLDER: name, **g.names}, g.runs) for g in groups if g.runs]
         else:
-            raise not_allowed("compare", str(folder), "the folder of a run, a sweep or a search")
+            run = Run.read(folder / "best" if kind == SEARCH else folder, "compare")
+            found.append(Group({FOLDER: name}, [run]))
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...core.text import visible
 from .figure_files import collect
 from .style import STYLE
 
@@ -36,8 +37,8 @@ def without_folders(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Return text as HTML, `without_folders`."""
-    return escape(without_folders(text))
+    """Return text as HTML, `without_folders`, with nothing that is not seen."""
+    return escape("\n".join(map(visible, without_folders(text).split("\n"))))
 
 
 def page(title: str, lead: str, sections: Iterable[str]) -> str:

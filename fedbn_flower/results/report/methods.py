@@ -15,10 +15,10 @@ from ...core.papers import paper_of
 from ...data.notes import TESTED_ON
 from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
+from ...records.folder_kinds import EXPERIMENT
 from ...records.metric_words import decimals, spelt
 from ...records.metrics import shown
 from ..comparisons.held_out import ALL_SITES, held_out_table
-from ..manifest import EXPERIMENT
 from ..run_reader import Run
 from ..subgroups import NOTE
 from .citations import OF_KEYS, citations, source

@@ -9,13 +9,15 @@ from statistics import mean, stdev
 from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
+from ...records.folder_kinds import CONFIG, GRID
 from ...records.metric_words import heading
 from ...records.metrics import PERCENT, percent
+from ...records.stored import rows_of
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
 from ..comparisons.left_out import left_out_table
 from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
 from ..comparisons.over_blocks import Ranking, label_of, ranking
-from ..run_reader import Points, Run, rows_of
+from ..run_reader import Points, Run
 from ..summary import JAIN_OF_CLIENTS, LEFT_OUT, NON_METRICS, metrics_by_group, seeds_text, to_target
 from .tables import Table
 
@@ -71,9 +73,17 @@ class Sweep:
     """The runs that failed: cell with seed, and the error."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Sweep":
-        """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys."""
-        rows = [in_new_keys(row) for row in rows_of(folder / "grid.csv")]
+    def read(cls, folder: Path, key: str = "folder") -> "Sweep":
+        """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys.
+
+        Raises
+        ------
+        UserError
+            When no run of it has ended, or one cannot be read; the message begins with the key.
+        """
+        if not (folder / GRID).exists():
+            raise not_allowed(key, str(folder), f"a sweep of which a run has ended: it has no {GRID}")
+        rows = [in_new_keys(row) for row in rows_of(folder / GRID)]
         columns = list(rows[0]) if rows else []
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
         common = {key: rows[0][key] for key in keys if len({row[key] for row in rows}) == 1}
@@ -81,8 +91,8 @@ class Sweep:
         cells: dict[tuple[str, ...], list[Run]] = {}
         for row in rows:
             runs = cells.setdefault(tuple(row[key] for key in varied), [])
-            if (folder / row[FOLDER] / "config.json").exists():
-                runs.append(Run.read(folder / row[FOLDER]))
+            if (folder / row[FOLDER] / CONFIG).exists():
+                runs.append(Run.read(folder / row[FOLDER], key))
         groups = [Group(dict(zip(varied, cell, strict=True)), runs) for cell, runs in cells.items()]
         failed = [
             [" ".join([*(row[key] for key in varied), f"seed {row[SEED]}"]), row[STATUS]]

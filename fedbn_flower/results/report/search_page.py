@@ -1,14 +1,15 @@
 """The page of a search."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...records.folder_kinds import CONFIG, SEARCH_FILE, TRIALS
 from ...records.metric_words import heading, spelt
+from ...records.stored import json_object, rows_of, seen
 from ..plotting.report_plots import trial_values
-from ..run_reader import Run, rows_of
+from ..run_reader import Run
 from .html import gallery, page, paragraph, section
 from .run_page import closing_sections, how_to_reproduce, sentence
 from .sections.client_tables import metrics_table
@@ -20,9 +21,9 @@ FIXED_COLUMNS = ("trial", "state", "rounds", "seconds", "value", "folder")
 
 def search_page(folder: Path) -> str:
     """Return the page of a search's folder."""
-    trials = list(rows_of(folder / "search.csv"))
+    trials = list(rows_of(folder / TRIALS))
     keys = [column for column in (trials[0] if trials else {}) if column not in FIXED_COLUMNS]
-    best = Run.read(folder / "best") if (folder / "best" / "config.json").exists() else None
+    best = Run.read(folder / "best", "report") if (folder / "best" / CONFIG).exists() else None
     metric = best.main_metric if best else "value"
     header = ["trial", "state", *keys, "value", "rounds", "seconds"]
     rows = [[_rounded(trial.get(name, "")) for name in header] for trial in trials]
@@ -65,6 +66,6 @@ def _search_space(folder: Path) -> str:
     """Return a table of the ranges and choices in ``search.json``."""
     space: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        space = json.loads((folder / "search.json").read_text()).get("search", {})
+        space = seen(json_object(folder / SEARCH_FILE).get("search", {}))
     rows = [[key, str(value)] for key, value in space.items()]
     return Table(["key", "values"], rows, words=2).html() if rows else ""

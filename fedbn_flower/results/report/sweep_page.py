@@ -7,6 +7,7 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...records.folder_kinds import EXPERIMENT
 from ...records.metric_words import heading, spelt
 from ...records.metrics import PERCENT
 from ..comparisons.composition import privacy_of_runs
@@ -14,7 +15,6 @@ from ..comparisons.gain import gains_of
 from ..comparisons.held_out import CASES, held_out_table
 from ..comparisons.left_out import values_left_out
 from ..comparisons.over_blocks import Ranking
-from ..manifest import EXPERIMENT
 from ..plotting.by_site_plot import by_site_plot
 from ..plotting.rank_plot import critical_difference_diagram
 from ..plotting.report_plots import mean_curves, of_sites

@@ -12,6 +12,7 @@ from rich.table import Table as TerminalTable
 
 from ...core.errors import unknown_name
 from ...core.files import csv_lines
+from ...core.text import visible
 from ...data.notes import Note
 from ..terminal import is_narrow, show
 from .html import shown_text
@@ -38,7 +39,8 @@ class Table:
     """Rows of text: the first ``words`` columns hold words, the others numbers.
 
     ``links`` holds the link of each row's first cell, empty for none. With ``has_sentences`` nothing of a
-    word is left out in a terminal. The ``note`` stands below the table in LaTeX and Markdown.
+    word is left out in a terminal. The ``note`` stands below the table in LaTeX and Markdown. Characters of
+    names that are not seen are spelt out, see `visible`.
     """
 
     header: Sequence[str]
@@ -47,6 +49,10 @@ class Table:
     links: Sequence[str] = field(default=())
     has_sentences: bool = False
     note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "header", list(map(visible, self.header)))
+        object.__setattr__(self, "rows", [list(map(visible, row)) for row in self.rows])
 
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""

@@ -14,13 +14,14 @@ from ...core.errors import os_errors_as_user_errors
 from ...core.files import csv_text, json_text, write_atomically
 from ...core.version import __version__
 from ...records.array_file import array_file, writable
+from ...records.folder_kinds import APP, CONFIG, KIND
 from ..collected_output import logs_to
 from .line import Line
 from .results import EVALUATE, SERVER, TRAIN, Results
 
 LOGGER, FLOWER = logging.getLogger("flwr.fedbn"), logging.getLogger("flwr")
 
-CONFIG, LOG, HISTORY, ARRAYS = "config.json", "log.txt", "history.csv", "model.safetensors"
+LOG, HISTORY, ARRAYS = "log.txt", "history.csv", "model.safetensors"
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
@@ -33,7 +34,7 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
     """
     versions = {"fedbn-flower": __version__, "python": platform.python_version(), "flwr": version("flwr")}
     with os_errors_as_user_errors("run-dir", f"write to {str(folder)!r}"):
-        write_atomically(folder / CONFIG, json_text({**config, "versions": versions}, indent=2))
+        write_atomically(folder / CONFIG, json_text({KIND: APP, **config, "versions": versions}, indent=2))
 
 
 def write_results(folder: Path, results: Results) -> None:

@@ -1,5 +1,8 @@
 """Models as files that other programs run: they give the outputs of the model that was trained."""
 
+import os
+from functools import partial
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -132,3 +135,15 @@ def test_onnx_is_an_extra(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("fedbn_flower.api.export.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'fedbn-flower\[onnx\]'"):
         export_model(trained["shared"].folder, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("name", ["letter.docx", "pipe.pt", "folder.pt", "device.pt"])
+def test_nothing_is_replaced_but_an_earlier_export(trained, tmp_path, name):
+    path = tmp_path / name
+    made = {"letter.docx": path.touch, "pipe.pt": partial(os.mkfifo, path), "folder.pt": path.mkdir}
+    made.get(name, partial(path.symlink_to, "/dev/null"))()
+    with pytest.raises(UserError, match=rf"path: '.*{name}' is not allowed; expected a new file, or one to"):
+        trained["shared"].export(path, "torchscript")
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+    trained["shared"].export(tmp_path / "model.pt", "torchscript")
+    trained["shared"].export(tmp_path / "model.pt", "torchscript")

@@ -190,10 +190,10 @@ def test_report_writes_the_page_anew(two, capsys, monkeypatch):
     [
         (
             ["compare", "nowhere", "nowhere"],
-            "error: compare: 'nowhere' is not allowed; expected the folder",
+            "error: compare: 'nowhere' is not the folder of a run, a sweep or a search: it has no",
         ),
         (["compare"], "error: compare: the following arguments are required: DIR"),
-        (["report", "."], "error: report: '.' is not allowed; expected the folder of a run, a sweep or a"),
+        (["report", "."], "error: report: '.' is not the folder of a run, a sweep or a search: it has no"),
         (["compare", "one"], "error: compare: 'one' is one run; expected at least two"),
         (
             ["compare", "one", "other", "--to", "one"],

@@ -420,6 +420,8 @@ def test_in_python_a_run_is_one_fold(run):
         run(leave_one_site_out=True)
     with pytest.raises(UserError, match=r"^folds: 900 is not allowed; expected at most 89\d, the number"):
         run(folds=900, fold=1, partition="iid")
+    with pytest.raises(UserError, match=r"^val-fraction: 0.997 is not allowed; expected less: \d of 5"):
+        run(folds=3, fold=1, partition="iid", val_fraction=0.997, num_clients=5)
 
 
 def test_the_runs_of_both_are_a_sweep_and_cover_all():
