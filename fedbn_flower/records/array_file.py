@@ -11,6 +11,8 @@ from safetensors.numpy import save
 
 from ..core.process_cache import process_cache
 
+AT_A_TIME = 2**20
+"""Bytes that are compared at a time: a server has many models in memory as it is."""
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
@@ -57,8 +59,10 @@ def _differing(content: bytes, arrays: Mapping[str, NDArray]) -> list[str]:
     def is_in(name: str, array: NDArray) -> bool:
         first, last = header[name]["data_offsets"]
         found = np.frombuffer(content, np.uint8, last - first, start + first)
-        return header[name]["shape"] == list(array.shape) and np.array_equal(
-            found, array.reshape(-1).view(np.uint8)
+        wanted = array.reshape(-1).view(np.uint8)
+        parts = [slice(i, i + AT_A_TIME) for i in range(0, len(wanted), AT_A_TIME)]
+        return (header[name]["shape"], len(found)) == (list(array.shape), len(wanted)) and all(
+            np.array_equal(found[part], wanted[part]) for part in parts
         )
 
     return [name for name, array in arrays.items() if not is_in(name, array)]

@@ -89,7 +89,8 @@ def stopped_early(checkpoint: Checkpoint) -> bool:
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
-    """Return the configuration of the run that ``resume`` names; the keys in `MAY_CHANGE` may be changed.
+    """Return the configuration of the run that ``resume`` names; the keys in `MAY_CHANGE` may be changed,
+    and what is given as it was is no change.
 
     If the run was given a Python object, it must be given again. Code that the folder names is run: who
     resumes a run asks for it.
@@ -106,7 +107,11 @@ def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
         for key, value in values.items()
         if is_session_name(str(value)) and is_session_name(str(stored.get(key)))
     }
-    same = {k for k, v in values.items() if names_code(k) and with_full_paths(k, str(v)) == stored.get(k)}
+    same = {
+        key
+        for key, value in values.items()
+        if stored.get(key) in (value, with_full_paths(key, str(value)) if names_code(key) else value)
+    }
     check_may_change(values, objects | same | {"resume"})
     changed = {key: value for key, value in values.items() if key not in same}
     return run_config(stored | changed | {"run-dir": str(folder)})

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from flwr.app import Array, ArrayRecord
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from torch.utils.data import TensorDataset
 
+import fedbn_flower
 from fedbn_flower import cli
 from fedbn_flower.cli import jobs
 from fedbn_flower.core.errors import UserError
@@ -275,3 +278,14 @@ def test_a_folder_in_use_is_reported_before_anything_starts(configured, tmp_path
 def test_a_run_from_before_decide_by_goes_on_by_the_clients_metrics(stored, by):
     """Where clients have none, ``auto`` is the server's, as it was."""
     assert as_before(stored)["decide-by"] == by
+
+
+def test_clients_that_were_given_as_datasets_are_given_again(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = torch.from_numpy(rng.random((40, 3), np.float32)), torch.from_numpy(rng.integers(2, size=40))
+    keys = {"data": [TensorDataset(x, y), TensorDataset(x + 1, y)], "progress": False, "backend": "inline"}
+    whole = fedbn_flower.simulate(**keys, model="2nn", rounds=2, run_dir=tmp_path / "whole")
+    fedbn_flower.simulate(**keys, model="2nn", rounds=1, run_dir=tmp_path / "part")
+    resumed = fedbn_flower.simulate(**keys, rounds=2, resume=str(tmp_path / "part"))
+    for name, entry in whole.model().state_dict().items():
+        assert torch.equal(resumed.model().state_dict()[name], entry)
