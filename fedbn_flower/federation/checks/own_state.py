@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ...core.bits import comparable
 from ...core.errors import UserError
 from ...core.ground.columns import TEST
 from ...core.ground.wire import CLIENT_LR, EVAL_SPLITS, SERVER_ROUND
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, models_named, parts
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, Registry, models_named, parts
 from ...names.registries import MODEL
 from ..inputs import RunInputs
 from ..tasks import client_settings, task_of
@@ -36,7 +37,7 @@ def of_own_state(inputs: RunInputs) -> Iterator[str]:
         When the second step gives another result although all that a module has is as it was at first.
     """
     config = inputs.config
-    named = [
+    named: list[tuple[Registry[Any], str]] = [
         *((MODEL, name) for name in models_named(config.model)),
         *((CLIENT, name) for name in parts(config.client)),
         *((OBJECTIVE, config.objective), (LOSS, config.loss), (PROBLEM, config.problem)),
@@ -82,7 +83,7 @@ def _step(inputs: RunInputs, partition_id: int) -> object:
     try:
         client = CLIENT.find(config.client)(task, Memory(store))
         received = Received({name: np.array(task.initial[name]) for name in client.shared_names}, {})
-        settings = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
+        settings: dict[str, Any] = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
         update = client.fit(received, {**client_settings(config), **settings})
         client.memory.commit()
     except Exception as error:
