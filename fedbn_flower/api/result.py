@@ -26,7 +26,7 @@ from ..federation.initial_model import build_model
 from ..federation.normalisation import Normalisation
 from ..models import InputSpec
 from ..names import CLIENT, models_named
-from ..records.cases import PREDICTIONS_FILE, predictions_of
+from ..records.cases import PREDICTIONS_FILE, written_predictions
 from ..records.folder_kinds import CONFIG, RUN, checked_kind
 from ..records.stored import DAMAGES, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE, Summary
@@ -103,7 +103,7 @@ class Result:
             When the run has not written it.
         """
         with damage_as_user_errors("run-dir", self.folder):
-            table = predictions_of(self.folder)
+            table = written_predictions(self.folder)
         if table is None:
             raise UserError(f"predictions: {str(self.folder)!r} has no {PREDICTIONS_FILE}")
         return table

@@ -212,16 +212,13 @@ def _store_data(
         arrays, units = arrays_by_name(data), None
         if groups is not None:
             sizes = {name: len(arrays[name]) for name in ("x", "x_test")}
-            train, held_out = numbered_groups(groups, sizes, "a pair of arrays, for x and for x_test")
-            units = train, held_out
+            units = numbered_groups(groups, sizes, "a pair of arrays, for x and for x_test")
         divided = given_subgroups(subgroups, [len(arrays[name]) for name in ("x", "x_test")])
         name = keep_arrays(cache, arrays, predict=predict, units=units, subgroups=divided)
         return {"dataset": name, **grouped, **({"subgroups": ",".join(divided)} if divided else {})}
     if subgroups:
         raise UserError("subgroups: not used with Datasets; expected arrays as data, or a table as dataset")
-    found = pooled(data, test, groups)
-    kept = found.arrays, found.groups, found.notes
-    name = keep_arrays(cache, *kept, predict=predict, units=found.units)
+    name = keep_arrays(cache, *pooled(data, test, groups), predict=predict)
     return {"dataset": name, "partition": "natural:client", "num-clients": len(data), **grouped}
 
 

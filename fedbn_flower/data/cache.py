@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import path_of, sha256_of
@@ -24,6 +25,7 @@ from .splits.joined import joined
 
 FORMAT = 9  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
+UNIT_NAMES = "unit-names.npy"
 
 
 def cache_folder(configured: str) -> Path:
@@ -88,13 +90,18 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
         for i, (split, columns) in enumerate(zip(SPLITS, (decoded.train, decoded.test), strict=True)):
             for name, column in columns.items():
                 np.save(target / f"{split}-column-{name}.npy", column)
-            if decoded.groups:
-                np.save(target / f"{split}-groups.npy", decoded.groups[i])
-            if decoded.units:
-                np.save(target / f"{split}-units.npy", decoded.units[i])
-            if decoded.subgroups:
-                subgroups = np.stack([both[i] for both in decoded.subgroups.values()])
-                np.save(target / f"{split}-subgroups.npy", subgroups)
+            subgroups = [both[i] for both in decoded.subgroups.values()]
+            of_rows = {
+                "groups": decoded.groups and decoded.groups[i],
+                "units": decoded.units and decoded.units[i],
+                "origins": decoded.origins and decoded.origins[i],
+                "subgroups": np.stack(subgroups) if subgroups else None,
+            }
+            for name, array in of_rows.items():
+                if array is not None:
+                    np.save(target / f"{split}-{name}.npy", array)
+        if decoded.unit_names is not None:
+            np.save(target / UNIT_NAMES, decoded.unit_names)
         for path in target.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -124,6 +131,10 @@ def _digest(decoded: Decoded) -> str:
 def _open(folder: Path) -> Dataset:
     meta = json.loads((folder / "meta.json").read_text())
 
+    def mapped(name: str) -> NDArray | None:
+        path = folder / name
+        return np.load(path, mmap_mode="r") if path.exists() else None
+
     def split(name: str) -> Split:
         columns = {
             # A plain view of the memory map is faster to index.
@@ -133,9 +144,8 @@ def _open(folder: Path) -> Dataset:
         of_rows = (folder / f"{name}-{what}.npy" for what in ("groups", "units", "subgroups"))
         groups, units, found = (np.load(path) if path.exists() else None for path in of_rows)
         attributes = meta.get("subgroups", ())
-        return Split(
-            columns, groups, units, dict(zip(attributes, () if found is None else found, strict=True))
-        )
+        subgroups = dict(zip(attributes, () if found is None else found, strict=True))
+        return Split(columns, groups, units, mapped(UNIT_NAMES), mapped(f"{name}-origins.npy"), subgroups)
 
     train = split("train")
     kind = KINDS[meta["kind"]](meta["facts"], train.columns)

@@ -20,8 +20,9 @@ from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
-from .splits import numbered, split_at_random
+from .splits import Units, split_at_random, units_of
 from .splits.groups import BY_NAME, crossed, strata_of
+from .splits.origins import Origins
 from .splits.split_by import SplitBy
 from .splits.subgroups import BySplit
 
@@ -138,6 +139,10 @@ class Decoded:
         What to show whenever the data are used, beside what follows from the columns themselves.
     units : tuple[NDArray, NDArray], optional
         The unit of each row in both splits, int64, if a unit column was requested.
+    unit_names : NDArray[np.str_], optional
+        What the units are called in the data, by number.
+    origins : tuple[NDArray, NDArray], optional
+        Where each row in both splits comes from; see `origins`.
     """
 
     kind: str
@@ -148,16 +153,28 @@ class Decoded:
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     units: tuple[Rows, Rows] | None = None
+    unit_names: NDArray[np.str_] | None = None
+    origins: tuple[Origins, Origins] | None = None
     subgroups: BySplit = field(default_factory=dict)
     """See `splits.subgroups`; they are no part of what is learnt, nor of its digest."""
 
+    def of_units(self, units: Units | None, train: Rows, test: Rows) -> Decoded:
+        """Return these data with the units of the rows of both splits, if there are any."""
+        if units is None:
+            return self
+        return replace(self, units=(units.numbers[train], units.numbers[test]), unit_names=units.names)
 
-def with_units(decoded: Decoded, train: Sequence[NDArray], test: Sequence[NDArray]) -> Decoded:
-    """Return decoded data with the units that these arrays name, if there are any, of both splits."""
-    if not train:
+
+def with_rows(decoded: Decoded, train: Sequence[NDArray], test: Sequence[NDArray]) -> Decoded:
+    """Return decoded data with the origins that the first of these arrays holds, of both splits.
+
+    The second one names the units of the rows, if there are any.
+    """
+    decoded = replace(decoded, origins=(train[0], test[0]))
+    if len(train) == 1:
         return decoded
-    units = numbered(np.concatenate([train[0], test[0]]))
-    return replace(decoded, units=(units[: len(train[0])], units[len(train[0]) :]))
+    units, count = units_of(np.concatenate([train[1], test[1]])), len(train[1])
+    return decoded.of_units(units, np.arange(count), np.arange(count, len(units.numbers)))
 
 
 @dataclass(frozen=True)
@@ -260,12 +277,14 @@ class Kind:
 @dataclass(frozen=True, eq=False)
 class Split:
     """Memory-mapped columns; ``groups`` holds the natural clients' ids if a group column was requested, and
-    ``units`` the number of each row's unit if a unit column was.
+    ``units`` the number of each row's unit if a unit column was. The others are as in `Decoded`.
     """
 
     columns: Columns
     groups: NDArray[np.str_] | None = None
     units: Rows | None = None
+    unit_names: NDArray[np.str_] | None = None
+    origins: Origins | None = None
     subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     """The subgroup of each row, by attribute, if they were requested."""
 
@@ -357,6 +376,11 @@ class Dataset:
         """The `output_names` in the order of metrics and of cases: of two classes the event is the second."""
         turned = self.has_classes and any(event.number == 0 for event in self.events)
         return self.output_names[::-1] if turned else self.output_names
+
+    @property
+    def named_here(self) -> Dataset:
+        """These data with the names of classes that a site knows, for its own files."""
+        return replace(self, class_names=self.names_here or self.class_names)
 
     @property
     def has_masks(self) -> bool:

@@ -46,6 +46,7 @@ from .checks.nodes import check_nodes
 from .checks.notices import notices
 from .checks.privacy_fit import privacy_of
 from .checks.several_models import check_several_models
+from .checks.site_names import check_names
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
@@ -197,6 +198,7 @@ class Federation:
             LOGGER.warning("%s", warning)
         if (weights := self.inputs.initial().weights) and weights.complete:
             LOGGER.info("%s", weights)
+        check_names(self.inputs, strategy, grid)
         arrays, first_round = ArrayRecord(), 1
         if checkpoint:
             arrays, first_round = checkpoint.arrays, checkpoint.server_round + 1

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PREDICTIONS_FILE = "predictions.parquet"
 SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
+SOURCE, PREDICTED = "source", "predicted"
 SUBGROUP = "subgroup-"
 """How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
@@ -42,7 +43,7 @@ class CaseColumns:
     seed : int
         The run's.
     groups : NDArray, optional
-        What each row of the split belongs to with others, such as a patient.
+        The number of what each row of the split belongs to with others, such as a patient.
     fold : int
         The number of the run's fold, from 1 on; 0 without folds.
     of_masks : tuple, optional
@@ -57,6 +58,16 @@ class CaseColumns:
     subgroups: Mapping[str, NDArray] = field(default_factory=dict)
     """The subgroup of each row of the split, by attribute; empty where it is not known."""
     of_masks: tuple[list[str], list[str]] | None = None
+    group_names: NDArray | None = None
+    """What the groups are called, by number."""
+    origins: NDArray[np.bytes_] | None = None
+    """Where each row of the split comes from, in UTF-8."""
+
+    @property
+    def words(self) -> list[str]:
+        """The names of the classes; empty where they are called by their numbers."""
+        names = list(self.outputs)
+        return [] if names == list(map(str, range(len(names)))) else names
 
     @property
     def scores(self) -> list[str]:
@@ -68,6 +79,19 @@ class CaseColumns:
         if len(self.outputs) == (2 if self.one_of else 1):
             return [name]
         return [f"{name}-{output}" for output in self.outputs]
+
+    def groups_of(self, rows: NDArray) -> list[str | None]:
+        """What the groups of some rows are called; None where there are none."""
+        if self.groups is None:
+            return [None] * len(rows)
+        found = self.groups[rows]
+        return [str(one) for one in (found if self.group_names is None else self.group_names[found])]
+
+    def sources_of(self, rows: NDArray) -> list[str | None]:
+        """Where some rows come from; None where it is not known, and bytes that are no UTF-8 as ``\\xff``."""
+        if self.origins is None:
+            return [None] * len(rows)
+        return [one.decode("utf-8", "backslashreplace") or None for one in self.origins[rows].tolist()]
 
     @property
     def targets(self) -> list[str]:
@@ -82,9 +106,10 @@ class CaseColumns:
 def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     """Return the content of ``predictions.parquet``: the cases of each site, in the order of its rows.
 
-    Of two classes ``target`` is 1 for the event, and ``score`` its probability.
-    Otherwise there is a column of scores for
-    each class, label or number. Where a site has recalibrated its scores, there are as many columns of these.
+    Of two classes ``score`` is the probability of the event. Otherwise there is a column of scores for each
+    class, label or number. Where a site has recalibrated its scores, there are as many columns of these.
+    A class is written as its name, of a dictionary of all names, of two with the event last; without names as
+    its number.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -92,22 +117,27 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     rows, scores, targets = (
         np.concatenate([found[name] for found in cases.values()]) for name in (ROWS, SCORES, TARGETS)
     )
-    second = slice(1, 2) if columns.scores == [SCORE] and columns.one_of else slice(None)
-    scores = scores[:, second]
     targets = targets.reshape(len(targets), -1)
     count = len(rows)
-    group = columns.groups
+    told = dict(zip(columns.targets, targets.T, strict=True))
+    if columns.one_of and not columns.of_masks:
+        told |= {PREDICTED: scores.argmax(1)}
+        if columns.words:
+            told = {k: pa.DictionaryArray.from_arrays(v, columns.words) for k, v in told.items()}
+    second = slice(1, 2) if columns.scores == [SCORE] and columns.one_of else slice(None)
+    scores = scores[:, second]
     table = {
         SITE: pa.array(np.repeat(list(cases), [len(found[ROWS]) for found in cases.values()]).astype(object)),
         ID: pa.array(rows),
-        GROUP: pa.nulls(count, pa.string()) if group is None else pa.array(group[rows].astype(str)),
+        SOURCE: pa.array(columns.sources_of(rows), pa.string()),
+        GROUP: pa.array(columns.groups_of(rows), pa.string()),
         **{
             f"{SUBGROUP}{name}": pa.array(
                 words[rows].astype(object), mask=words[rows] == "", type=pa.string()
             )
             for name, words in columns.subgroups.items()
         },
-        **{name: pa.array(targets[:, i]) for i, name in enumerate(columns.targets)},
+        **told,
         **{name: pa.array(scores[:, i]) for i, name in enumerate(columns.scores)},
         **_recalibrated(cases, columns, second),
         FOLD: pa.array([columns.fold or None] * count, pa.int64()),
@@ -139,8 +169,21 @@ def with_recalibrated(table: DataFrame) -> DataFrame | None:
     return table.drop(columns=[*plain.values()]).rename(columns=plain).dropna(subset=[*plain.values()])
 
 
+def in_numbers(table: DataFrame) -> DataFrame:
+    """Return a table with class numbers, int64, in place of the names of classes as the target."""
+    if TARGET not in table.columns or table[TARGET].dtype != "category":
+        return table
+    return table.assign(**{TARGET: table[TARGET].cat.codes.astype(np.int64)})
+
+
 def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:
-    """Return the table of a run's folder; None if it has none, or that has no column ``only_if``."""
+    """Return the table of a run's folder, `in_numbers`; None if it has none, or no column ``only_if``."""
+    table = written_predictions(folder, only_if)
+    return None if table is None else in_numbers(table)
+
+
+def written_predictions(folder: Path, only_if: str = SITE) -> DataFrame | None:
+    """Return the same table as it is written, with the names of classes."""
     path = regular(folder / PREDICTIONS_FILE)
     if not path.exists():
         return None

@@ -1,7 +1,8 @@
 """Decisions of two classes: thresholds, what they miss, decision curves, calibration.
 
-A table is one of cases, as `Result.predictions` has it: ``site``, ``target`` (1 for the event, else 0) and
-``score``, the probability of the event, which is predicted from a threshold on. Ties are never divided.
+A table is one of cases, as `Result.predictions` has it: ``site``, ``target`` (the names of two classes, of
+which the second is the event; or 1 for the event, else 0) and ``score``, the probability of the event, which
+is predicted from a threshold on. Ties are never divided.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError, not_allowed
-from ..records.cases import SCORE, SITE, TARGET, predictions_of
+from ..records.cases import SCORE, SITE, TARGET, in_numbers, predictions_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,6 +67,7 @@ def is_binary(table: DataFrame) -> bool:
     """Return whether cases have one score, and 0 or 1 as the target."""
     if not {TARGET, SCORE} <= {*table.columns}:
         return False
+    table = in_numbers(table)
     return table[TARGET].dtype.kind == "i" and bool(table[TARGET].isin((0, 1)).all())
 
 
@@ -77,6 +79,7 @@ def binary_cases(folder: Path) -> DataFrame | None:
 
 def counts_at(table: DataFrame, threshold: float) -> Counts:
     """Return what a threshold does to the cases."""
+    table = in_numbers(table)
     positive, predicted = table[TARGET] == 1, table[SCORE] >= threshold
     found = (positive & predicted, ~positive & predicted, positive & ~predicted, ~positive & ~predicted)
     return Counts(*(int(each.sum()) for each in found))
@@ -86,6 +89,7 @@ def auroc(table: DataFrame) -> float:
     """Return the area under the ROC curve; NaN without cases of both classes."""
     from sklearn.metrics import roc_auc_score
 
+    table = in_numbers(table)
     return float(roc_auc_score(table[TARGET], table[SCORE])) if _has_both(table) else math.nan
 
 
@@ -108,6 +112,7 @@ def choose_threshold(table: DataFrame, rule: str) -> float:
         For another rule.
     """
     name, wanted = _parsed(rule)
+    table = in_numbers(table)
     if not _has_both(table):
         return math.nan
     from sklearn.metrics import roc_curve
@@ -150,7 +155,7 @@ def thresholds_by_site(
     """
     import pandas as pd
 
-    applied_to = chosen_on if applied_to is None else applied_to
+    applied_to = in_numbers(chosen_on if applied_to is None else applied_to)
     of_all = choose_threshold(chosen_on, rule)
     by_site = {} if pooled else {s: choose_threshold(t, rule) for s, t in chosen_on.groupby(SITE, sort=False)}
     rows = []
@@ -196,7 +201,7 @@ def calibration(table: DataFrame, bins: int = BINS, least: int = LEAST_IN_BIN) -
     import pandas as pd
     from scipy.stats import binomtest
 
-    rows = []
+    rows, table = [], in_numbers(table)
     for members in _bins(np.sort(table[SCORE].to_numpy()), min(bins, len(table) // least), least):
         low, high = members
         cases = table[table[SCORE].between(low, high)]

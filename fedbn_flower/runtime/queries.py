@@ -16,6 +16,7 @@ QUERIES = {
     "partition_id": "core.partition_id:answer_partition_id",
     "moments": "federation.checks.site_statistics:answer_moments",
     "counts": "federation.checks.site_counts:answer_counts",
+    "names": "federation.checks.site_names:answer_names",
     "sizes": "federation.checks.site_sizes:answer_sizes",
     "complete": "results.checkpoints.site_folder:answer_complete",
 }

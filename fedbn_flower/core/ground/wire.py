@@ -30,6 +30,7 @@
 | `MOMENTS` | ArrayRecord | the answer to `QUERY_MOMENTS` | of its training examples, by channel or column |
 | `COUNTS` | ConfigRecord | the answer to `QUERY_COUNTS` | counts of the node's data, as JSON |
 | `SIZES` | ConfigRecord | the answer to `QUERY_SIZES` | how many training examples the node has |
+| `NAMES` | ConfigRecord | the answer to `QUERY_NAMES` | the names of its classes, as JSON, or a digest |
 """
 
 from flwr.app import MessageType
@@ -39,6 +40,7 @@ QUERY_MOMENTS = f"{MessageType.QUERY}.moments"
 QUERY_COUNTS = f"{MessageType.QUERY}.counts"
 QUERY_COMPLETE = f"{MessageType.QUERY}.complete"  # its `CONFIG` names a `RUN` that will not be resumed
 QUERY_SIZES = f"{MessageType.QUERY}.sizes"
+QUERY_NAMES = f"{MessageType.QUERY}.names"
 
 ARRAYS = "arrays"
 CONFIG = "config"
@@ -70,6 +72,7 @@ MOMENTS = "moments"
 COUNTS = "counts"
 MEMORY = "memory"
 SIZES = "sizes"
+NAMES = "names"
 
 # In CONFIG, to the clients.
 SERVER_ROUND = "server-round"

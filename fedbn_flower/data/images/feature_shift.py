@@ -59,13 +59,20 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     if dataset.train.groups is not None and dataset.test.groups is not None:
         groups = dataset.train.groups, dataset.test.groups
     train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
-    units = None
-    if dataset.train.units is not None and dataset.test.units is not None:
-        units = dataset.train.units, dataset.test.units
     subgroups = {
         name: (words, dataset.test.subgroups[name]) for name, words in dataset.train.subgroups.items()
     }
-    return Decoded("images", train, test, facts, groups, dataset.class_names, tuple(notes), units, subgroups)
+    return Decoded(
+        *("images", train, test, facts, groups, dataset.class_names, tuple(notes)),
+        units=_both(dataset.train.units, dataset.test.units),
+        unit_names=dataset.train.unit_names,
+        origins=_both(dataset.train.origins, dataset.test.origins),
+        subgroups=subgroups,
+    )
+
+
+def _both(one: NDArray | None, other: NDArray | None) -> tuple[NDArray, NDArray] | None:
+    return None if one is None or other is None else (one, other)
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

@@ -26,7 +26,7 @@ from ..notes import Note
 from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, refuse_words
 from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
-from ..splits import numbered as number_values
+from ..splits import Units, origins, units_of
 from ..splits.subgroups import BySplit
 
 PARTS = ("x", "y", "x_test", "y_test")
@@ -82,8 +82,8 @@ def _how_to(data: Any) -> str:
     return "; without a test set, data=[(x, y)] with partition='iid' holds a fifth out" if is_pair else ""
 
 
-def numbered_groups(groups: object, sizes: Mapping[str, int], form: str) -> list[NDArray[np.int64]]:
-    """Return the number of each example's group in several sets, whose sizes are given by name.
+def numbered_groups(groups: object, sizes: Mapping[str, int], form: str) -> Units:
+    """Return the group of each example of several sets, one after the other, whose sizes are given by name.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def numbered_groups(groups: object, sizes: Mapping[str, int], form: str) -> list
             odd = f"of {name!r} they are {array.dtype} {array.shape}"
             raise UserError(f"groups: {odd}; expected {size} words or whole numbers, one for each example")
         found.append(array.astype(np.str_))
-    return np.split(number_values(np.concatenate(found)), np.cumsum(list(sizes.values()))[:-1])
+    return units_of(np.concatenate(found))
 
 
 def as_an_array(name: str, value: object) -> str:
@@ -151,9 +151,10 @@ def keep_arrays(
     arrays: Mapping[str, NDArray],
     groups: Groups | None = None,
     notes: Sequence[Note] = (),
+    places: tuple[origins.Origins, origins.Origins] | None = None,
+    units: Units | None = None,
     predict: str = "auto",
     of_site: bool = False,
-    units: tuple[NDArray, NDArray] | None = None,
     subgroups: BySplit | None = None,
 ) -> str:
     """Put arrays into the cache and return the name by which `load_dataset` finds them.
@@ -171,10 +172,12 @@ def keep_arrays(
         pixels, with or without channels.
     groups, notes
         As in `Decoded`; the column of natural clients is ``client``.
+    places : tuple[Origins, Origins], optional
+        Where the examples of both splits come from; by default they are those of ``x`` and ``x_test``.
+    units : Units, optional
+        The group of each example, first of ``x``, then of ``x_test``; the column is `sources.GROUP`.
     predict, of_site
         As in `Request`.
-    units : tuple[NDArray, NDArray], optional
-        The number of each example's group in both splits, int64; the column of groups is `sources.GROUP`.
     subgroups : BySplit, optional
         As in `Decoded`.
 
@@ -208,7 +211,8 @@ def keep_arrays(
     train, test, facts = Columns({"x": x}, {"x": x_test}, {}) if is_image else columns_of(x, x_test)
     rests = (split["rest"] for split in (train, test) if "rest" in split)
     words = [array for both in (subgroups or {}).values() for array in both]
-    of_rows = *(groups or ()), *rests, *(units or ()), *words
+    of_units = (*np.split(units.numbers, [len(x)]), units.names) if units else ()
+    of_rows = *(groups or ()), *rests, *of_units, *words
     digest = _digest((train["x"], y, test["x"], y_test, *of_rows), [*notes, *(subgroups or ())])
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
@@ -224,7 +228,12 @@ def keep_arrays(
         columns = {**train, "y": y}, {**test, "y": y_test}
         return Decoded("numeric", *columns, of_all, groups, names, all_notes)
 
-    whole = Source(request.name, lambda: replace(decode(), units=units, subgroups=subgroups or {}))
+    def with_rows() -> Decoded:
+        given = places or (origins.of_items("x", len(x)), origins.of_items("x_test", len(x_test)))
+        found = replace(decode(), origins=given, subgroups=subgroups or {})
+        return found.of_units(units, np.arange(len(x)), np.arange(len(x), len(x) + len(x_test)))
+
+    whole = Source(request.name, with_rows)
     decode_once(whole, request, cache)
     return request.name
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from ...core.errors import UserError, not_allowed
 from ...core.listing import quoted
-from ..dataset import Decoded, Request, with_units
+from ..dataset import Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
 from ..labels import Classes, alike
 from ..notes import Note
+from ..splits import origins
 from ..splits.groups import groups_of_paths
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk, walk
@@ -189,8 +190,10 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
             raise UserError(f"dataset: no images in the class folders of {split!r} in {request.name!r}")
         pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
         labels = np.array([numbers[one.label] for one in here], np.int64)
-        part = pixels, labels, np.array([one.site for one in here])
-        by = groups_of_paths(request.unit_key, request.unit_pattern, [one.path for one in here], found.root)
+        paths = [one.path for one in here]
+        sites = np.array([one.site for one in here])
+        part = pixels, labels, sites, origins.of_paths(paths, found.root)
+        by = groups_of_paths(request.unit_key, request.unit_pattern, paths, found.root)
         parts.append(part if by is None else (*part, by))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
@@ -204,7 +207,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*alike(names), *held_out, *decoder.notes()]
     decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
-    return with_units(decoded, train[3:], test[3:])
+    return with_rows(decoded, train[3:], test[3:])
 
 
 def _not_in_a_class(found: Walk, others: Sequence[Path]) -> list[Note]:

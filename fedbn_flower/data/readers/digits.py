@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...core.free_memory import check_fits
-from ..dataset import Decoded, Request
+from ..dataset import Decoded, Groups, Request, with_rows
 from ..images.kind import images_decoded
 from ..images.scans import Sampling
+from ..splits import origins
 from .per_client import check_group_column
 
 DIGITS, SCANNERS = "digits", "scanners"
@@ -63,8 +64,8 @@ def decode_digits(request: Request) -> Decoded:
     scans, labels = _digits()
     _check_size(len(scans), request.image_size)
     scans = _resized(scans, request.image_size)
-    train, test, train_labels, test_labels = _split(scans, labels)
-    return images_decoded((train[:, None], train_labels), (test[:, None], test_labels))
+    parts = _split(scans, labels, origins.of_items(DIGITS, len(scans)))
+    return _decoded(parts)
 
 
 def decode_scanners(request: Request) -> Decoded:
@@ -88,14 +89,22 @@ def decode_scanners(request: Request) -> Decoded:
     for (site, show), (_, rows) in zip(SITES.items(), folds, strict=True):
         shown = show(scans[rows].astype(np.float64), np.random.default_rng([0, *site.encode()]))
         seen = np.rint(shown).clip(0, 255).astype(np.uint8)
-        found.append(_split(_resized(seen, request.image_size), labels[rows]))
-    train, test, train_labels, test_labels = map(np.concatenate, zip(*found, strict=True))
+        places = origins.of_items(DIGITS, rows)
+        found.append(_split(_resized(seen, request.image_size), labels[rows], places))
     groups = None
     if request.group_column:
         ids = np.array(list(SITES))
         train_ids, test_ids = (np.repeat(ids, [len(part[split]) for part in found]) for split in (2, 3))
         groups = train_ids, test_ids
-    return images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups)
+    parts = list(map(np.concatenate, zip(*found, strict=True)))
+    return _decoded(parts, groups)
+
+
+def _decoded(parts: Sequence[NDArray], groups: Groups | None = None) -> Decoded:
+    """Return what `_split` does as a dataset."""
+    train, test, train_labels, test_labels, *places = parts
+    found = images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups)
+    return with_rows(found, places[:1], places[1:])
 
 
 def _digits() -> tuple[Pixels, NDArray[np.int64]]:
@@ -121,9 +130,11 @@ def _resized(scans: Pixels, image_size: int | str) -> Pixels:
     return np.stack([np.asarray(Image.fromarray(scan).resize((size, size))) for scan in scans])
 
 
-def _split(scans: Pixels, labels: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Return training and test images, then training and test labels."""
+def _split(scans: Pixels, labels: NDArray[np.int64], places: origins.Origins) -> list[NDArray]:
+    """Return training and test images, then training and test labels, then where they come from."""
     from sklearn.model_selection import train_test_split
 
-    parts = train_test_split(scans, labels, test_size=TEST_SHARE, random_state=0, stratify=labels)
-    return tuple(parts)
+    parts: list[NDArray] = train_test_split(
+        scans, labels, places, test_size=TEST_SHARE, random_state=0, stratify=labels
+    )
+    return parts

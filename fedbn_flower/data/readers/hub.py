@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.files import path_of
 from ...core.listing import number_of
-from ..dataset import Decoded, Request, with_units
+from ..dataset import Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
@@ -18,6 +19,7 @@ from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
 from ..rounding import as_float32
+from ..splits import origins
 from ..splits.held_out import find_test_split, of_split_columns, train_and_test
 from .tables.column_text import Feature, joined
 from .tables.labels import Targets, encode_targets, find_labels
@@ -131,10 +133,12 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
     sampling = request.image_size, request.spacing, request.window
     decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
-    images, targets = [], []
-    for split in used:
+    images, targets, places = [], [], []
+    for name, split in zip(("train", test_name), used, strict=False):
         decoder.grids.clear()
-        images.append(decoder.decode(_files(split, image_column), len(split)))
+        files: list[ImageFile] = []
+        images.append(decoder.decode(_noted(_files(split, image_column), files), len(split)))
+        places.append(_origins(request, str(name), files))
         if are_masks:
             targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.grids))
     if are_masks:
@@ -144,14 +148,14 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     else:
         targets, classes, label_notes = _labels(used, labels, request)
     ids = [_ids(request, split) for split in used]
-    columns = [images, targets, ids]
+    columns = [images, targets, ids, places]
     if request.unit_pattern:
         raise not_allowed(
             request.unit_key, request.unit_pattern, "the name of a column: pictures have no paths"
         )
     if request.unit_column:
         columns.append([_values_of(request.unit_key, request.unit_column, split) for split in used])
-    by = request.unit_column if len(columns) > 3 else ""
+    by = request.unit_column
     train, test, held_out = train_and_test(list(zip(*columns, strict=True)), by)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *label_notes, *decoder.notes()]
@@ -159,7 +163,7 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         others = set(_texts(used[0])) - {label.name for label in labels} - {request.group_column}
         notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
     decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
-    return with_units(decoded, train[3:], test[3:])
+    return with_rows(decoded, train[3:], test[3:])
 
 
 def _texts(split: "Dataset") -> list[str]:
@@ -300,6 +304,22 @@ def _files(split: "Dataset", column: str) -> Iterator[ImageFile]:
         content, path = ((found or {}).get(key) for key in ("bytes", "path"))
         named = f" ({path})" if path else ""
         yield ImageFile(f"row {row} of {column!r}{named}", content or Path(path) if path else content or b"")
+
+
+def _noted(files: Iterable[ImageFile], seen: list[ImageFile]) -> Iterator[ImageFile]:
+    """Yield the images, and add what is known of each but its bytes."""
+    for file in files:
+        seen.append(file if isinstance(file.content, Path) else file._replace(content=b""))
+        yield file
+
+
+def _origins(request: Request, split: str, files: Sequence[ImageFile]) -> origins.Origins:
+    """Return the path of each picture in the dataset's folder, or the rows of a split or a Parquet file."""
+    root = path_of(request.name)
+    paths = [file.content for file in files if isinstance(file.content, Path)]
+    if len(paths) == len(files) and all(path.is_relative_to(root.resolve()) for path in paths):
+        return origins.of_paths(paths, root.resolve())
+    return origins.of_items(root.name if root.is_file() else split, len(files))
 
 
 def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:

@@ -16,7 +16,7 @@ from ..images.decoding import ImageDecoder, ImageFile, is_image, is_image_name, 
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
-from ..splits import numbered
+from ..splits import origins, units_of
 from ..splits.groups import groups_of_paths
 from ..splits.held_out import of_split_columns, split_folders
 from ..walk import Walk
@@ -317,11 +317,12 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes.append(Note("left out", f"{number_of(unnamed, 'row')} without a picture in {column!r}"))
         table, is_test = table[named], is_test[named]
     found = labelled_rows(request, table, lambda columns: words_taken([one.read for one in used], columns))
+    found = found.with_units_as_spelt([one.read for one in used], request.unit_column)
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
     by = groups_of_paths(request.unit_key, request.unit_pattern, files, walked.root)
-    found = found if by is None else replace(found, units=numbered(by))
+    found = found if by is None else replace(found, units=units_of(by))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:
         if request.split_by:
@@ -358,8 +359,9 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         (ids[train], ids[test]) if ids is not None else None,
         notes,
     )
-    units = None if found.units is None else (found.units[train], found.units[test])
-    return replace(decoded, units=units, subgroups=found.subgroups_of(train, test))
+    paths = origins.of_paths(files, walked.root)
+    decoded = replace(decoded, origins=(paths[train], paths[test]), subgroups=found.subgroups_of(train, test))
+    return decoded.of_units(found.units, train, test)
 
 
 def _of_repeated(files: Sequence[Path], y: np.ndarray) -> list[Note]:

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
-from ..dataset import Decoded, Request, with_units
+from ..dataset import Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image, name_of_image
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
+from ..splits import origins
 from ..splits.groups import groups_of_paths
 from ..splits.held_out import split_folders, train_and_test
 from ..walk import Walk, walk
@@ -98,17 +99,17 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     parts, of_masks = _decoded(request, pairs, notes)
     targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
-    by = groups_of_paths(
-        request.unit_key, request.unit_pattern, [pair.image for pair in _in_order(pairs)], found.root
-    )
-    if by is not None:
-        stops = np.cumsum([len(part[0]) for part in parts])[:-1]
-        parts = [(*part, groups) for part, groups in zip(parts, np.split(by, stops), strict=True)]
+    paths = [pair.image for pair in _in_order(pairs)]
+    by = groups_of_paths(request.unit_key, request.unit_pattern, paths, found.root)
+    stops = np.cumsum([len(part[0]) for part in parts])[:-1]
+    for of_rows in (origins.of_paths(paths, found.root), *(() if by is None else (by,))):
+        parts = [(*part, here) for part, here in zip(parts, np.split(of_rows, stops), strict=True)]
     train, test, held_out = train_and_test(parts, request.unit_pattern)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*held_out, *of_masks, *of_values]
-    decoded = images_decoded(train[:2], test[:2], classes_of_folder(found.root, classes), groups, notes)
-    return with_units(decoded, train[3:], test[3:])
+    named = classes_of_folder(found.root, classes)
+    decoded = images_decoded(train[:2], test[:2], named, groups, notes)
+    return with_rows(decoded, train[3:], test[3:])
 
 
 def _decoded(

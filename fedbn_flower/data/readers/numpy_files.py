@@ -1,5 +1,6 @@
 """Read folders of NumPy files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,14 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
-from ..dataset import Decoded, Request
+from ..dataset import Decoded, Request, with_rows
 from ..images.channels import channels_first
 from ..images.kind import Part, images_decoded
 from ..labels import Classes, classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
 from ..numeric import as_targets, floats_as_classes
+from ..splits import origins
 from ..splits.held_out import train_and_test
 from .unread import IN_PYTHON
 
@@ -74,19 +76,30 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     every = [labels for _, labels in parts]
     if masks:
         every, classes, of_values = numbered(every, "dataset")
-        parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
-        train, test, held_out = train_and_test(parts)
-        return decoded(train, test, classes_of_folder(folder, classes), notes=[*notes, *held_out, *of_values])
+        train, test, held_out = train_and_test(_with_origins(parts, every))
+        found = classes_of_folder(folder, classes)
+        of_masks = decoded(train[:2], test[:2], found, notes=[*notes, *held_out, *of_values])
+        return with_rows(of_masks, train[3:], test[3:])
     if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
         shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
         raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
     every, names, of_floats = floats_as_classes(every, given, request.predict, request.of_site)
     notes += of_floats
-    parts = [(images, labels) for (images, _), labels in zip(parts, every, strict=True)]
-    train, test, held_out = train_and_test(parts)
+    train, test, held_out = train_and_test(_with_origins(parts, every))
     together = np.concatenate(every)
-    if together.ndim > 1:
-        return images_decoded(train, test, notes=[*notes, *held_out])
-    named = classes_of_folder(folder, 1 + int(together.max()))
-    named = named if named.names or not names else Classes(len(names), names)
-    return images_decoded(train, test, named, notes=[*notes, *held_out, *gaps(together)])
+    named, of_gaps = Classes(), list[Note]()
+    if together.ndim == 1:
+        named = classes_of_folder(folder, 1 + int(together.max()))
+        named = named if named.names or not names else Classes(len(names), names)
+        of_gaps = gaps(together)
+    of_labels = images_decoded(train[:2], test[:2], named, notes=[*notes, *held_out, *of_gaps])
+    return with_rows(of_labels, train[3:], test[3:])
+
+
+def _with_origins(parts: Sequence[Part], targets: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:
+    """Return the images of each split with these targets, of one site, and where they come from."""
+    found = zip(("train", "test"), parts, targets, strict=False)
+    return [
+        (images, y, np.zeros(len(y)), origins.of_items(f"{split}-images.npy", len(y)))
+        for split, (images, _), y in found
+    ]

@@ -19,7 +19,7 @@ from ..dataset import Dataset, Kind, Request
 from ..notes import Note
 from ..sources import ARRAYS, OF_CLIENTS
 from .arrays import keep_arrays
-from .torch_datasets import are_datasets, pooled
+from .torch_datasets import EVERYBODY, are_datasets, pooled
 
 NOT_BY_CLIENT = Note(
     "clients", "the function's own clients are not kept apart: partition natural:client does that"
@@ -60,9 +60,10 @@ def keep_returned(
     train, test = (function(split) for split in ("train", "test"))
     by_client = are_datasets(train)
     try:
-        found = pooled(train if by_client else {"all": train}, test)
-        groups = found.groups if by_client else None
-        return keep_arrays(cache, found.arrays, groups, found.notes, predict, of_site)
+        found = pooled(train if by_client else {EVERYBODY: train}, test, called=("train", "test"))
+        if not by_client:
+            found = found._replace(groups=None)
+        return keep_arrays(cache, *found, predict=predict, of_site=of_site)
     except UserError as error:
         raise UserError(f"dataset: {name!r} returned what is not allowed: {error}") from error
 

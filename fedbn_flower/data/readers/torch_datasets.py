@@ -14,20 +14,28 @@ from ...core.errors import UserError
 from ..dataset import Groups
 from ..notes import Note
 from ..numeric import finite, refuse_words
-from ..splits import held_out_fifth, held_out_groups
+from ..splits import Rows, Units, held_out_fifth, held_out_groups
+from ..splits.origins import Origins, of_items
 from .arrays import PARTS, as_an_array, as_array, numbered_groups
 
 Part = tuple[NDArray, NDArray]
 """Inputs and targets."""
 
 
+EVERYBODY = "all"
+NOBODY = ("", EVERYBODY)
+"""Names of the owner of examples that have none."""
+
+
 class Pooled(NamedTuple):
     """The examples of all clients' Datasets, with the clients' names, as `keep_arrays` takes them."""
 
     arrays: dict[str, NDArray]
-    groups: Groups
-    notes: tuple[Note, ...] = ()
-    units: tuple[NDArray, NDArray] | None = None
+    groups: Groups | None
+    notes: tuple[Note, ...]
+    places: tuple[Origins, Origins]
+    """``data[CLIENT][ITEM]``."""
+    units: Units | None = None
 
 
 def are_datasets(data: object) -> bool:
@@ -51,7 +59,12 @@ def _are_lists_of_columns(data: tuple[Any, ...]) -> bool:
     return not all(isinstance(part[0], tuple | list) and len(part[0]) == 2 for part in data)
 
 
-def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any = None) -> Pooled:
+def pooled(
+    data: Sequence[Any] | Mapping[Any, Any],
+    test: Any = None,
+    units: Any = None,
+    called: tuple[str, str] = ("data", "test"),
+) -> Pooled:
     """Read every item of every Dataset once.
 
     Parameters
@@ -64,6 +77,8 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any
         One for all clients, or one per client. Without it a fixed fifth of each client's items is held out.
     units : sequence or mapping of arrays, optional
         The group of each item, for each client, without ``test``: whole groups are held out.
+    called : tuple[str, str]
+        What ``data`` and ``test`` are called where a case comes from them.
 
     Raises
     ------
@@ -74,16 +89,17 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any
     train = {name: _read(f"data of client {name!r}", dataset) for name, dataset in named.items()}
     _check(train)
     (x, y), ids = _joined(train)
-    if units is not None:
-        return _by_groups(x, y, ids, units, {name: len(part[1]) for name, part in train.items()}, test)
+    places = _places(called[0], train)
     if test is None:
-        places = np.unique(ids, return_inverse=True)[1]
-        kept, fifth = held_out_fifth(y.reshape(len(y), -1)[:, 0], places)
-        if not len(fifth):
-            raise UserError(f"data: {len(y)} examples; expected at least 5 if no test is given")
+        kept, fifth, note, of_rows = _held_out(
+            y, ids, units, {name: len(one) for name, (_, one) in train.items()}
+        )
         arrays = x[kept], y[kept], x[fifth], y[fifth]
-        notes = (Note("examples", "no test is given: a fixed fifth of each client's examples is held out"),)
-        return Pooled(dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), notes)
+        both = (places[kept], places[fifth])
+        of_each = dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), (note,), both
+        return Pooled(*of_each, of_rows)
+    if units is not None:
+        raise UserError("groups: given with test; expected no test, of which whole groups are held out")
     if isinstance(test, Mapping | list | tuple) and not _are_arrays(test):
         tests = _named("test", test)
         if tests.keys() != named.keys():
@@ -93,28 +109,39 @@ def pooled(data: Sequence[Any] | Mapping[Any, Any], test: Any = None, units: Any
         held_out = {"": _read("test", test)}
     (x_test, y_test), test_ids = _joined(held_out)
     together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
-    return Pooled(together, (ids, test_ids))
+    of_tests = _places(called[1], held_out)
+    return Pooled(together, (ids, test_ids), (), (places, of_tests))
 
 
-def _by_groups(
-    x: NDArray, y: NDArray, ids: NDArray[np.str_], groups: Any, sizes: Mapping[str, int], test: Any
-) -> Pooled:
-    """Hold out a fixed fifth of the groups.
+def _held_out(
+    y: NDArray, ids: NDArray[np.str_], groups: Any, sizes: Mapping[str, int]
+) -> tuple[Rows, Rows, Note, Units | None]:
+    """Return the rows of a fixed four fifths and of the fifth, of each client's or of the groups.
+
+    A note says which, and if there are groups the last are those of these rows in turn.
 
     Raises
     ------
     UserError
-        When a test set is given, too, or the groups are not those of the items.
+        When there are too few examples, or the groups are not those of the items.
     """
-    if test is not None:
-        raise UserError("groups: given with test; expected no test, of which whole groups are held out")
+    said = "no test is given: a fixed fifth of"
+    if groups is None:
+        kept, fifth = held_out_fifth(y.reshape(len(y), -1)[:, 0], np.unique(ids, return_inverse=True)[1])
+        if not len(fifth):
+            raise UserError(f"data: {len(y)} examples; expected at least 5 if no test is given")
+        return kept, fifth, Note("examples", f"{said} each client's examples is held out"), None
     form = "an array for each client, or a mapping of the clients' names to these"
-    units = np.concatenate(numbered_groups(groups, sizes, form))
-    kept, fifth = held_out_groups(y, units, ids)
-    arrays = x[kept], y[kept], x[fifth], y[fifth]
-    notes = (Note("examples", "no test is given: a fixed fifth of the groups is held out"),)
-    both = units[kept], units[fifth]
-    return Pooled(dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), notes, units=both)
+    units = numbered_groups(groups, sizes, form)
+    kept, fifth = held_out_groups(y, units.numbers, ids)
+    in_turn = units._replace(numbers=units.numbers[np.concatenate([kept, fifth])])
+    return kept, fifth, Note("examples", f"{said} the groups is held out"), in_turn
+
+
+def _places(called: str, parts: Mapping[str, Part]) -> Origins:
+    """Return where the examples of clients come from, or of one that is nobody or everybody."""
+    named = {called if name in NOBODY else f"{called}[{name}]": len(y) for name, (_, y) in parts.items()}
+    return np.concatenate([of_items(name, count) for name, count in named.items()])
 
 
 def _check(parts: Mapping[str, Part]) -> None:

@@ -1,12 +1,23 @@
 """Divide examples into those to train, to validate and to test on."""
 
-from .held_out import Rows, held_out_fifth, held_out_groups, held_out_units, numbered, split_at_random
+from .held_out import (
+    Rows,
+    Units,
+    held_out_fifth,
+    held_out_groups,
+    held_out_units,
+    numbered,
+    split_at_random,
+    units_of,
+)
 
 __all__ = [
     "Rows",
+    "Units",
     "held_out_fifth",
     "held_out_groups",
     "held_out_units",
     "numbered",
     "split_at_random",
+    "units_of",
 ]

@@ -1,6 +1,7 @@
 """Split examples into a training set and a test set."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +62,10 @@ def of_split_columns(columns: Mapping[str, Collection[object]], advice: str) -> 
 def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Arrays, Arrays, list[Note]]:
     """Return the training set, the test set and notes.
 
-    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, their owners, if
-    they have any, and any others. If there is only one part, a fifth of each class of each owner is held out
-    as the test set, with a note; of masks a fifth of each owner. With ``grouped_by`` the last array holds the
-    groups, and whole groups are held out, see `held_out_groups`.
+    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, their owners, and
+    any others. If there is only one part, a fifth of each class of each owner is held out as the test set,
+    with a note; of masks a fifth of each owner. With ``grouped_by`` the last array holds the groups, and
+    whole groups are held out, see `held_out_groups`.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Array
         return sets[0], sets[1], []
     labels = sets[0][1]
     masks = labels.ndim > 2
-    owners = sets[0][2] if len(sets[0]) > 2 + bool(grouped_by) else None
+    owners = sets[0][2]
     if grouped_by:
         train, test = held_out_groups(labels, sets[0][-1], owners)
     else:
@@ -123,6 +124,19 @@ def numbered(units: NDArray) -> Rows:
     _, first, found = np.unique(units, return_index=True, return_inverse=True)
     rank: Rows = np.argsort(np.argsort(first))
     return rank[found.reshape(-1)]
+
+
+class Units(NamedTuple):
+    """Which rows belong together: the number of each row's unit, and the units' names by number."""
+
+    numbers: Rows
+    names: NDArray
+
+
+def units_of(values: NDArray) -> Units:
+    """Return the units of rows with such values, (N,), numbered as `numbered` does."""
+    numbers = numbered(values)
+    return Units(numbers, values[np.unique(numbers, return_index=True)[1]])
 
 
 def held_out_units(targets: NDArray, units: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:

@@ -24,6 +24,8 @@ def joined(dataset: Dataset) -> Decoded:
         dataset.class_names,
         tuple(notes) if len(notes) < len(dataset.notes) else (*notes, TOO),
         units=_both(train.units, test.units),
+        unit_names=train.unit_names,
+        origins=_both(train.origins, test.origins),
         subgroups={
             name: (_together(words, test.subgroups[name]), words[:0])
             for name, words in train.subgroups.items()

@@ -68,10 +68,11 @@ def case_columns(inputs: RunInputs, split: str) -> CaseColumns:
     """Return the columns of the table of a split's cases."""
     dataset = inputs.dataset
     rows = dataset.train if split == VALIDATION else dataset.test
-    problem, names, config = dataset.problem, dataset.outcomes, inputs.config
+    problem, names, config = dataset.problem, dataset.named_here.outcomes, inputs.config
     of_masks = problem.case_columns(names) if problem.case_metrics else None
     one_of = problem.predicts == CLASSES
-    return CaseColumns(names, one_of, config.seed, rows.units, config.fold, rows.subgroups, of_masks)
+    of_rows = rows.subgroups, of_masks, rows.unit_names, rows.origins
+    return CaseColumns(names, one_of, config.seed, rows.units, config.fold, *of_rows)
 
 
 def cases_used(

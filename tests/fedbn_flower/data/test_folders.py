@@ -65,7 +65,7 @@ def test_the_held_out_fifth_is_of_each_class():
     assert list(test[1]) == list(labels[test[3]])
     assert output == [Note("examples", "no test split: 16 of 83 images (20 % per class) are held out")]
     with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
-        train_and_test([(images[:4], labels[:4])])
+        train_and_test([(images[:4], labels[:4], labels[:4])])
 
 
 def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):

@@ -82,11 +82,11 @@ def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
     assert grid.messages[0].content["config"]["feature-std"] == facts["std"]
 
 
-def test_without_normalize_nobody_is_asked(configured, sites):
+def test_without_normalize_nobody_is_asked_for_moments(configured, sites):
     config = configured(**SHAPE | {"normalize": False, "rounds": 1})
     grid = sites(config)
     Federation(config).run(grid, [])
-    assert {m.metadata.message_type for m in grid.messages} == {"train", "evaluate"}
+    assert {m.metadata.message_type for m in grid.messages} == {"query.names", "train", "evaluate"}
     assert "feature-mean" not in grid.messages[0].content["config"]
 
 

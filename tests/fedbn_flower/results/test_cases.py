@@ -57,7 +57,8 @@ def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client
     result = run(**TEN, **LOCALLY, client=client, strategy="fedavg", **patience, checkpoint_every=1)
     table = result.predictions
     assert [*table.columns] == [
-        *("site", "id", "group", "target"), *(f"score-{i}" for i in range(10)), "fold", "seed",
+        *("site", "id", "source", "group", "target", "predicted"),
+        *(f"score-{i}" for i in range(10)), "fold", "seed",
     ]  # fmt: skip
     assert sorted(table.id) == list(range(400))
     assert table.group.isna().all()
@@ -77,7 +78,9 @@ def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client
 def test_metrics_of_the_file_are_the_pooled_ones(run):
     result = run(**BINARY, **LOCALLY, metrics="auroc,accuracy", client="fedbn", thresholds=10)
     table, pooled = result.predictions, result.summary["pooled"]
-    assert [*table.columns] == ["site", "id", "group", "target", "score", "fold", "seed"]
+    assert [*table.columns] == [
+        *("site", "id", "source", "group", "target", "predicted", "score", "fold", "seed")
+    ]
     assert accuracy_score(table.target, table.score > 0.5) == pooled["accuracy"]
     assert roc_auc_score(table.target, table.score) == pytest.approx(pooled["auroc"], abs=1e-12)
 
@@ -129,7 +132,7 @@ def test_labels_and_numbers_have_columns_of_their_own(run):
     targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
     data = (X[:200], targets[:200], X[200:], targets[200:])
     table = run(data=data, num_clients=2, partition="iid", **LOCALLY, problem="multi-label").predictions
-    assert [*table.columns[3:9]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
+    assert [*table.columns[4:10]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
     assert (table[[f"target-{i}" for i in range(3)]].to_numpy() == targets[200:][table.id]).all()
     numbers = (X[:200], X[:200, :1], X[200:], X[200:, :1])
     result = run(data=numbers, num_clients=2, partition="iid", **LOCALLY, client="shared")
@@ -150,7 +153,8 @@ def test_sites_are_called_as_the_data_call_them(run, tmp_path):
     assert set(table.site) == {"lyon", "turin"}
     accuracies = {c["name"]: c["accuracy"] for c in result.summary["clients"].values()}
     for site, of_site in table.groupby("site"):
-        assert accuracy_score(of_site.target, of_site.score > 0.5) == pytest.approx(accuracies[site])
+        assert accuracy_score(of_site.target == "yes", of_site.score > 0.5) == pytest.approx(accuracies[site])
+        assert accuracy_score(of_site.target, of_site.predicted) == pytest.approx(accuracies[site])
 
 
 def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):

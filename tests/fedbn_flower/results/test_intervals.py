@@ -9,6 +9,7 @@ from scipy.stats import binomtest
 
 from fedbn_flower.clients.problems.classification import Classification
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results import intervals as module
 from fedbn_flower.results.intervals import intervals_of
 from fedbn_flower.results.report.sections.intervals import with_interval
@@ -53,7 +54,7 @@ def by_site(tmp_path):
 @pytest.mark.usefixtures("drawn_figures")
 def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_path):
     result = run(**by_site(tmp_path))
-    found, cases = result.summary["intervals"], result.predictions
+    found, cases = result.summary["intervals"], predictions_of(result.folder)
     assert list(found["clients"]) == list(cases.site.unique())
     assert set(found["clients"]) == {"lyon", "turin"}
     for of, part in [(found["pooled"], cases), *((found["clients"][s], c) for s, c in cases.groupby("site"))]:

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from fedbn_flower import UserError
-from fedbn_flower.records.cases import CaseColumns, predictions_file
+from fedbn_flower.records.cases import CaseColumns, predictions_file, predictions_of
 from fedbn_flower.results.report.methods import model_card, paragraphs
 from fedbn_flower.results.report.sections.subgroups import in_words
 from fedbn_flower.results.run_reader import Run
@@ -40,8 +40,8 @@ def test_each_subgroup_has_the_metrics_of_its_cases(run, patients):
     result = run(
         **patients, subgroups="sex,age>=200", metrics=["accuracy", "auroc"], rounds=3, val_fraction=0
     )
-    cases, found = result.predictions, result.summary["subgroups"]
-    assert [*cases.columns][3:5] == ["subgroup-sex", "subgroup-age>=200"]
+    cases, found = predictions_of(result.folder), result.summary["subgroups"]
+    assert [*cases.columns][4:6] == ["subgroup-sex", "subgroup-age>=200"]
     assert list(found["by"]) == ["sex", "age>=200"]
     for attribute, of in found["by"].items():
         words = cases[f"subgroup-{attribute}"]
@@ -121,7 +121,7 @@ def test_the_report_and_the_table_say_the_same(run, patients):
 def test_of_very_many_cases_there_are_values_without_intervals(run, patients, monkeypatch):
     monkeypatch.setattr("fedbn_flower.results.intervals.MOST", 0)
     result = run(**patients, subgroups="sex", metrics=["accuracy", "auroc", "ece"])
-    found, cases = result.summary["subgroups"], result.predictions
+    found, cases = result.summary["subgroups"], predictions_of(result.folder)
     f = found["by"]["sex"][0]
     part = cases[cases["subgroup-sex"] == "f"]
     assert f["metrics"]["accuracy"] == pytest.approx(((part.score >= 0.5) == part.target).mean())
@@ -188,7 +188,7 @@ def test_of_cases_that_all_clients_have_each_counts_once(run):
     words = np.array(["f", "m"])[(X[:, 1] > 0).astype(int)]
     keys = {"eval_data": "global", "client": "shared", "subgroups": {"sex": (words[:200], words[200:])}}
     result = run(**BINARY, **keys)
-    found, cases = result.summary["subgroups"], result.predictions
+    found, cases = result.summary["subgroups"], predictions_of(result.folder)
     assert len(cases) == 400
     assert found["note"].startswith("All clients have the same cases")
     one_client = cases[cases.site == "0"]

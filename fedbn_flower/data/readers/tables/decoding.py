@@ -43,13 +43,14 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         raise not_allowed("split-by", request.split_by, "none: the data have a test set")
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.words_taken)
+    found = found.with_units_as_spelt(read.parts, request.unit_column)
     table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
     if len(table) < len(read.table):
         are_texts = all(part.layout for part in read.parts)
         table = _numbers_again(table) if are_texts else table.infer_objects()
     used = [*found.label_names, *request.columns_of_rows]
     features = parse_columns(request, table, found.label_names)
-    x, y, ids, units = encode(features, table), targets.y, found.ids, found.units
+    x, y, ids = encode(features, table), targets.y, found.ids
     numbers = found.label_names if targets.predicts == "numbers" else []
     rest, of_rounding, lost = rounded_off(features, table, numbers)
     notes = [*read.notes, *found.notes]
@@ -67,7 +68,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
     columns = {"x": x, "y": y} | rest
     train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))
-    return Decoded(
+    places = read.origins(request)[found.rows]
+    decoded = Decoded(
         "table",
         train,
         test,
@@ -88,9 +90,10 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             *_constant(features, train["x"]),
             *lost,
         ),
-        units=(units[train_rows], units[test_rows]) if units is not None else None,
+        origins=(places[train_rows], places[test_rows]),
         subgroups=found.subgroups_of(train_rows, test_rows),
     )
+    return decoded.of_units(found.units, train_rows, test_rows)
 
 
 def _numbers_again(table: "DataFrame") -> "DataFrame":

@@ -15,6 +15,7 @@ from ....core.files import path_of
 from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note
+from ...splits import origins
 from ...walk import walk
 from ..class_folders import FOLDER
 from .header import is_unnamed
@@ -175,6 +176,11 @@ class Joined:
     def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
         """Count the words of all files, see `ReadTable.words_taken`."""
         return words_taken(self.parts, columns)
+
+    def origins(self, request: Request) -> origins.Origins:
+        """Return the file and the row of each row of the table."""
+        root = path_of(request.name)
+        return np.concatenate([part.origins(origins.name_below(part.path, root)) for part in self.parts])
 
 
 def joined_tables(request: Request, files: Files) -> Joined:

@@ -9,6 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ....core.errors import UserError
 from ....core.free_memory import check_fits, opened
 from .words import NUMBER
@@ -205,13 +208,32 @@ def fields(line: str, separator: str) -> list[str]:
 
 def records(path: Path, layout: Layout) -> Iterator[list[str]]:
     """Yield the fields of each row below the header."""
+    yield from (row for _, row in _numbered_records(path, layout))
+
+
+def _numbered_records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row below the header that is not blank, with its number in the file, from 1 on."""
     with opened(path) as file:
         text = io.TextIOWrapper(file, encoding=layout.encoding, newline="")
         for _ in range(layout.above):
             text.readline()
-        not_blank = (row for row in _rows(text, layout.separator) if any(row) or len(row) > 1)
+        rows = enumerate(_rows(text, layout.separator), start=layout.above + 1)
+        not_blank = ((number, row) for number, row in rows if any(row) or len(row) > 1)
         next(not_blank, None)
         yield from not_blank
+
+
+def numbers_of_rows(path: Path, layout: Layout, count: int) -> NDArray[np.int64]:
+    """Return which row of a spreadsheet each of ``count`` rows below the header is, from 1 on.
+
+    Lines above the header and blank ones count, and what stands in quotes is in one row.
+    """
+    first = layout.above + 2
+    with opened(path) as file:
+        lines = sum(1 for _ in io.TextIOWrapper(file, encoding=layout.encoding, newline=""))
+    if lines == first + count - 1:
+        return np.arange(first, first + count)
+    return np.fromiter((number for number, _ in _numbered_records(path, layout)), np.int64)
 
 
 def is_text_table(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from ....core.errors import UserError, not_allowed, unknown_name
 from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
-from ...splits import Rows, held_out_fifth, held_out_groups, held_out_units, numbered
+from ...splits import Rows, Units, held_out_fifth, held_out_groups, held_out_units, units_of
 from ...splits.split_by import SplitBy
 from ...splits.subgroups import KEY as SUBGROUPS
 from ...splits.subgroups import BySplit, Words
@@ -22,6 +22,8 @@ from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from .table_file import ReadTable
 
 
 CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
@@ -48,8 +50,8 @@ class Labelled:
         What the label columns say.
     ids : NDArray, optional
         The natural clients' ids, if a group column was requested.
-    units : NDArray, optional
-        The number of each row's unit, int64, if a unit column was requested.
+    units : Units, optional
+        The unit of each row, if a unit column was requested.
     notes : tuple[Note, ...]
         A line on the rows that are left out.
     split_by : SplitBy, optional
@@ -61,11 +63,22 @@ class Labelled:
     label_names: list[str]
     targets: Targets
     ids: NDArray[np.str_] | None
-    units: Rows | None
+    units: Units | None
     notes: tuple[Note, ...]
     split_by: SplitBy | None = None
     subgroups: Mapping[str, Words] = field(default_factory=dict)
     """The subgroup of each row, by attribute, if they were requested."""
+
+    def with_units_as_spelt(self, parts: "Sequence[ReadTable]", column: str) -> "Labelled":
+        """Return these rows with units called as the files write them, of whose rows these are some.
+
+        A unit is called as in its first row.
+        """
+        if self.units is None or column not in self.table:
+            return self
+        names = np.concatenate([part.spelt(column) for part in parts])[self.table.index]
+        first = np.unique(self.units.numbers, return_index=True)[1]
+        return replace(self, units=self.units._replace(names=names[first]))
 
     def subgroups_of(self, train: Rows, test: Rows) -> BySplit:
         """Return the subgroups of the rows of both splits."""
@@ -80,13 +93,13 @@ class Labelled:
             text = f"trained on are the rows with {self.split_by.text}, tested on all others"
             return train, test, Note("examples", text)
         if self.units is not None and request.keeps_groups:
-            train, test = held_out_groups(y, self.units, ids)
+            train, test = held_out_groups(y, self.units.numbers, ids)
             text = (
                 f"a fixed fifth of the groups by {request.unit_column!r}, with all of their rows, is held out"
             )
             return train, test, Note("examples", f"no test set: {text}")
         if self.units is not None:
-            train, test = held_out_units(y, self.units, ids)
+            train, test = held_out_units(y, self.units.numbers, ids)
             text = (
                 f"a fixed 20 % of the values of {request.unit_column!r}, with all of their rows, is held out"
             )
@@ -146,7 +159,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
     if unit:
         values, same = _ids(table, unit, request.unit_key)
         are = "kept" if request.keeps_groups else "protected"
-        units, what = numbered(values), f"{unit!r}, by whose values rows are {are} together"
+        units, what = units_of(values), f"{unit!r}, by whose values rows are {are} together"
         notes += [Note("left out", what)] if unit != group else []
         found = f"{listed(same)} in {unit!r} differ only in case or blanks, and are {are} apart"
         notes += [Note("examples", found)] if same else []

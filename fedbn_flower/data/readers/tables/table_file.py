@@ -5,21 +5,24 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....core.errors import UserError
 from ....core.free_memory import check_size, opened
 from ...dataset import Request
 from ...notes import Note
-from .header import LOOKED_AT, WESTERN, Layout, checked_names, records, refuse_title_in_rows
+from ...splits import origins
+from .header import LOOKED_AT, WESTERN, Layout, checked_names, numbers_of_rows, records, refuse_title_in_rows
 from .labels import named_values
 from .large import check_parquet, check_sheet
 from .missing import Missing
-from .words import is_nested, is_number, listed
+from .words import as_text, is_nested, is_number, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -80,6 +83,31 @@ class ReadTable:
             if word in self.missing.words:
                 found.setdefault(self.layout.names[number], Counter())[word] = count
         return found
+
+    def origins(self, name: str) -> origins.Origins:
+        """Return where each row comes from, by the file's name: see `origins`.
+
+        Of a text or an Excel file it is the row that a spreadsheet program shows, of a Parquet file the item.
+        """
+        count = len(self.frame)
+        if self.layout:
+            rows = numbers_of_rows(self.path, self.layout, count)
+            return origins.of_rows(name, rows) if len(rows) == count else np.zeros(count, "S1")
+        if self.path.name.lower().endswith(PARQUET):
+            return origins.of_items(name, count)
+        return origins.of_rows(name, np.arange(count) + 2)
+
+    def spelt(self, name: str) -> NDArray[np.str_]:
+        """Return a column as the file writes it: ``007``, where the table has the number 7."""
+        import pandas as pd
+
+        column = self.frame[name]
+        of_text = {"usecols": [list(self.frame).index(name)], "dtype": str, "keep_default_na": False}
+        if is_number(column) and not self.path.name.lower().endswith(PARQUET):
+            read = partial(pd.read_csv, **_of_layout(self.layout)) if self.layout else pd.read_excel
+            spelt = read(self.path, **of_text).iloc[:, 0]
+            column = spelt.str.strip() if len(spelt) == len(column) else column
+        return np.array(as_text(column), np.str_)
 
     def texts(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the distinct texts of columns in the first `ROWS_OF_TEXT` rows of a text file, in order."""

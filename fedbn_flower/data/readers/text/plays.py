@@ -57,7 +57,7 @@ class Units:
 
     name: str
     encode: Callable[[str], NDArray[np.integer]]
-    facts: Mapping[str, int]
+    facts: Mapping[str, object]
 
 
 def decode_text(request: Request, path: Path, units: Units | None = None) -> Decoded:

@@ -1,5 +1,6 @@
 """Read text by the tokens of a vocabulary that all clients share, from a file of the `tokenizers` library."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -53,4 +54,6 @@ def decode_tokens(request: Request, tokenizer: Path, path: Path) -> Decoded:
     def encode(text: str) -> NDArray[np.int32]:
         return np.array(read.encode(text, add_special_tokens=False).ids, np.int32)
 
-    return decode_text(request, path, Units("tokens", encode, {"tokens": read.get_vocab_size()}))
+    vocabulary = sha256(read.to_str().encode()).hexdigest()
+    facts = {"tokens": read.get_vocab_size(), "vocabulary": vocabulary}
+    return decode_text(request, path, Units("tokens", encode, facts))

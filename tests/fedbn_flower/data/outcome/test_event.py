@@ -14,6 +14,7 @@ from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.outcome.event import Event, event_of_two
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.decisions import counts_at
 from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.report.run_page import run_page
@@ -80,7 +81,7 @@ def run(folder: Path, frame: pd.DataFrame, **keys: object) -> Run:
 def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Path) -> None:
     frame = table()
     found = run(tmp_path, frame, event="auto", rounds=3, client_lr=0.5)
-    cases = pd.read_parquet(found.folder / "predictions.parquet")
+    cases = predictions_of(found.folder)
     died = (frame["outcome"] == "deceased").to_numpy()
     assert (found.event, found.config["events"]) == ("deceased", ["deceased"])
     assert 0 < cases["target"].sum() < len(cases) / 2
@@ -105,7 +106,7 @@ def test_the_event_changes_no_training_and_turns_every_number_about_it(tmp_path:
     for event in ("deceased", "survived"):
         (tmp_path / event).mkdir()
     of = {event: run(tmp_path / event, table(), event=event) for event in ("deceased", "survived")}
-    cases = {event: pd.read_parquet(one.folder / "predictions.parquet") for event, one in of.items()}
+    cases = {event: predictions_of(one.folder) for event, one in of.items()}
     models = [(one.folder / "model.safetensors").read_bytes() for one in of.values()]
     assert models[0] == models[1]
     assert (cases["deceased"]["target"] == 1 - cases["survived"]["target"]).all()
@@ -141,7 +142,7 @@ def test_labels_have_an_event_each(tmp_path: Path) -> None:
     frame = frame.drop(columns="outcome")
     keys = {"label_column": "alive,ill", "problem": "multi-label"}
     given = run(tmp_path, frame, event="alive=0", **keys)
-    cases = pd.read_parquet(given.folder / "predictions.parquet")
+    cases = predictions_of(given.folder)
     alive, ill = ((cases[f"target-{name}"], cases[f"score-{name}"]) for name in ("alive", "ill"))
     assert alive[0].mean() < 0.5
     assert given.config["events"] == ["0", "1"]
