@@ -1,13 +1,13 @@
 """Walk a data folder: one way for the readers and for the cache's fingerprint."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from ..core.free_memory import regular
-from ..core.listing import quoted
+from ..core.listing import number_of, quoted
 from .images.scans.series import series_folders
 from .notes import Note
 
@@ -32,23 +32,33 @@ class Walk(NamedTuple):
         The folders below it, sorted by path, empty ones too.
     loops : tuple[Path, ...]
         Links to a folder that they are in; they are not entered.
+    other_series : tuple[Path, ...]
+        DICOM files beside the slices of a larger series: scouts, other phases, reports; none of ``files``.
     """
 
     root: Path
     files: tuple[Path, ...]
     folders: tuple[Path, ...]
     loops: tuple[Path, ...]
+    other_series: tuple[Path, ...] = ()
 
     def parts(self, path: Path) -> tuple[str, ...]:
         """Return the parts of a path below the root."""
         return path.relative_to(self.root).parts
 
     def notes(self) -> list[Note]:
-        """Return a note on links that lead back, if there are any."""
-        if not self.loops:
+        """Return notes on links that lead back and on smaller series, if there are any."""
+        links = [path.relative_to(self.root).as_posix() for path in self.loops]
+        notes = [f"links to a folder that they are in: {quoted(links, MAX_SHOWN)}"] if links else []
+        return [Note("left out", text) for text in (*notes, *self.of_smaller(self.other_series))]
+
+    def of_smaller(self, paths: Sequence[Path]) -> list[str]:
+        """Return a line on what is left out of patients of whom the largest series is taken."""
+        if not paths:
             return []
-        names = quoted([path.relative_to(self.root).as_posix() for path in self.loops], MAX_SHOWN)
-        return [Note("left out", f"links to a folder that they are in: {names}")]
+        where = quoted(sorted({path.parent.relative_to(self.root).as_posix() for path in paths}), MAX_SHOWN)
+        what = number_of(len(paths), "DICOM file")
+        return [f"{what} of other series, or without a picture, in {where}: the largest series is taken"]
 
 
 def walk(root: Path) -> Walk:
@@ -80,11 +90,13 @@ def walk(root: Path) -> Walk:
                 enter(path, here)
 
     enter(root, frozenset())
-    series = series_folders(files, root)
-    slices = {path for paths in series.values() for path in paths}
+    series, other_series = series_folders(files, root)
+    slices = {path for paths in series.values() for path in paths}.union(other_series)
     files = [*(path for path in files if path not in slices), *series]
     folders = [path for path in folders if path not in series]
-    return Walk(root, tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(loops)))
+    return Walk(
+        root, tuple(sorted(files)), tuple(sorted(folders)), tuple(sorted(loops)), tuple(sorted(other_series))
+    )
 
 
 def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:

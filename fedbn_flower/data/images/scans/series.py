@@ -2,81 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....core.errors import UserError
 from .errors import WrongScan, errors_named
 from .names import is_dicom
 from .scan import Scan
 
 HEADERS = 2**17
-"""Files whose series are remembered."""
+"""Files whose headers are remembered."""
+TAGS = [
+    *("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "SeriesDescription"),
+    *("NumberOfFrames", "Rows", "ImagePositionPatient"),
+]
 
 
-def series_folders(files: Iterable[Path], root: Path) -> dict[Path, list[Path]]:
-    """Return the folders whose DICOM files are the slices of one series, with these files.
+class Header(NamedTuple):
+    """What a DICOM file says of where it belongs; empty texts where it does not."""
+
+    patient: str = ""
+    study: str = ""
+    series: str = ""
+    description: str = ""
+    frames: int = 0
+    """The number of its pictures, 0 of a report."""
+    in_place: bool = False
+    """Whether it says where in the patient it lies, or has several frames."""
+
+    @property
+    def whose(self) -> str:
+        """The patient, or else the study, that it is of."""
+        return self.patient or self.study
+
+
+class Slices(NamedTuple):
+    """The files of a folder's largest series, those of its others, and reports."""
+
+    taken: list[Path]
+    left: list[Path]
+
+
+def series_folders(files: Iterable[Path], root: Path) -> tuple[dict[Path, list[Path]], list[Path]]:
+    """Return the folders whose DICOM files are slices of a patient, with those of the largest series.
 
     A slice has a place in the patient, so that radiographs of one series are none. Folders called ``images``
-    or ``masks`` hold pictures, and so does the dataset's folder itself.
+    or ``masks`` hold pictures, and so does the dataset's folder itself. The second list has the files of such
+    folders that are left out: scouts, other phases, reports.
 
     Raises
     ------
     UserError
-        When such a file cannot be read, or the package for it is not installed.
+        When such a file cannot be read, or the package for it is not installed; when no series is the
+        largest.
     """
     by_folder: dict[Path, list[Path]] = {}
     for path in files:
         if path.parent != root and path.parent.name.lower() not in ("images", "masks") and is_dicom(path):
             by_folder.setdefault(path.parent, []).append(path)
-    several = {folder: paths for folder, paths in by_folder.items() if len(paths) > 1}
-    return {folder: paths for folder, paths in several.items() if _are_one_series(paths)}
+    found, left_out = {}, []
+    for folder, paths in by_folder.items():
+        if len(paths) > 1 and (slices := _slices_of(paths)):
+            found[folder] = slices.taken
+            left_out += slices.left
+    return found, left_out
 
 
-def _are_one_series(paths: list[Path]) -> bool:
-    found = set()
-    for path in paths:
-        with errors_named(path):
-            stat = path.stat()
-            found.add(_series(path, stat.st_mtime_ns, stat.st_size))
-        if len(found) > 1 or "" in found:
-            return False
-    return True
+def _slices_of(paths: Sequence[Path]) -> Slices | None:
+    """Return the slices of one patient's files; None where the files are pictures of their own."""
+    headers = {path: header_of(path) for path in paths}
+    by_series: dict[str, list[Path]] = {}
+    for path, header in headers.items():
+        if header.frames:
+            by_series.setdefault(header.series, []).append(path)
+    if not by_series or len({headers[path].whose for path in headers if headers[path].frames}) > 1:
+        return None
+    taken = _largest([*by_series.values()], headers, paths[0].parent)
+    several = sum(headers[path].frames for path in taken) > 1
+    if not several or not all(headers[path].in_place for path in taken):
+        return None
+    return Slices(taken, [path for path in paths if path not in taken])
+
+
+def _largest(several: Sequence[list[Path]], headers: Mapping[Path, Header], folder: Path) -> list[Path]:
+    """Return the series with most slices.
+
+    Raises
+    ------
+    UserError
+        When two have as many, unless these are single pictures.
+    """
+    sizes = [sum(headers[path].frames for path in paths) for paths in several]
+    most = max(sizes)
+    best = [paths for paths, size in zip(several, sizes, strict=True) if size == most]
+    if len(best) > 1 and most > 1 and all(headers[paths[0]].in_place for paths in best):
+        names = " and ".join(repr(_name_of(headers[paths[0]])) for paths in best[:2])
+        raise UserError(
+            f"dataset: {folder} holds {len(best)} series of {most} slices each ({names}); expected one that is "
+            "the largest: leave one there, or give each a folder of its own"
+        )
+    return best[0]
+
+
+def _name_of(header: Header) -> str:
+    return header.description or header.series
+
+
+def largest_of_studies(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the pictures without the smaller series of a study that has a volume, and those left out.
+
+    Of pictures and volumes in folders of their own, such as ``PATIENT/STUDY/SERIES``.
+
+    Raises
+    ------
+    UserError
+        When two series of a study have as many slices.
+    """
+    headers = {path: header_of_scan(path) for path in paths if is_dicom_scan(path)}
+    studies: dict[str, list[Path]] = {}
+    for path, header in headers.items():
+        if header.study:
+            studies.setdefault(header.study, []).append(path)
+    left = []
+    for of_study in studies.values():
+        if (
+            len({headers[path].series for path in of_study}) > 1
+            and max(headers[p].frames for p in of_study) > 1
+        ):
+            taken = _largest([[path] for path in of_study], headers, common_folder(of_study))
+            left += [path for path in of_study if path not in taken]
+    unused = {*left}
+    return [path for path in paths if path not in unused], left
+
+
+def common_folder(paths: Sequence[Path]) -> Path:
+    """Return the lowest folder that all of these are in."""
+    return Path(os.path.commonpath([path.parent for path in paths]))
+
+
+def is_dicom_scan(path: Path) -> bool:
+    """Return whether a picture is a DICOM file or the folder of a series."""
+    return path.is_dir() or is_dicom(path)
+
+
+def header_of_scan(path: Path) -> Header:
+    """Return the header of a DICOM file; of a series that of a slice, with the number of all its slices."""
+    if not path.is_dir():
+        return header_of(path)
+    taken = _taken(path)
+    return header_of(taken[0])._replace(frames=sum(header_of(one).frames for one in taken))
+
+
+def patients_of(paths: Sequence[Path]) -> NDArray[np.str_] | None:
+    """Return the patient, or else the study, of each picture, (N,); None unless one has several.
+
+    Whatever else is among the pictures is on its own.
+    """
+    whose = [(is_dicom_scan(path) and header_of_scan(path).whose) or f"/{path}" for path in paths]
+    return np.array(whose, np.str_) if len({*whose}) < len(whose) else None
+
+
+def header_of(path: Path) -> Header:
+    """Return the header of a DICOM file.
+
+    Raises
+    ------
+    UserError
+        When it cannot be read, or the package for it is not installed.
+    """
+    with errors_named(path):
+        stat = path.stat()
+        return _header(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=HEADERS)
-def _series(path: Path, changed: int, size: int) -> str:
-    """Return the number of the series of which a file is a slice; empty if it is none."""
+def _header(path: Path, changed: int, size: int) -> Header:
     import pydicom
     from pydicom.errors import InvalidDicomError
 
     from .dicom import checked
 
     try:
-        header = pydicom.dcmread(
-            checked(path),
-            stop_before_pixels=True,
-            specific_tags=["SeriesInstanceUID", "ImagePositionPatient"],
-        )
+        header = pydicom.dcmread(checked(path), stop_before_pixels=True, specific_tags=TAGS)
     except InvalidDicomError:
         raise WrongScan("is not a valid DICOM file" if size else "is empty (0 bytes)") from None
-    return str(header.get("SeriesInstanceUID", "")) if header.get("ImagePositionPatient") else ""
+    frames = int(header.get("NumberOfFrames") or 1) if header.get("Rows") else 0
+    texts = (str(header.get(tag) or "") for tag in TAGS[:4])
+    return Header(*texts, frames, frames > 1 or bool(header.get("ImagePositionPatient")))
+
+
+def _dicom_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and is_dicom(path))
+
+
+def _taken(folder: Path) -> list[Path]:
+    """Return the slices of a folder that stands for a series."""
+    paths = _dicom_in(folder)
+    slices = _slices_of(paths) if len(paths) > 1 else None
+    return slices.taken if slices else paths
 
 
 def read_series(folder: Path) -> Scan:
-    """Return the volume of a series' slices.
+    """Return the volume of a folder's largest series.
 
     Raises
     ------
     WrongScan
         When a slice has another size, lies elsewhere, or is missing.
     """
-    from .dicom import PLACE, attribute, is_in_colour, is_inverted, opened, values_of, volume_of
+    from .dicom import PLACE, attribute, is_in_colour, is_inverted, opened, read_dicom, values_of, volume_of
 
-    paths = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and is_dicom(path))
+    paths = _taken(folder)
+    if len(paths) == 1:
+        return read_dicom(paths[0])
     slices: list[NDArray] = []
     places = []
     inverted = False
