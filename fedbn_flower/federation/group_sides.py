@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..core.listing import number_of
 from ..data.notes import Note
 from ..data.partition.shares import Shares
-from ..data.splits.groups import BY_NAME
+from ..data.splits.groups import BY_NAME, grouped_by
 from .inputs import RunInputs
 
 Rows = NDArray[np.int64]
@@ -26,13 +26,14 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = 
     config, units = inputs.config, inputs.dataset.train.units
     if config.folds:
         yield Note("examples", f"fold {config.fold} of {config.folds} is tested on")
-    if not config.group_column or units is None:
+    by = grouped_by(config.group_column, config.dp_unit, units)
+    if not by or units is None:
         return
     found = _by_side(inputs, sides)
     count = len(set().union(*found))
-    line = f"groups: {number_of(count, 'value')} of {config.group_column!r}"
-    if config.group_column.startswith(BY_NAME):
-        line = f"groups: {count} by {config.group_column!r}"
+    line = f"groups: {number_of(count, 'value')} of {by!r}"
+    if by.startswith(BY_NAME):
+        line = f"groups: {count} by {by!r}"
     several = _on_both(found)
     on_both = f"{len(several)} on both sides" if several else "none on both sides"
     yield Note("examples", f"{line}, {on_both}{_at_several_clients(units, shares)}")
@@ -40,12 +41,13 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = 
 
 def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
     """Yield a warning if a group has rows to train on and rows to test on, as in a test set that is given."""
-    if not inputs.config.group_column or inputs.dataset.train.units is None:
+    config = inputs.config
+    if not (by := grouped_by(config.group_column, config.dp_unit, inputs.dataset.train.units)):
         return
     found = _by_side(inputs, sides)
     if several := _on_both(found):
-        key = "split-by" if inputs.config.split_by else "dataset"
-        groups = f"{len(several)} of {len(set().union(*found))} groups by {inputs.config.group_column!r}"
+        key = "split-by" if config.split_by else "dataset"
+        groups = f"{len(several)} of {len(set().union(*found))} groups by {by!r}"
         yield (
             f"{key}: leaks? {groups} have examples to train on and to test on: what is measured on them is "
             "no measure of new ones; leave them out of one of the two"

@@ -37,6 +37,7 @@ from ..data.partition.partition import Splits
 from ..data.public_scale import public_scale
 from ..data.readers.tables.column_text import Feature
 from ..data.site_scales import SiteMoments, median_scale, received
+from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
@@ -226,7 +227,8 @@ class RunInputs:
 
         Where single examples are protected, which are held out does not go by the outcomes of others.
         """
-        config, grouped = self.config, bool(self.config.group_column)
+        config = self.config
+        grouped = bool(grouped_by(config.group_column, config.dp_unit, self.dataset.train.units))
         return Splits(grouped, grouped and config.dp != "example", config.folds, config.fold)
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:

@@ -18,6 +18,13 @@ _SHORT = r"\d{3,}|(id|p|s)[ _-]?\d+"
 PERSON = re.compile(_PERSON, re.IGNORECASE)
 NUMBERED = re.compile(f"{_PERSON}|{_SHORT}", re.IGNORECASE)
 """Names of patients and the like, which are no classes."""
+_PREFIX = r"([^/]*\d[^/]*)[_-][^_/-]+$"
+PEOPLE = {
+    _PREFIX: re.compile(_PREFIX),
+    "([^/]+)/[^/]+$": re.compile(rf"(?:^|/)((?:{_PERSON})|(?:{_SHORT}))/[^/]+$", re.IGNORECASE),
+}
+"""By what a picture's path tells whose it is, as the user would write it: what comes before the last part of its
+name, where a number is in it; its folder, where that is called as a person is."""
 LEAST_PEOPLE, MOST_OF_ONE = 3, 50
 """So many folders with such names are rather people than classes; if a number or a letter with one is all of
 the names, then only folders of so few pictures each."""
@@ -39,6 +46,23 @@ def of_people(pictures: Counter[str], below: Sequence[str] = ()) -> list[Note]:
     row = f", with a row for each picture, such as {'/'.join(below)!r}" if below else ""
     advice = f"if each is a person or a case, name the pictures and their labels in a table instead{row}"
     return [Note("target", f"{found}; {advice}")]
+
+
+def of_patients(names: Sequence[str]) -> list[Note]:
+    """Return a note if pictures, given by their paths, are called as several of each of many people.
+
+    As ``p001_1.png`` and ``p001_2.png``, or as pictures in folders called ``patient_1``.
+    """
+    for pattern, found in PEOPLE.items():
+        people = Counter(match[1] for name in names if (match := found.search(name)))
+        several = [person for person, count in people.items() if 1 < count <= MOST_OF_ONE]
+        pictures = sum(people[person] for person in several)
+        if len(several) >= LEAST_PEOPLE and 2 * pictures >= len(names):
+            such = [name for name in names if (match := found.search(name)) and match[1] == several[0]][:2]
+            said = f"leaks? {pictures} pictures seem to be of {len(several)} people ({quoted(such, 2)})"
+            advice = f"group-column 'name={pattern}' keeps those of one on one side of every split"
+            return [Note("examples", f"{said}; {advice}")]
+    return []
 
 
 def of_masks(pictures: Iterable[Path]) -> list[Note]:

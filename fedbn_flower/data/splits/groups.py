@@ -15,12 +15,19 @@ from ...core.errors import UserError, not_allowed
 from ...core.listing import number_of
 from ...core.syntax import GROUPS
 
+PATIENT = "PatientID"
+"""What DICOM files call a patient, of whom all pictures stay together without any key."""
 BY_NAME = "name="
 """How a pattern of paths begins."""
 PARTS = 5
 """In how many parts of equal size numbers are divided, to be spread evenly over the sides of a split."""
 
 Rows = NDArray[np.int64]
+
+
+def grouped_by(group_column: str, dp_unit: str, units: NDArray | None) -> str:
+    """Return by what rows with such units stay together in every split; empty where each goes by itself."""
+    return group_column or (PATIENT if units is not None and not dp_unit else "")
 
 
 def pattern_of(key: str, text: str) -> re.Pattern[str] | None:

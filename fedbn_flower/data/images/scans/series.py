@@ -104,8 +104,8 @@ def _largest(several: Sequence[list[Path]], headers: Mapping[Path, Header], fold
     if len(best) > 1 and most > 1 and all(headers[paths[0]].in_place for paths in best):
         names = " and ".join(repr(_name_of(headers[paths[0]])) for paths in best[:2])
         raise UserError(
-            f"dataset: {folder} holds {len(best)} series of {most} slices each ({names}); expected one that is "
-            "the largest: leave one there, or give each a folder of its own"
+            f"dataset: {folder} holds {len(best)} series of {most} slices each ({names}); expected one that "
+            "is the largest: leave one there"
         )
     return best[0]
 
@@ -131,10 +131,8 @@ def largest_of_studies(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
             studies.setdefault(header.study, []).append(path)
     left = []
     for of_study in studies.values():
-        if (
-            len({headers[path].series for path in of_study}) > 1
-            and max(headers[p].frames for p in of_study) > 1
-        ):
+        several = len({headers[path].series for path in of_study}) > 1
+        if several and max(headers[path].frames for path in of_study) > 1:
             taken = _largest([[path] for path in of_study], headers, common_folder(of_study))
             left += [path for path in of_study if path not in taken]
     unused = {*left}
