@@ -46,13 +46,14 @@ class Walk(NamedTuple):
         """Return the parts of a path below the root."""
         return path.relative_to(self.root).parts
 
-    def notes(self) -> list[Note]:
-        """Return notes on links that lead back and on smaller series, if there are any."""
+    def notes(self, smaller: Sequence[Path] = ()) -> list[Note]:
+        """Return notes on links that lead back, and on smaller series, these among them, if there are any."""
         links = [path.relative_to(self.root).as_posix() for path in self.loops]
         notes = [f"links to a folder that they are in: {quoted(links, MAX_SHOWN)}"] if links else []
-        return [Note("left out", text) for text in (*notes, *self.of_smaller(self.other_series))]
+        notes += self._of_smaller((*self.other_series, *smaller))
+        return [Note("left out", text) for text in notes]
 
-    def of_smaller(self, paths: Sequence[Path]) -> list[str]:
+    def _of_smaller(self, paths: Sequence[Path]) -> list[str]:
         """Return a line on what is left out of patients of whom the largest series is taken."""
         if not paths:
             return []

@@ -12,12 +12,13 @@ from ...core.listing import quoted
 from ..dataset import Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile, is_image
 from ..images.kind import images_decoded
+from ..images.scans.series import largest_of_studies
 from ..labels import Classes, alike
 from ..notes import Note
 from ..splits import origins
-from ..splits.groups import groups_of_paths
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
 from ..walk import Walk, walk
+from .patients import whose
 from .picture_doubts import NUMBERED, of_masks, of_people
 from .unread import counted, is_metadata, refuse_unread_folders
 
@@ -167,15 +168,19 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     UserError
         For an image that cannot be read, a split without images, or ``natural`` without site folders.
     """
-    pictures = [path for path in found.files if is_image(path)]
+    pictures, smaller = largest_of_studies([path for path in found.files if is_image(path)])
     by_site = request.group_column == FOLDER
     layout, notes = layout_of([found.parts(path)[:-1] for path in pictures], by_site)
     labelled = [one for path in pictures if (one := layout.read(path, found.parts(path)[:-1])) is not None]
     _check(request, layout, labelled)
     used = {one.path for one in labelled}
-    others = [path for path in found.files if path not in used and not layout.leaves_out(found.parts(path))]
+    seen = used.union(smaller)
+    others = [path for path in found.files if path not in seen and not layout.leaves_out(found.parts(path))]
     refuse_unread_folders(found, {one.path.parent for one in labelled})
-    notes += [*found.notes(), *_of_layout(request, found, layout, labelled)]
+    notes += [*found.notes(smaller), *_of_layout(request, found, layout, labelled)]
+    own = ["/".join(found.parts(one.path)[layout.label + 1 :]) for one in labelled]
+    patients = whose(request, [one.path for one in labelled], found.root, own)
+    notes += patients.notes
     notes += _not_in_a_class(found, others)
     empty = _empty(found, layout)
     names = sorted({one.label for one in labelled} | {one.label for one in empty})
@@ -186,6 +191,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     parts = []
     for split in ("train", "test") if "test" in layout.splits.values() else ("train",):
         here = [one for one in labelled if one.split == split]
+        rows = [row for row, one in enumerate(labelled) if one.split == split]
         if not here:
             raise UserError(f"dataset: no images in the class folders of {split!r} in {request.name!r}")
         pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
@@ -193,8 +199,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         paths = [one.path for one in here]
         sites = np.array([one.site for one in here])
         part = pixels, labels, sites, origins.of_paths(paths, found.root)
-        by = groups_of_paths(request.unit_key, request.unit_pattern, paths, found.root)
-        parts.append(part if by is None else (*part, by))
+        parts.append(part if patients.groups is None else (*part, patients.groups[rows]))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
     if len(names) == 1 and not request.of_site:
@@ -202,7 +207,7 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         within = any(note.decided_by for note in notes)
         further = f"; if the folders in it are classes, the dataset is {request.name}/{names[0]}"
         notes.append(Note("target", f"{only}{further if within else ''}"))
-    train, test, held_out = train_and_test(parts, request.unit_pattern)
+    train, test, held_out = train_and_test(parts, patients.by)
     classes = Classes(len(names), names, numbered_here=True)
     groups = (train[2], test[2]) if request.group_column else None
     notes += [*alike(names), *held_out, *decoder.notes()]

@@ -17,9 +17,9 @@ from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
 from ..splits import origins, units_of
-from ..splits.groups import groups_of_paths
 from ..splits.held_out import of_split_columns, split_folders
 from ..walk import Walk
+from .patients import whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES, find_labels
@@ -321,8 +321,8 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     is_test = is_test[found.rows]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
-    by = groups_of_paths(request.unit_key, request.unit_pattern, files, walked.root)
-    found = found if by is None else replace(found, units=units_of(by))
+    patients = whose(request, files, walked.root)
+    found = found if patients.groups is None else replace(found, units=units_of(patients.groups))
     y, ids, targets = found.targets.y, found.ids, found.targets
     if tables.test:
         if request.split_by:
@@ -342,7 +342,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     of_labels = [
         note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes
     ]
-    notes += [*found.notes, *of_split, *of_labels, *decoder.notes()]
+    notes += [*found.notes, *patients.notes, *of_split, *of_labels, *decoder.notes()]
     notes += _of_repeated(files, y)
     if unnamed := len(pictures) - len({*files}):
         labels = " and ".join(repr(one.path.name) for one in used)

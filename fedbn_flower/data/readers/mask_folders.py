@@ -18,10 +18,10 @@ from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
 from ..splits import origins
-from ..splits.groups import groups_of_paths
 from ..splits.held_out import split_folders, train_and_test
 from ..walk import Walk, walk
 from .class_folders import FOLDER
+from .patients import whose
 from .picture_doubts import MASK_ENDING
 from .unread import counted, refuse_unread
 
@@ -100,13 +100,14 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
     parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
     paths = [pair.image for pair in _in_order(pairs)]
-    by = groups_of_paths(request.unit_key, request.unit_pattern, paths, found.root)
+    patients = whose(request, paths, found.root)
     stops = np.cumsum([len(part[0]) for part in parts])[:-1]
-    for of_rows in (origins.of_paths(paths, found.root), *(() if by is None else (by,))):
+    rows = [origins.of_paths(paths, found.root), patients.groups]
+    for of_rows in (array for array in rows if array is not None):
         parts = [(*part, here) for part, here in zip(parts, np.split(of_rows, stops), strict=True)]
-    train, test, held_out = train_and_test(parts, request.unit_pattern)
+    train, test, held_out = train_and_test(parts, patients.by)
     groups = (train[2], test[2]) if request.group_column else None
-    notes += [*held_out, *of_masks, *of_values]
+    notes += [*patients.notes, *held_out, *of_masks, *of_values]
     named = classes_of_folder(found.root, classes)
     decoded = images_decoded(train[:2], test[:2], named, groups, notes)
     return with_rows(decoded, train[3:], test[3:])

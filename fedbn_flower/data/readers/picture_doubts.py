@@ -23,8 +23,8 @@ PEOPLE = {
     _PREFIX: re.compile(_PREFIX),
     "([^/]+)/[^/]+$": re.compile(rf"(?:^|/)((?:{_PERSON})|(?:{_SHORT}))/[^/]+$", re.IGNORECASE),
 }
-"""By what a picture's path tells whose it is, as the user would write it: what comes before the last part of its
-name, where a number is in it; its folder, where that is called as a person is."""
+"""By what a picture's path tells whose it is, as the user would write it: what comes before the last part of
+its name, where a number is in it; its folder, where that is called as a person is."""
 LEAST_PEOPLE, MOST_OF_ONE = 3, 50
 """So many folders with such names are rather people than classes; if a number or a letter with one is all of
 the names, then only folders of so few pictures each."""

@@ -102,7 +102,7 @@ def _largest(several: Sequence[list[Path]], headers: Mapping[Path, Header], fold
     most = max(sizes)
     best = [paths for paths, size in zip(several, sizes, strict=True) if size == most]
     if len(best) > 1 and most > 1 and all(headers[paths[0]].in_place for paths in best):
-        names = " and ".join(repr(_name_of(headers[paths[0]])) for paths in best[:2])
+        names = " and ".join(sorted(repr(_name_of(headers[paths[0]])) for paths in best)[:2])
         raise UserError(
             f"dataset: {folder} holds {len(best)} series of {most} slices each ({names}); expected one that "
             "is the largest: leave one there"

@@ -13,6 +13,7 @@ from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import Rows, Units, held_out_fifth, held_out_groups, held_out_units, units_of
+from ...splits.groups import PATIENT
 from ...splits.split_by import SplitBy
 from ...splits.subgroups import KEY as SUBGROUPS
 from ...splits.subgroups import BySplit, Words
@@ -92,11 +93,10 @@ class Labelled:
             train, test = self.split_by.divide(self.table[self.split_by.column])
             text = f"trained on are the rows with {self.split_by.text}, tested on all others"
             return train, test, Note("examples", text)
-        if self.units is not None and request.keeps_groups:
+        by = request.unit_column or PATIENT
+        if self.units is not None and (request.keeps_groups or by == PATIENT):
             train, test = held_out_groups(y, self.units.numbers, ids)
-            text = (
-                f"a fixed fifth of the groups by {request.unit_column!r}, with all of their rows, is held out"
-            )
+            text = f"a fixed fifth of the groups by {by!r}, with all of their rows, is held out"
             return train, test, Note("examples", f"no test set: {text}")
         if self.units is not None:
             train, test = held_out_units(y, self.units.numbers, ids)

@@ -1,0 +1,164 @@
+"""Exports as scanners write them: one volume of a patient, and no patient on both sides of a split."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
+from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.readers.picture_doubts import of_patients
+from fedbn_flower.federation.group_sides import of_groups, sides_of
+from fedbn_flower.federation.inputs import inputs_of
+
+from .scan_files import write_dicom, write_series
+
+RNG = np.random.default_rng(0)
+PLACED = {"ImageOrientationPatient": [1, 0, 0, 0, 1, 0], "PixelSpacing": [1, 1]}
+
+
+def some(*shape):
+    return RNG.integers(0, 1000, shape).astype(np.int16)
+
+
+def write_patient(folder, number, series=True, **phases):
+    """Ten slices, a scout of two, a page of doses and a report; ``phases``: slices of further series."""
+    who = {"PatientID": f"P{number}", "StudyInstanceUID": f"1.{number}"}
+    own = (lambda name: folder / name) if series else (lambda name: folder)
+    for k, (name, slices) in enumerate({"main": 10, "scout": 2, **phases}.items()):
+        write_series(
+            own(name), some(slices, 4, 4), series=f"1.{number}.{k}", names=f"{name}-{{}}.dcm",
+            SeriesDescription=name, **who,
+        )  # fmt: skip
+    write_dicom(own("dose") / "page.dcm", some(9, 9), SeriesInstanceUID=f"1.{number}.8", **who)
+    report = write_dicom(own("report") / "report.dcm", some(2, 2), SeriesInstanceUID=f"1.{number}.9", **who)
+    without_pixels(report)
+
+
+def without_pixels(path):
+    import pydicom
+
+    data = pydicom.dcmread(path)
+    del data.PixelData, data.Rows, data.Columns
+    data.Modality = "SR"
+    data.save_as(path)
+
+
+def load(cache_dir, folder, **options):
+    clear_process_caches()
+    return load_dataset(Request(str(folder), **options), cache_dir)
+
+
+@pytest.mark.parametrize("series", [False, True], ids=["one folder", "a folder for each series"])
+def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(cache_dir, tmp_path, series):
+    for i in range(12):
+        write_patient(tmp_path / "ab"[i % 2] / f"patient-{i}", i, series, **({"late": 9} if i == 3 else {}))
+        if series:  # a folder of its own that holds nothing to learn from
+            (tmp_path / "ab"[i % 2] / f"patient-{i}/report/report.dcm").unlink()
+    found = load(cache_dir, tmp_path)
+    assert len(found.train) + len(found.test) == 12
+    assert found.train.columns["x"].shape[1:] == (1, 10, 4, 4)
+    (left,) = [note.text for note in found.notes if note.row == "left out"]
+    if series:  # 12 scouts and pages, and the late phase, a folder each
+        assert left.startswith("25 DICOM files of other series, or without a picture, in ")
+    else:  # two slices of a scout, a page and a report of each, nine of the late phase
+        assert left.startswith("57 DICOM files of other series, or without a picture, in ")
+
+
+@pytest.mark.parametrize("series", [False, True])
+def test_two_phases_of_one_size_are_a_line_that_names_folder_and_series(cache_dir, tmp_path, series):
+    for i in range(6):
+        folder = tmp_path / "ab"[i % 2] / f"patient-{i}"
+        write_patient(folder, i, series, **({"venous": 10} if i == 4 else {}))
+        if series:
+            (folder / "report/report.dcm").unlink()
+    line = r"dataset: .*a/patient-4 holds 2 series of 10 slices each \('main' and 'venous'\); expected one"
+    with pytest.raises(UserError, match=line):
+        load(cache_dir, tmp_path)
+
+
+def flat(root, i, k):
+    return root / "ab"[i % 2] / f"{i}-{k}.dcm"
+
+
+def in_both_classes(root, i, k):
+    return root / "ab"[k % 2] / f"{i}-{k}.dcm"
+
+
+def given_split(root, i, k):
+    return root / "train" / "ab"[i % 2] / f"{i}-{k}.dcm"
+
+
+def sites(root, i, k):
+    return root / f"site-{i % 3}" / "ab"[k % 2] / f"{i}-{k}.dcm"
+
+
+@pytest.mark.parametrize("layout", [flat, in_both_classes, sites])
+@pytest.mark.parametrize("known_by", ["PatientID", "StudyInstanceUID"])
+@pytest.mark.parametrize("keys", [{}, {"val_fraction": 0.2}, {"folds": 3, "fold": 2}], ids=str)
+def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, layout, known_by, keys):
+    for i in range(24):
+        for k in range(3):
+            write_dicom(layout(tmp_path / "data", i, k), some(4, 4), **{known_by: f"1.{i}"})
+    inputs = inputs_of(
+        configured(dataset=str(tmp_path / "data"), partition="iid", num_clients=2, eval_data="local", **keys)
+    )
+    train, validation, test = sides_of(inputs)
+    units, of_test = inputs.dataset.train.units, inputs.dataset.test.units
+    found = [{*units[train]}, {*units[validation]}, {*of_test[test]}]
+    assert sum(map(len, found)) == len(set().union(*found)) == 24
+    assert sum(map(len, (train, validation, test))) == 72
+    shares = inputs.partitions.train
+    assert not {*units[shares[0]]} & {*units[shares[1]]}
+    (note,) = [one.text for one in of_groups(inputs, sides_of(inputs), shares) if "groups" in one.text]
+    assert note.startswith("groups: 24 values of 'PatientID', none on both sides")
+
+
+def test_patients_of_single_pictures_are_divided_as_before(cache_dir, tmp_path):
+    for i in range(20):
+        write_dicom(tmp_path / "one" / "ab"[i % 2] / f"{i:02}.dcm", some(4, 4), PatientID=str(i))
+        write_dicom(tmp_path / "other" / "ab"[i % 2] / f"{i:02}.dcm", some(4, 4))
+    one, other = (load(cache_dir, tmp_path / name) for name in ("one", "other"))
+    assert one.train.units is other.train.units is None
+    assert [*one.test.columns["y"]] == [*other.test.columns["y"]]
+
+
+def test_a_table_keeps_them_together_too_and_a_key_decides_otherwise(cache_dir, tmp_path):
+    lines = ["image,label,ward"]
+    for i in range(10):
+        for k in range(3):
+            write_dicom(tmp_path / f"{i}-{k}.dcm", some(4, 4), PatientID=str(i))
+            lines.append(f"{i}-{k}.dcm,{'yn'[i % 2]},{k}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    found = load(cache_dir, tmp_path)
+    assert len(found.test) == 6
+    assert not {*found.train.units} & {*found.test.units}
+    stated = load(cache_dir, tmp_path, unit_column="ward", unit_key="dp-unit")
+    assert len({*stated.train.units}) == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [
+        ("p{i:03}_{k}.png", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
+        ("sub-{i:02}_run-{k}.png", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
+        ("x/{i:04}-{k}.jpg", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
+        ("patient_{i}/{k}.png", "([^/]+)/[^/]+$"),
+        ("x/S{i}/{k}.png", "([^/]+)/[^/]+$"),
+    ],
+)
+def test_pictures_that_are_called_as_those_of_patients_are_doubted(form, pattern):
+    names = [form.format(i=i, k=k) for i in range(9) for k in range(3)]
+    (note,) = of_patients(names)
+    assert note.text.startswith("leaks? 27 pictures seem to be of 9 people (")
+    assert f"group-column 'name={pattern}'" in note.text
+    groups = [re.search(pattern, name)[1] for name in names]
+    assert [groups.count(one) for one in {*groups}] == [3] * 9
+
+
+@pytest.mark.parametrize(
+    "form", ["{n}.png", "img_{n:04}.png", "ISIC_{n:07}.jpg", "2021-03-{n:02}.png", "cat/{n}.png"]
+)
+def test_pictures_with_a_number_each_are_not(form):
+    assert not of_patients([form.format(n=n) for n in range(40)])
