@@ -86,7 +86,7 @@ def test_a_nifti_file_that_cannot_be_used_is_named(cache_dir, tmp_path, write, r
         ),
         (
             lambda folder: write_series(folder, some((5, 4, 4)), order=[1], series="9"),
-            "case9/0.dcm is a picture, others are volumes",
+            "lacks a slice, or has one of another series",
         ),
         (
             lambda folder: write_dicom(
