@@ -1,10 +1,7 @@
-"""How often intervals hold the true value, and how often equal methods have a winner.
+"""How often equal methods have a winner; ``benchmarks/intervals.py`` has how often intervals hold.
 
     python benchmarks/coverage.py
 
-- intervals: cases of sites are drawn from one distribution over and over. A 95 % interval should hold the
-  true value in 95 % of the draws. Beside the intervals of `fedbn_flower.statistics` stand percentiles of the
-  same draws, and SciPy's BCa for one site.
 - two equal models on the same cases: how often a test at 5 % calls them different.
 - equal cells of a sweep: in how many sweeps one of them is told from the best.
 - cells that are behind: how often they are told from the best.
@@ -13,7 +10,6 @@
 """
 
 import argparse
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -23,9 +19,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import expit
 
-from fedbn_flower.statistics.case_metrics import METRICS, mean_of_defined, predicted
+from fedbn_flower.statistics.case_metrics import METRICS, predicted
 from fedbn_flower.statistics.cases import Cases
-from fedbn_flower.statistics.intervals import drawn_weights, intervals, of_pooled_and_sites
+from fedbn_flower.statistics.intervals import intervals, of_pooled_and_sites
 from fedbn_flower.statistics.paired import (
     cannot_be_told_from_best,
     delong_test,
@@ -100,37 +96,6 @@ def ours(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, f
     found = intervals(frame, {name: METRICS[name] for name in MEASURED}, seed)
     by_whom = {"client": found["clients"]["0"], "mean": found["mean"], "pooled": found["pooled"]}
     return {(name, who): (i.low, i.high) for who in WHOM for name, i in by_whom[who].items()}
-
-
-def percentiles(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the percentiles 2.5 and 97.5 of the same draws."""
-    cases, found = Cases.of(frame), {}
-    for name in MEASURED:
-        tables = [of_pooled_and_sites(METRICS[name], cases, w) for w in drawn_weights(cases, seed)]
-        table = np.concatenate(tables, axis=1)
-        for who, row in zip(WHOM, (table[1], mean_of_defined(table[1:]), table[0]), strict=True):
-            found[name, who] = tuple(np.nanquantile(row, [0.025, 0.975]))
-    return found
-
-
-def bca(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return SciPy's BCa intervals, of one site whose groups are single cases."""
-    cases, found = Cases.of(frame), {}
-    rng = np.random.default_rng(seed)
-    for name in MEASURED:
-
-        def value(drawn: NDArray, axis: int, name: str = name) -> NDArray:
-            rows = np.atleast_2d(drawn)
-            weights = np.stack([np.bincount(row, minlength=len(cases)) for row in rows]).astype(float)
-            return METRICS[name](cases, weights).reshape(drawn.shape[:-1])
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # where it finds no interval, which counts as a miss
-            result = stats.bootstrap(
-                (np.arange(len(cases)),), value, n_resamples=1000, method="BCa", rng=rng, vectorized=True
-            )
-        found[name, "client"] = tuple(result.confidence_interval)
-    return found
 
 
 Method = Callable[[pd.DataFrame, int], dict[tuple[str, str], tuple[float, float]]]
@@ -304,19 +269,6 @@ def _header(*names: str) -> None:
     _row(*("---" for _ in names))
 
 
-def print_intervals(times: int) -> None:
-    """Print how often intervals hold the true value."""
-    _header("cases", "of", *(f"{name}: {how}" for name in MEASURED for how in ("ours", "percentile")))
-    for name, setting in SETTINGS.items():
-        tables = [coverage(setting, method, times) for method in (ours, percentiles)]
-        for who in WHOM if len(setting.groups) > 1 else ("pooled",):
-            _row(name, who, *(f"{100 * t[m, who]:.1f}" for m in MEASURED for t in tables))
-    _header("cases", *(f"{name}: BCa" for name in MEASURED))
-    for name, setting in list(SETTINGS.items())[:3]:
-        table = coverage(setting, bca, times)
-        _row(name, *(f"{100 * table[m, 'client']:.1f}" for m in MEASURED))
-
-
 def print_models(times: int) -> None:
     """Print how often two equal models are called different."""
     found = {name: differences(SETTINGS[name], times) for name in list(SETTINGS)[:1] + list(SETTINGS)[3:4]}
@@ -348,7 +300,7 @@ def print_told(times: int) -> None:
             _row(cells, seeds, *(f"{100 * share:.0f}" for share in shares))
 
 
-TABLES = {"intervals": print_intervals, "models": print_models, "winners": print_winners, "told": print_told}
+TABLES = {"models": print_models, "winners": print_winners, "told": print_told}
 
 
 def main() -> None:

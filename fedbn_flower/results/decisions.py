@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError, not_allowed
 from ..records.cases import SCORE, SITE, TARGET, in_numbers, predictions_of
+from ..statistics.cases import Cases
+from ..statistics.intervals import share
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -196,28 +198,28 @@ def calibration(table: DataFrame, bins: int = BINS, least: int = LEAST_IN_BIN) -
     """Return the share of positives by score, in bins of about equal numbers of cases.
 
     Each bin has ``least`` cases or more; of fewer cases there is none. Columns: ``cases``, ``positives``,
-    ``score`` (mean), ``share``, and ``low`` and ``high``, Wilson's interval of 95 %.
+    ``score`` (mean), ``share``, and ``low`` and ``high``, its interval of 95 %; see `statistics.intervals`.
     """
     import pandas as pd
-    from scipy.stats import binomtest
 
-    rows, table = [], in_numbers(table)
-    for members in _bins(np.sort(table[SCORE].to_numpy()), min(bins, len(table) // least), least):
-        low, high = members
-        cases = table[table[SCORE].between(low, high)]
-        positives = int(cases[TARGET].sum())
-        interval = binomtest(positives, len(cases)).proportion_ci(method="wilson")
+    columns, rows = ["cases", "positives", SCORE, "share", "low", "high"], []
+    if len(table) < least:
+        return pd.DataFrame(columns=columns)
+    cases = Cases.of(in_numbers(table))
+    for low, high in _bins(np.sort(cases.scores), min(bins, len(table) // least), least):
+        members = (low <= cases.scores) & (cases.scores <= high)
+        found = share(cases.targets[members], cases.in_groups[members])
         rows.append(
             {
-                "cases": len(cases),
-                "positives": positives,
-                SCORE: float(cases[SCORE].mean()),
-                "share": positives / len(cases),
-                "low": float(interval.low),
-                "high": float(interval.high),
+                "cases": int(members.sum()),
+                "positives": int(cases.targets[members].sum()),
+                SCORE: float(cases.scores[members].mean()),
+                "share": found.value,
+                "low": found.low,
+                "high": found.high,
             }
         )
-    return pd.DataFrame(rows, columns=["cases", "positives", SCORE, "share", "low", "high"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def missed_in_silence(table: DataFrame, event: str) -> list[str]:

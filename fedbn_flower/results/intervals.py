@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
+from fedbn_flower.clients.problems.metrics.calibration import BINS
 from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
 from fedbn_flower.clients.problems.metrics.scores import OfScores, thresholds
 from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
+from ..core.listing import listed
 from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
 from ..records.stored import json_object
+from ..statistics.calibration import calibration_test
 from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from ..statistics.cases import Cases
@@ -28,8 +31,9 @@ from ..statistics.intervals import Interval, intervals_of_cases
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-INTERVALS, NOTE, BY_CASE = "intervals", "note", "by-case"
-"""Keys in ``summary.json``; ``note``, in ``intervals``, is a sentence: which are missing, and why."""
+INTERVALS, NOTE, BY_CASE, CALIBRATION = "intervals", "note", "by-case", "calibration"
+"""Keys in ``summary.json``; ``note``, in ``intervals``, is a sentence: which are missing, and why. Beside it,
+``calibration`` has a test in place of the interval of the ECE."""
 MOST = 200_000
 """How many cases times metrics have intervals, some seconds' work: cases count once for their client and once
 pooled, a client as so many more of them as `FOR_A_CLIENT`, and a metric as `cost` says."""
@@ -53,8 +57,9 @@ def _errors(cases: Cases) -> NDArray:
 
 
 LOSS = (0.0, math.inf)
+MOST_NAMED = 10
 OWN: dict[str, dict[str, CaseMetric]] = {
-    CLASSES: {"accuracy": METRICS["accuracy"], "loss": Mean(_cross_entropies, bounds=LOSS)},
+    CLASSES: {"accuracy": METRICS["accuracy"], "loss": Mean(_cross_entropies, bounds=LOSS, of_classes=True)},
     NUMBERS: {
         "loss": Mean(lambda cases: _errors(cases) ** 2, bounds=LOSS),
         "mae": Mean(_errors, bounds=LOSS),
@@ -94,8 +99,12 @@ def by_case(table: DataFrame, problem: Problem, seed: int) -> tuple[dict[str, An
     found = means_of_cases(table, bounds, seed)
     groups = {key: found[key] for key in ("pooled", "mean", "clients")}
     ends: dict[str, Any] = _as_json(groups)
-    if has_shared_cases(table):
-        ends |= {"pooled": {}, "mean": {}, NOTE: SHARED}
+    shared = has_shared_cases(table)
+    notes = too_few(groups)
+    if shared:
+        ends |= {"pooled": {}, "mean": {}}
+        notes.insert(0, SHARED)
+    ends |= {NOTE: " ".join(notes)} if notes else {}
     unit = "mm" if problem.spacing else "pixels"
     return {"unit": unit, "tolerance": problem.tolerance, **found, **_values(groups)}, ends
 
@@ -138,10 +147,35 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     if too_long:
         notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
     all_of = _of_each_client if found.shared else intervals_of_cases
+    ends = all_of(cases, {n: m for n, m in found.metrics.items() if m.has_interval}, seed)
+    notes += too_few(ends)
+    tested = any(not metric.has_interval for metric in found.metrics.values())
     return {
-        **_as_json(all_of(cases, found.metrics, seed)),
+        **_as_json(ends),
+        **({CALIBRATION: _calibration(cases, found.shared, seed)} if tested else {}),
         **({NOTE: " ".join(notes)} if notes else {}),
     }
+
+
+def _calibration(cases: Cases, shared: bool, seed: int) -> dict[str, Any]:
+    """Return the test of calibration of all cases, and of each client's."""
+    whole = {"pooled": cases} if not shared else {}
+    of = {key: calibration_test(c, BINS, seed)._asdict() for key, c in whole.items()}
+    return {**of, "clients": {c.sites[0]: calibration_test(c, BINS, seed)._asdict() for c in cases}}
+
+
+def too_few(found: Mapping[str, Any]) -> list[str]:
+    """Return sentences that say which metrics have too few events, or cases, for an interval, and where."""
+    of_all = {"all sites pooled": found["pooled"], "mean over sites": found["mean"], **found["clients"]}
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for site, intervals in of_all.items():
+        for name, one in intervals.items():
+            if math.isnan(one.low) and one.method:
+                metrics.setdefault((one.method, site), []).append(name)
+    sites: dict[tuple[str, str], list[str]] = {}
+    for (why, site), names in metrics.items():
+        sites.setdefault((why, listed(names, MOST_NAMED)), []).append(site)
+    return [f"{why}: {names}; {listed(where, MOST_NAMED)}." for (why, names), where in sites.items()]
 
 
 class Measured(NamedTuple):
@@ -171,9 +205,10 @@ def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> 
 def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:
     """Return those of the metrics whose intervals take too long that are themselves quickly computed."""
     expected = _Expected(summary, found.shared)
+    biased = {name: metric for name, metric in found.metrics.items() if not metric.has_interval}
     every = {name: candidates(name, problem.predicts, problem.chosen.get(name)) for name in found.too_long}
     quick = {name: [one for one in some if not isinstance(one, OfStates)] for name, some in every.items()}
-    return {
+    return biased | {
         name: metric
         for name, several in quick.items()
         for metric in several

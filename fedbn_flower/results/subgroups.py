@@ -81,7 +81,8 @@ def subgroups_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     found = measured(table, summary, problem)
     if found is None:
         return {"by": {}, "differences": {}}
-    cases, metrics, shared, too_long = found.table, found.metrics, found.shared, found.too_long
+    cases, shared, too_long = found.table, found.shared, found.too_long
+    metrics = {name: metric for name, metric in found.metrics.items() if metric.has_interval}
     draws, without = max(FEWEST_DRAWS, DRAWS // len(attributes)), without_intervals(found, summary, problem)
     cases = _of_one_site(cases) if shared else cases
     binary = problem.predicts == CLASSES and SCORE in cases.columns

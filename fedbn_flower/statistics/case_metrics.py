@@ -20,6 +20,10 @@ class CaseMetric:
 
     bounds: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value that it can have; infinite if there is none."""
+    of_classes: bool = False
+    """Whether it goes by the cases of each class, so that it is known no better than the rarest one."""
+    has_interval: bool = True
+    """False if it is biased in small samples, so that no interval of it holds."""
 
     def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the metric for each row of weights, (draws, n), as (draws,); NaN where it is undefined."""
@@ -41,12 +45,18 @@ class Mean(CaseMetric):
         Which cases count, such as the positive ones; all by default.
     bounds : tuple[float, float]
         See `CaseMetric.bounds`.
+    of_classes : bool
+        See `CaseMetric.of_classes`.
     """
 
     def __init__(
-        self, values: Values, of: Values | None = None, bounds: tuple[float, float] = (0.0, 1.0)
+        self,
+        values: Values,
+        of: Values | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        of_classes: bool = False,
     ) -> None:
-        self.values, self.of, self.bounds = values, of, bounds
+        self.values, self.of, self.bounds, self.of_classes = values, of, bounds, of_classes
 
     def arrays(self, cases: Cases) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the values, float64 (n,), and which cases count, bool (n,)."""
@@ -73,6 +83,8 @@ class Auroc(CaseMetric):
     edges : NDArray[np.float64], optional
         Ascending scores: cases between the same two of them count as ties, as in a run's histograms.
     """
+
+    of_classes = True
 
     def __init__(self, edges: NDArray[np.float64] | None = None) -> None:
         self.edges = edges
@@ -155,6 +167,8 @@ class OfCurve(CaseMetric):
     Each score is a threshold; of several classes it is the mean of one against the rest.
     """
 
+    of_classes = True
+
     def __init__(self, metric: Any) -> None:
         self.metric, self.bounds = metric, metric.range
 
@@ -174,16 +188,11 @@ class OfStates(CaseMetric):
 
     def __init__(self, metric: Any) -> None:
         self.metric, self.bounds = metric, metric.range
+        self.has_interval = metric.has_interval
+        self.of_classes = metric.predicted.kind == "classes" and metric.range == (0.0, 1.0)
 
     def __call__(self, cases: Cases, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        import torch
-
-        scores, truth = cases.scores, cases.targets
-        if scores.ndim == 1 and self.metric.predicted.kind == "classes":
-            scores = np.stack([1 - scores, scores], axis=1)
-        elif scores.ndim == 1:
-            scores, truth = scores[:, None], truth[:, None]
-        rows, targets = torch.tensor(scores), torch.tensor(truth)
+        rows, targets = self._tensors(cases)
         empty = np.asarray(self.metric.zeros(), np.float64)
         total = np.zeros((len(weights), empty.size))
         for start in range(0, len(cases), BLOCK):
@@ -191,6 +200,20 @@ class OfStates(CaseMetric):
             states = [self.metric.batch(rows[i : i + 1], targets[i : i + 1]).ravel() for i in numbers]
             total += weights[:, numbers.start : numbers.stop] @ np.asarray(states, np.float64)
         return np.array([self.metric.value(state.reshape(empty.shape)) for state in total])
+
+    def value(self, cases: Cases) -> float:
+        return float(self.metric.value(self.metric.batch(*self._tensors(cases))))
+
+    def _tensors(self, cases: Cases) -> tuple[Any, Any]:
+        """Return scores and targets as a run's metric takes them."""
+        import torch
+
+        scores, truth = cases.scores, cases.targets
+        if scores.ndim == 1 and self.metric.predicted.kind == "classes":
+            scores = np.stack([1 - scores, scores], axis=1)
+        elif scores.ndim == 1:
+            scores, truth = scores[:, None], truth[:, None]
+        return torch.tensor(scores), torch.tensor(truth)
 
 
 def predicted(cases: Cases, threshold: float = 0.5) -> NDArray[np.int64]:
@@ -215,7 +238,7 @@ METRICS: dict[str, CaseMetric] = {
     "accuracy": Share(_correct),
     "sensitivity": Share(_correct, of=lambda cases: cases.targets == 1),
     "specificity": Share(_correct, of=lambda cases: cases.targets == 0),
-    "brier": Mean(squared_errors),
+    "brier": Mean(squared_errors, of_classes=True),
     "auroc": Auroc(),
 }
 """Metrics of cases by name. Sensitivity and specificity are of two classes; 1 is the positive one."""

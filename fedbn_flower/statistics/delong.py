@@ -7,7 +7,7 @@ operating characteristic curves. IEEE Signal Processing Letters 21(11), 2014. Ca
 N. Obuchowski: Nonparametric analysis of clustered ROC curve data. Biometrics 53(2), 1997; where each group is
 one case, it is DeLong's.
 
-Intervals and tests go by Student's t with as many degrees of freedom as E. Brunner and U. Munzel have (The
+Tests go by Student's t with as many degrees of freedom as E. Brunner and U. Munzel have (The
 nonparametric Behrens-Fisher problem: asymptotic theory and a small-sample approximation. Biometrical Journal
 42(1), 2000), whose variance is DeLong's: with few positive cases the normal distribution is too narrow.
 """
@@ -31,11 +31,14 @@ class Aurocs:
         with fewer than two groups with positive, or with negative, cases.
     groups : tuple[int, int]
         How many groups have positive cases, and negative ones.
+    most : tuple[float, float]
+        The squares of the groups' positive cases, summed, over the square of their sum; and of negative ones.
     """
 
     areas: NDArray[np.float64]
     parts: NDArray[np.float64]
     groups: tuple[int, int]
+    most: tuple[float, float]
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -71,11 +74,13 @@ def aurocs(positive: ArrayLike, scores: ArrayLike, groups: ArrayLike | None = No
 
     truth, table = np.asarray(positive, bool), np.atleast_2d(np.asarray(scores, np.float64))
     codes = np.arange(len(truth)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    numbers = [len(np.unique(codes[which])) for which in (truth, ~truth)]
+    sizes = [np.bincount(codes[which]) for which in (truth, ~truth)]
+    numbers = [int(np.count_nonzero(size)) for size in sizes]
+    most = [float((size**2).sum() / max(1, size.sum() ** 2)) for size in sizes]
     m, n = int(truth.sum()), int((~truth).sum())
     if not m or not n:
         nothing = np.full((4, len(table), len(table)), np.nan)
-        return Aurocs(nothing[0, 0], nothing[1:], (numbers[0], numbers[1]))
+        return Aurocs(nothing[0, 0], nothing[1:], (numbers[0], numbers[1]), (most[0], most[1]))
     ranks = rankdata(table, axis=1)
     v10 = (ranks[:, truth] - rankdata(table[:, truth], axis=1)) / n
     v01 = 1 - (ranks[:, ~truth] - rankdata(table[:, ~truth], axis=1)) / m
@@ -91,7 +96,7 @@ def aurocs(positive: ArrayLike, scores: ArrayLike, groups: ArrayLike | None = No
         _unbiased(numbers[1]) * of_negative @ of_negative.T / n**2,
         _unbiased(total) * (both + both.T) / (m * n),
     ]
-    return Aurocs(areas, np.stack(parts), (numbers[0], numbers[1]))
+    return Aurocs(areas, np.stack(parts), (numbers[0], numbers[1]), (most[0], most[1]))
 
 
 def _unbiased(groups: int) -> float:

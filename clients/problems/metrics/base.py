@@ -93,6 +93,8 @@ class Metric:
     higher_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
     """The least and the greatest value; infinite if there is none."""
+    has_interval: bool = True
+    """False if it is biased in small samples, so that no interval of it holds."""
     state: str = ""
     """The state's name: metrics whose states have one name share the state. By default it has its own."""
     by: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ class Ece(Metric):
     paper = "guo2017calibration"
 
     higher_is_better = False
+    has_interval = False
     state = "calibration"
 
     def batch(self, scores: torch.Tensor, targets: torch.Tensor) -> NDArray:

@@ -41,7 +41,7 @@ def calibration_curve(table: DataFrame, event: str) -> InlineFigure | None:
         return None
     figure = new_figure(4.2, 3.6)
     axes = figure.subplots()
-    most = 1.05 * max(float(found["high"].max()), float(found["score"].max()))
+    most = 1.05 * float(found[["high", "share", "score"]].max(axis=None))  # of one group there is no high
     axes.set(xlabel="mean score", ylabel=plain(f"share of {event}"), xlim=(0, most), ylim=(0, most))
     axes.plot([0, most], [0, most], ":", color="#999999", linewidth=1)
     lengths = [found["share"] - found["low"], found["high"] - found["share"]]

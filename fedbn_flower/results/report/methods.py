@@ -328,9 +328,10 @@ def _evaluation(run: Run) -> Iterator[str]:
     if run.summary.intervals:
         units = f"groups (`{column}`)" if (column := config.get("group-column")) else "cases"
         yield (
-            "Intervals are of 95 %: Wilson's for shares of single cases, DeLong's for AUROCs of two classes, "
-            f"otherwise by a bootstrap over {units} within sites. They do not cover how training varies over "
-            "seeds."
+            "Intervals are of 95 %: exact for shares of single cases; Wilson's score interval of an "
+            "effective number of cases for shares by group and, with DeLong's variance, for AUROCs of two "
+            f"classes; otherwise by a bootstrap over {units} within sites. They do not "
+            "cover how training varies over seeds."
         )
 
 

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, recall_score, roc_auc_score
 
 from fedbn_flower import UserError
 from fedbn_flower.results.decisions import (
+    POOLED,
     Counts,
     auroc,
     calibration,
@@ -159,10 +160,12 @@ def test_calibration_by_hand():
     assert found.positives.tolist() == [5, 11]
     assert found.share.tolist() == [5 / 22, 11 / 23]
     assert found.score.tolist() == pytest.approx([0.105, 0.33])
-    z, n, p = 1.959963984540054, 22, 5 / 22  # Wilson 1927
-    centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = ((centre + sign * half) / (1 + z * z / n) for sign in (-1, 1))
-    assert found.loc[0, ["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-9)
+    low, high = found.loc[0, ["low", "high"]]
+    assert binom.sf(4, 22, low) == pytest.approx(0.025)  # Clopper and Pearson 1934
+    assert binom.cdf(5, 22, high) == pytest.approx(0.025)
+    by_patient = calibration(cases(scores[::-1], targets[::-1]).assign(group=np.arange(45) % 2))
+    assert by_patient.loc[0, "low"] < low
+    assert by_patient.loc[0, "high"] > high
 
 
 def test_of_fewer_than_20_cases_there_is_no_bin():
@@ -271,7 +274,7 @@ def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
         assert int(cells["missed at 0.5"]) == counts_at(of_row, 0.5).fn
         assert float(cells["AUROC"]) == pytest.approx(roc_auc_score(of_row.target, of_row.score), abs=5e-4)
         usual = counts_at(of_row, 0.5)
-        ends = binomtest(usual.tn, usual.tn + usual.fp).proportion_ci(method="wilson")
+        ends = binomtest(usual.tn, usual.tn + usual.fp).proportion_ci(method="exact")
         assert cells["specificity at 0.5"] == f"{usual.specificity:.3f} ({ends.low:.3f} to {ends.high:.3f})"
         chosen = counts_at(of_row, choose_threshold(of_row, "youden"))
         assert int(cells["missed"]) == chosen.fn
@@ -289,8 +292,9 @@ def test_of_several_classes_nothing_is_said(run):
 
 
 def test_cases_that_belong_together_have_no_intervals_of_single_ones():
-    page = "".join(decisions(pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1), "ill"))
-    assert " to " not in page.partition("</table>")[0]
+    table = pd.concat([many(2, i, 20, f"s{i}") for i in range(2)]).assign(group=1)
+    sites = "".join(decisions(table, "ill")).partition("</table>")[0].partition(POOLED)[0]
+    assert " to " not in sites  # each has one group
 
 
 def test_of_many_sites_those_are_shown_that_miss_most():

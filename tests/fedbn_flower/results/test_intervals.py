@@ -52,14 +52,14 @@ def by_site(tmp_path):
 
 
 @pytest.mark.usefixtures("drawn_figures")
-def test_an_accuracys_are_wilsons_of_scipy_by_the_names_of_the_sites(run, tmp_path):
+def test_an_accuracys_are_the_exact_ones_of_scipy_by_the_names_of_the_sites(run, tmp_path):
     result = run(**by_site(tmp_path))
     found, cases = result.summary["intervals"], predictions_of(result.folder)
     assert list(found["clients"]) == list(cases.site.unique())
     assert set(found["clients"]) == {"lyon", "turin"}
     for of, part in [(found["pooled"], cases), *((found["clients"][s], c) for s, c in cases.groupby("site"))]:
         right = int(((part.score > 0.5) == part.target).sum())
-        ends = binomtest(right, len(part)).proportion_ci(0.95, "wilson")
+        ends = binomtest(right, len(part)).proportion_ci(0.95, "exact")
         assert of["accuracy"] == pytest.approx([ends.low, ends.high], rel=1e-9)
     shown = page(result.folder)
     rows = {row[0]: row for row in reversed(shown.rows)}
@@ -172,9 +172,12 @@ SUMMARY = {
 def test_a_single_case_has_a_share_and_no_bounds_of_a_loss():
     found = intervals_of(CASES, SUMMARY, Classification(), 0)
     assert found["clients"]["b"]["loss"] == [None, None]
-    ends = binomtest(1, 1).proportion_ci(0.95, "wilson")
+    ends = binomtest(1, 1).proportion_ci(0.95, "exact")
     assert found["clients"]["b"]["accuracy"] == pytest.approx([ends.low, ends.high])
-    assert "note" not in found
+    assert found["note"] == (
+        "Too few events for an interval (it takes 5 of each class): loss; "
+        "all sites pooled, mean over sites, a, b."
+    )
 
 
 @pytest.mark.parametrize("where", ["mean", "clients"])

@@ -87,7 +87,7 @@ def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     assert pooled["auroc"] == pytest.approx(area(cases), abs=5e-3)
     right = int((cases.target == (cases.recalibrated >= 0.5)).sum())
     if not groups:
-        ends = binomtest(right, len(cases)).proportion_ci(0.95, "wilson")
+        ends = binomtest(right, len(cases)).proportion_ci(0.95, "exact")
         assert summary["intervals"]["pooled"]["accuracy"] == pytest.approx([ends.low, ends.high])
     mean = np.mean([client["loss"] for client in summary["clients"].values()])
     assert summary["client-mean"]["loss"] == pytest.approx(mean)

@@ -148,8 +148,9 @@ def test_means_leave_out_cases_without_a_value_and_say_how_many():
     assert found["mean"]["hd95"].value == pytest.approx((3.5 + 67 / 5) / 2)
 
 
-def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one():
+def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one(monkeypatch):
     """By the general function, whose score is the value: groups within sites, on a scale of logarithms."""
+    monkeypatch.setattr("fedbn_flower.statistics.intervals.FEWEST_OF_LONG_TAILS", 2)
     table = frame()
     ours = means_of_cases(table, {"hd95": (0.0, float("inf"))}, seed=3)
     there = table.dropna(subset="hd95").assign(target=0, score=lambda t: t["hd95"])

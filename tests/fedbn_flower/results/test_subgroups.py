@@ -14,7 +14,7 @@ from fedbn_flower.records.cases import CaseColumns, predictions_file, prediction
 from fedbn_flower.results.report.methods import model_card, paragraphs
 from fedbn_flower.results.report.sections.subgroups import in_words
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.statistics.intervals import wilson
+from fedbn_flower.statistics.intervals import exact
 from fedbn_flower.statistics.subgroups import difference
 
 from .html_page import page
@@ -60,7 +60,7 @@ def test_each_subgroup_has_the_metrics_of_its_cases(run, patients):
                 assert one["metrics"] == one["intervals"] == {}
                 continue
             right = int(((part.score >= 0.5) == part.target).sum())
-            ends = binomtest(right, len(part)).proportion_ci(0.95, "wilson")
+            ends = binomtest(right, len(part)).proportion_ci(0.95, "exact")
             assert one["metrics"]["accuracy"] == pytest.approx(right / len(part))
             assert one["intervals"]["accuracy"] == pytest.approx([ends.low, ends.high], rel=1e-9)
             assert one["metrics"]["auroc"] == pytest.approx(roc_auc_score(part.target, part.score), abs=5e-3)
@@ -70,7 +70,7 @@ def test_each_subgroup_has_the_metrics_of_its_cases(run, patients):
     high, low = (np.argmax(shares), np.argmin(shares))
     gap = found["differences"]["sex"]["accuracy"]
     assert (gap["higher"], gap["lower"]) == ("fm"[high], "fm"[low])
-    expected = difference(wilson(hits[high], of[high]), wilson(hits[low], of[low]))
+    expected = difference(exact(hits[high], of[high]), exact(hits[low], of[low]))
     assert [gap["difference"], *gap["interval"]] == pytest.approx(expected)
     every = [one for of in found["by"].values() for one in of if one["subgroup"] and one["metrics"]]
     worst = min(every, key=lambda one: one["metrics"]["accuracy"])
@@ -199,7 +199,7 @@ def test_of_cases_that_all_clients_have_each_counts_once(run):
         assert one["metrics"]["accuracy"] == pytest.approx(right)
         assert "clients" not in one
         low, high = one["intervals"]["accuracy"]
-        usual = wilson(int(right * len(part) + 0.5), len(part))
+        usual = exact(int(right * len(part) + 0.5), len(part))
         assert high - low == pytest.approx(usual.high - usual.low, rel=0.15)
 
 
@@ -215,7 +215,7 @@ def test_of_several_classes_there_are_no_events(run):
         assert set(one["metrics"]) == {"loss", "accuracy"}
     gap = found["differences"]["third"]["accuracy"]
     shares = [
-        wilson(round(values[name] * counts[name]), counts[name], 1 - 0.05 / 3)  # three pairs
+        exact(round(values[name] * counts[name]), counts[name], 1 - 0.05 / 3)  # three pairs
         for name in (max(values, key=values.get), min(values, key=values.get))
     ]
     assert [gap["difference"], *gap["interval"]] == pytest.approx(difference(*shares))

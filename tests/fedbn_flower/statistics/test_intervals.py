@@ -11,33 +11,33 @@ from benchmarks.coverage import SETTINGS, coverage, ours
 from fedbn_flower.statistics.case_metrics import METRICS, ByFunction, Mean
 from fedbn_flower.statistics.cases import Cases
 from fedbn_flower.statistics.delong import aurocs
-from fedbn_flower.statistics.intervals import delong, drawn_weights, intervals, wilson
+from fedbn_flower.statistics.intervals import GROUPED, delong, drawn_weights, exact, intervals, share
 
 
 @pytest.mark.parametrize(
     ("hits", "cases", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [(81, 263, 0.2527, 0.3676), (15, 148, 0.0578, 0.1617), (0, 20, 0.0, 0.1684), (1, 29, 0.0009, 0.1776)],
 )
-def test_wilsons_are_those_of_newcombes_table(hits, cases, low, high):
+def test_exact_ones_are_those_of_newcombes_table(hits, cases, low, high):
     """R. Newcombe, Two-sided confidence intervals for the single proportion, Statistics in Medicine 17, 1998,
-    table I, method 3."""
-    found = wilson(hits, cases)
-    assert (found.value, found.method) == (hits / cases, "Wilson")
+    table I, method 5."""
+    found = exact(hits, cases)
+    assert (found.value, found.method) == (hits / cases, "Clopper-Pearson")
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
 @given(st.integers(1, 500), st.data(), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_wilsons_are_scipys(cases, data, level):
+def test_exact_ones_are_scipys(cases, data, level):
     hits = data.draw(st.integers(0, cases))
-    expected = stats.binomtest(hits, cases).proportion_ci(level, method="wilson")
-    found = wilson(hits, cases, level)
+    expected = stats.binomtest(hits, cases).proportion_ci(level, method="exact")
+    found = exact(hits, cases, level)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(("hits", "cases"), [(0, 0), (3, 2), (-1, 2)])
 def test_no_share_has_none(hits, cases):
     with pytest.raises(ValueError, match="are not a share"):
-        wilson(hits, cases)
+        exact(hits, cases)
 
 
 def test_an_auroc_by_hand():
@@ -48,9 +48,12 @@ def test_an_auroc_by_hand():
     assert found.covariance == pytest.approx(np.array([[0.125]]))
     assert found.error() == pytest.approx((np.sqrt(0.125), 2))  # (1/8)^2 / (2 (1/16)^2)
     found = delong([1, 0, 1, 0], [3, 1, 5, 4])
-    width = 4.302653 * np.sqrt(0.125) / (0.75 * 0.25)
-    ends = 1 / (1 + np.exp(-(np.log(3) + np.array([-width, width]))))
-    assert (found.low, found.high) == pytest.approx(tuple(ends), rel=1e-6)
+    half = (
+        6 * 0.75 / 2 + 1 / 16 / (0.75 * 0.25)
+    ) / 7  # six groups' worth of the greatest variance, one's own
+    t = 2.144787  # of 14 degrees of freedom: 7 of each half
+    for end in (found.low, found.high):
+        assert abs(0.75 - end) == pytest.approx(t * np.sqrt(end * (1 - end) * 2 * half), rel=1e-6)
 
 
 def by_all_pairs(positive, scores):
@@ -127,11 +130,27 @@ def test_groups_count_as_obuchowski_has_them():
     )
 
 
-def test_an_auroc_of_one_has_wilsons_interval_of_the_rarer_class():
+def test_an_auroc_of_one_has_three_quarters_of_the_greatest_variance():
     found = delong([0] * 30 + [1] * 8, range(38))
-    assert (found.value, found.low, found.high) == (1.0, wilson(8, 8).low, 1.0)
+    parts = np.array([0.75 / 8, 0.75 / 30])
+    freedom = parts.sum() ** 2 / (parts**2 / (13, 35)).sum()
+    low = 1 / (1 + parts.sum() * stats.t.ppf(0.975, freedom) ** 2)
+    assert (found.value, found.low, found.high) == pytest.approx((1, low, 1))
     grouped = delong([0] * 30 + [1] * 8, range(38), [*range(30), *[30] * 4, *[31] * 4])
-    assert grouped.low == wilson(2, 2).low
+    of_two = delong([0] * 30 + [1] * 2, range(32))
+    assert grouped[:3] == pytest.approx(of_two[:3])  # four cases each, all alike, are one
+
+
+def test_a_share_by_patient_with_the_score_equation_solved():
+    """Of patients of one and of three pictures: as many cases as the linearised variance is that of."""
+    hits, groups = np.array([1, 1, 0, 1, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 2, 2, 2, 3])
+    value, sizes, sums = 5 / 8, np.array([3, 1, 3, 1]), np.array([2, 1, 1, 1])
+    variance = 4 / 3 * ((sums - value * sizes) ** 2).sum() / 64
+    spread = (6 * 0.75 * 20 / 64 + 3 * variance / (value * (1 - value))) / 9
+    found = share(hits, groups)
+    for end in (found.low, found.high):
+        expected = stats.t.ppf(0.975, 9) * np.sqrt(end * (1 - end) * spread)
+        assert abs(value - end) == pytest.approx(expected, rel=1e-9)
 
 
 def test_without_two_groups_of_each_there_is_no_variance():
@@ -204,13 +223,17 @@ def test_intervals_are_by_client_over_clients_and_pooled():
         assert all(0 < i.low < i.value < i.high < 1 for i in part.values())
     methods = {name: i.method for name, i in found["pooled"].items()}
     assert methods == {
-        **dict.fromkeys(("accuracy", "sensitivity", "specificity"), "Wilson"),
+        **dict.fromkeys(("accuracy", "sensitivity", "specificity"), "Clopper-Pearson"),
         "brier": "bootstrap",
         "auroc": "DeLong",
     }
-    assert {i.method for i in found["mean"].values()} == {"bootstrap"}
+    assert {i.method for i in found["mean"].values()} == {"square and add"}
+    for end in (1, 2):
+        apart = [found["clients"][site]["accuracy"][end] - by_client[int(site)] for site in ("0", "1", "2")]
+        of_mean = found["mean"]["accuracy"][end] - np.mean(by_client)
+        assert abs(of_mean) == pytest.approx(np.linalg.norm(apart) / 3)
     assert found == intervals(frame, seed=3)
-    assert found["mean"] != intervals(frame, seed=4)["mean"]
+    assert found["pooled"]["brier"] != intervals(frame, seed=4)["pooled"]["brier"]
 
 
 def test_cases_in_groups_have_wider_intervals():
@@ -222,17 +245,18 @@ def test_cases_in_groups_have_wider_intervals():
     for name in METRICS:
         widths = [i[name].high - i[name].low for i in (once, grouped, alone)]
         assert widths[1] == pytest.approx(widths[0], rel=0.12)
-        assert widths[2] < 0.65 * widths[0]
-    assert grouped["accuracy"].method == "bootstrap"
+        assert widths[2] < 0.68 * widths[0]
+    assert grouped["accuracy"].method == GROUPED
 
 
-def test_a_share_of_all_has_wilsons_interval_of_the_groups():
+def test_a_share_of_all_has_an_interval_of_the_groups():
     frame = table(1, 20, per_group=3)
     frame["score"] = frame.target
     found = intervals(frame)["pooled"]
-    assert found["accuracy"][:3] == (1.0, wilson(20, 20).low, 1.0)
+    low = 1 / (1 + 0.75 / 20 * stats.t.ppf(0.975, 25) ** 2)
+    assert found["accuracy"][:3] == pytest.approx((1.0, low, 1.0))
     assert found["brier"].value == 0
-    assert found["brier"].high == pytest.approx(wilson(0, 20).high)
+    assert found["brier"].high == pytest.approx(exact(0, 20).high)
 
 
 def test_a_metric_that_a_site_lacks_is_missing_there_and_in_the_mean():
@@ -259,7 +283,7 @@ def test_one_group_has_a_value_and_no_interval():
     assert found.value > 0
     assert np.isnan([found.low, found.high]).all()
     both = pd.concat([frame.assign(site="alone"), table(1, 30)], ignore_index=True)
-    assert not np.isnan(intervals(both)["mean"]["brier"].low)
+    assert np.isnan(intervals(both)["mean"]["brier"].low)  # of its part nothing is known
 
 
 SCALES = {

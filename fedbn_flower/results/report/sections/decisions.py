@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ....records.cases import GROUP
-from ....statistics.intervals import wilson
+from ....records.cases import GROUP, ID, in_numbers
+from ....statistics.case_means import has_shared_cases
+from ....statistics.case_metrics import METRICS, CaseMetric
+from ....statistics.cases import Cases
+from ....statistics.intervals import by_formula
 from ...comparisons.held_out import events_column
 from ...decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
 from ...plotting.decision_plots import calibration_curve, decision_curves
@@ -24,8 +27,7 @@ OWN = ("threshold", "missed", "sensitivity", "specificity")
 NOTE = (
     "From the threshold on, {event} is predicted. Each site's own is that of the greatest sensitivity + "
     "specificity - 1 (Youden) on these same cases, so it looks better here than it will on new ones. "
-    "In brackets: 95 % intervals (Wilson), of cases that are in no groups. Bins of the calibration have at "
-    "least 20 cases."
+    "In brackets: 95 % intervals (docs/statistics.md). Bins of the calibration have at least 20 cases."
 )
 
 
@@ -70,9 +72,10 @@ def at_usual(name: str, cases: DataFrame) -> list[str]:
     """Return a row of what the usual threshold does; see `at_usual_header`."""
     usual = counts_at(cases, USUAL)
     found = [name, f"{len(cases):,}", f"{usual.tp + usual.fn:,}", _number(auroc(cases))]
-    grouped = GROUP in cases and cases[GROUP].notna().any()
-    shares = ((usual.tp, usual.tp + usual.fn), (usual.tn, usual.tn + usual.fp))
-    return [*found, f"{usual.fn:,}", *(_share(hits, of, not grouped) for hits, of in shares)]
+    cases = in_numbers(cases)
+    of_groups = cases.assign(**{GROUP: cases[ID]}) if ID in cases and has_shared_cases(cases) else cases
+    shares = (_share(METRICS[of], Cases.of(of_groups)) for of in ("sensitivity", "specificity"))
+    return [*found, f"{usual.fn:,}", *shares]
 
 
 def _row(name: str, cases: DataFrame) -> list[str]:
@@ -83,12 +86,13 @@ def _row(name: str, cases: DataFrame) -> list[str]:
     return [*found, f"{own:.3f}", f"{chosen.fn:,}", _number(chosen.sensitivity), _number(chosen.specificity)]
 
 
-def _share(hits: int, cases: int, single: bool) -> str:
-    """Return a share of cases, with Wilson's interval if these are ``single``."""
-    if not cases:
+def _share(metric: CaseMetric, cases: Cases) -> str:
+    """Return a share of cases with its interval."""
+    found = by_formula(metric, cases)
+    if found is None or math.isnan(found.value):
         return ""
-    found = wilson(hits, cases)
-    return f"{found.value:.3f}" + (f" ({found.low:.3f} to {found.high:.3f})" if single else "")
+    ends = "" if math.isnan(found.low) else f" ({found.low:.3f} to {found.high:.3f})"
+    return f"{found.value:.3f}{ends}"
 
 
 def _number(value: float) -> str:

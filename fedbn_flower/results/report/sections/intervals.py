@@ -10,11 +10,12 @@ from ....records.cases import SITE, TARGET, predictions_of
 from ....records.metric_words import heading
 from ....records.metrics import shown
 from ...comparisons.held_out import CASES, events_column
-from ...intervals import NOTE
+from ...intervals import CALIBRATION, NOTE
 from ...plotting.drawer import drawn
 from ...plotting.forest_plot import forest_plot
 from ...run_reader import Run
 from ..html import gallery, paragraph
+from ..tables import Table
 
 if TYPE_CHECKING:
     from ...plotting.drawer import DrawnApart
@@ -24,6 +25,12 @@ MOST_SITES = 40
 WORDS = (
     "In brackets: 95 % intervals. They say how far chance in which cases were held out "
     "may have moved a value, not how much training varies over seeds (docs/statistics.md)."
+)
+
+
+NOT_BELOW = (
+    "The ECE has no interval: of few cases it is above 0 even if every probability is right. Beside it is "
+    "what it would be on these cases if the model were calibrated."
 )
 
 
@@ -134,6 +141,17 @@ def in_words(run: Run) -> Iterator[str]:
         yield paragraph(WORDS, "note")
     if found.note:
         yield paragraph(found.note, "note")
+    if tested := (run.summary.intervals or {}).get(CALIBRATION):
+        yield _of_calibration(tested).html()
+        yield paragraph(NOT_BELOW, "note")
+
+
+def _of_calibration(found: Mapping[str, Any]) -> Table:
+    """Return a row for each site: its ECE, and that of a calibrated model."""
+    rows = {**found["clients"], **({"all sites pooled": found["pooled"]} if "pooled" in found else {})}
+    header = ["site", "ECE", "if calibrated, mean", "if calibrated, 95 % below", "p (calibrated)"]
+    keys = ("ece", "expected", "most", "p_value")
+    return Table(header, [[site, *(f"{of[key]:.3f}" for key in keys)] for site, of in rows.items()])
 
 
 def _figure(run: Run, found: Intervals) -> InlineFigure | DrawnApart | None:
