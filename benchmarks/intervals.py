@@ -142,7 +142,7 @@ def coverage(
         for name, one in intervals.items():
             assert isinstance(one, Interval)
             if not np.isnan(one.low):
-                found[name].append(one.low <= true[name] <= one.high)
+                found[name].append(bool(one.low <= true[name] <= one.high))
     return found
 
 
