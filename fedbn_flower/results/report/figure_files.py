@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...core.files import write_atomically
 
@@ -24,7 +24,8 @@ def file_name(caption: str) -> str:
 @contextmanager
 def collected() -> "Iterator[dict[str, InlineFigure]]":
     """Collect the figures by name that pages show meanwhile."""
-    token = _COLLECTED.set(found := {})
+    found: dict[str, InlineFigure] = {}
+    token = _COLLECTED.set(found)
     try:
         yield found
     finally:
@@ -34,8 +35,8 @@ def collected() -> "Iterator[dict[str, InlineFigure]]":
 def collect(caption: str, figure: "InlineFigure | DrawnApart") -> None:
     """Note a figure of a page, where they are collected; of equal names the first is kept."""
     found = _COLLECTED.get()
-    if found is not None and hasattr(figure, "as_file"):  # no process draws for a page of a run that is over
-        found.setdefault(file_name(caption), figure)
+    if found is not None:  # no other process draws for the page of a run that is over
+        found.setdefault(file_name(caption), cast("InlineFigure", figure))
 
 
 def write_figures(figures: "dict[str, InlineFigure]", folder: Path, form: str) -> list[Path]:

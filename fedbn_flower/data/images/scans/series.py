@@ -191,8 +191,9 @@ def _header(path: Path, changed: int, size: int) -> Header:
     except InvalidDicomError:
         raise WrongScan("is not a valid DICOM file" if size else "is empty (0 bytes)") from None
     frames = int(header.get("NumberOfFrames") or 1) if header.get("Rows") else 0
-    texts = (str(header.get(tag) or "") for tag in TAGS[:4])
-    return Header(*texts, frames, frames > 1 or bool(header.get("ImagePositionPatient")))
+    patient, study, series, description = (str(header.get(tag) or "") for tag in TAGS[:4])
+    in_place = frames > 1 or bool(header.get("ImagePositionPatient"))
+    return Header(patient, study, series, description, frames, in_place)
 
 
 def _dicom_in(folder: Path) -> list[Path]:
