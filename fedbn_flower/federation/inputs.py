@@ -216,19 +216,18 @@ class RunInputs:
         return np.array([len(np.unique(units[train[i]])) for i in range(len(train.sizes))], np.int64)
 
     def _divided(self, dataset: Dataset) -> Partitions:
-        config = self.config
+        config, splits = self.config, self.splits(dataset.train.units)
         return partition_dataset(
-            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, self.splits
+            dataset, config.partition, config.num_clients, config.seed, config.val_fraction, splits
         )
 
-    @property
-    def splits(self) -> Splits:
-        """How examples are divided further than by ``partition`` and ``val-fraction``.
+    def splits(self, units: NDArray | None) -> Splits:
+        """Return how examples of these units are divided further than by ``partition`` and ``val-fraction``.
 
         Where single examples are protected, which are held out does not go by the outcomes of others.
         """
         config = self.config
-        grouped = bool(grouped_by(config.group_column, config.dp_unit, self.dataset.train.units))
+        grouped = bool(grouped_by(config.group_column, config.dp_unit, units))
         return Splits(grouped, grouped and config.dp != "example", config.folds, config.fold)
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:

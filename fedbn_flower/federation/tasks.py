@@ -183,7 +183,7 @@ def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]
             folds = folds_of_clients(split.columns["y"], split.units, whole, config.folds, config.seed)
             tested = folds == config.fold - 1
             rows, test = rows[~tested], rows[tested]
-        validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits.evenly)
+        validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits(split.units).evenly)
         return {"train": np.sort(train), VALIDATION: np.sort(validation), **_with_halves(inputs, test)}
     if partition_id >= config.num_clients:
         raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")
