@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
-from ..extensions.selection import UNIFORM
 from ..names import CLIENT, MODEL, OBJECTIVE, PROBLEM, models_named
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
@@ -125,13 +124,10 @@ def _with_choices(config: RunConfig, counted: bool) -> RunConfig:
     """Return a configuration with what is usual in the place of ``auto``, its models found, and with the
     number of its clients if they are to be ``counted``.
     """
-    auto = [key for key in ("model", "partition") if getattr(config, key) == NOT_GIVEN]
+    auto = [key for key in ("model", "partition", "weighting") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: config.usual_choices[key] for key in auto})
     if counted:
         config = config.model_copy(update={"num_clients": usual_clients(config)})
-    if config.weighting == NOT_GIVEN:
-        alike = config.dp in ("client", "local") or config.selection != UNIFORM or config.asynchronous
-        config = config.model_copy(update={"weighting": "uniform" if alike else "num-examples"})
     for name in models_named(config.model):
         MODEL.find(name)
     if (norm := CLIENT.find(config.client).norm) and config.norm == RUN_KEYS["norm"].default:

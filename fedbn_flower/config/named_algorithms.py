@@ -100,7 +100,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     for registry in REGISTRIES:
         name = str(names.get(registry.key, RUN_KEYS[registry.key].default))
         if registry is OBJECTIVE and name == NOT_GIVEN:
-            name = _objective_of(found[0].cls)
+            name = objective_of(found[0].cls)
         found.append(_named(registry.key, name, registry.find(name)))
     text = str(names.get(EXTENSION.key, RUN_KEYS[EXTENSION.key].default))
     for name in extension_names(text):
@@ -112,7 +112,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     return tuple(found)
 
 
-def _objective_of(strategy: type) -> str:
+def objective_of(strategy: type) -> str:
     """The objective that a strategy goes with, if there is one of ours; else plain SGD."""
     wanted = getattr(strategy, "requires", {}).get(OBJECTIVE.key, ())
     one = name_now(OBJECTIVE.key, str(next(iter(wanted)))) if len(wanted) == 1 else ""

@@ -9,7 +9,7 @@ from ..core.ground.columns import TEST, VALIDATION
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
 from ..extensions import ExtensionKeys
-from ..extensions.selection import clients_a_round
+from ..extensions.selection import UNIFORM, clients_a_round
 from ..names import PROBLEM
 from ..privacy.private_run import against_server
 from . import keys
@@ -112,10 +112,14 @@ class RunConfig(
 
     @property
     def usual_choices(self) -> dict[str, str]:
-        """``model`` and ``partition`` where none is chosen: as the dataset's name, labels and problem say."""
+        """``model`` and ``partition`` where none is chosen: as the dataset's name, labels and problem say;
+        ``weighting``: alike for all where privacy, a selection or asynchrony asks for it.
+        """
         problem = None if self.problem == NOT_GIVEN else PROBLEM.find(self.problem)
         several = "=" not in self.label_column and len(split_words(self.label_column)) > 1
-        return defaults_for(self.dataset, several or (problem is not None and problem.learns == "numbers"))
+        alike = self.dp in ("client", "local") or self.selection != UNIFORM or self.asynchronous
+        numbers = several or (problem is not None and problem.learns == "numbers")
+        return defaults_for(self.dataset, numbers) | {"weighting": "uniform" if alike else "num-examples"}
 
     @property
     def partitioning(self) -> PartitionSpec:

@@ -10,10 +10,10 @@ from flwr.app import UserConfigValue
 
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
-from ..names import CLIENT, SELECTION
+from ..names import CLIENT, OBJECTIVE, SELECTION
 from .data_request import usual_clients
 from .keys import RUN_KEYS
-from .named_algorithms import NOT_GIVEN, named, settings_of
+from .named_algorithms import NOT_GIVEN, named, objective_of, settings_of
 from .run_config import RunConfig
 from .splits import implied_by_splits
 
@@ -123,11 +123,12 @@ SET_ON_RESUME = frozenset({"decide-by", "eval-data", "frozen-bn"})
 def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     """Return the keys and settings of a run that are not their defaults, with their values."""
     values = config.to_user_config()
-    settings = {key: field for one in named(values) for key, field in settings_of(one.cls).items()}
+    algorithms = named(values)
+    settings = {key: field for one in algorithms for key, field in settings_of(one.cls).items()}
     defaults = {key: field.default for key, field in {**settings, **RUN_KEYS}.items()}
     defaults = {key: NOT_GIVEN if value is None else value for key, value in defaults.items()}
     defaults |= {**config.usual_choices, **implied_by_splits(config)}
-    defaults |= {"num-clients": usual_clients(config)}
+    defaults |= {"num-clients": usual_clients(config), OBJECTIVE.key: objective_of(algorithms[0].cls)}
     if norm := CLIENT.find(config.client).norm:
         defaults["norm"] = norm
     resumed = SET_ON_RESUME if config.resume or caller.searches else frozenset()

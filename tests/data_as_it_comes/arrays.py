@@ -23,7 +23,18 @@ AS_CLASSES = (
     "the targets are 2 distinct whole numbers as floats, read as classes "
     "(guessed; problem regression decides)"
 )
-OWN = "each client is evaluated on its own test examples (guessed; eval-data decides)"
+OF_ONE_MODEL = (
+    "each client is evaluated on all test examples, since all have one model, and the data name no sites "
+    "(guessed; eval-data decides)"
+)
+"""Said of arrays that are divided, and left out of the table."""
+OWN = (
+    "each client is evaluated on its own test examples, since clients are sites (guessed; eval-data decides)"
+)
+OF_NO_TEST = (
+    "each client is evaluated on all test examples, since 2 of 2 clients (the first is 0) have none of their "
+    "own (guessed; eval-data decides)"
+)
 
 
 def rows(count: int, *shape: int) -> np.ndarray:
@@ -357,8 +368,12 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         lambda: {"data": {"a": pair(30), "b": pair(20)}, "test": {"a": pair(5), "b": pair(5)}},
         {IS: [TWO], "examples": [OWN]},
     ),
-    ("one test for all", lambda: {"data": [pair(30), pair(20)], "test": pair(5)}, {IS: [TWO]}),
-    ("no test", lambda: {"data": [pair(30), pair(20)]}, {IS: [TWO], "examples": [HELD_OUT]}),
+    (
+        "one test for all",
+        lambda: {"data": [pair(30), pair(20)], "test": pair(5)},
+        {IS: [TWO], "examples": [OF_NO_TEST]},
+    ),
+    ("no test", lambda: {"data": [pair(30), pair(20)]}, {IS: [TWO], "examples": [HELD_OUT, OWN]}),
     (
         "an empty test of a client",
         lambda: {"data": {"a": pair(30), "b": pair(20)}, "test": {"a": pair(5), "b": pair(0)}},
@@ -395,13 +410,17 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     (
         "TensorDatasets",
         lambda: {"data": [TensorDataset(*map(torch.tensor, pair(20)))] * 2, "test": pair(5)},
-        {IS: [TWO]},
+        {IS: [TWO], "examples": [OF_NO_TEST]},
     ),
-    ("items that are made", lambda: datasets(lambda i: (torch.full((3,), i / 7), i % 2)), {IS: [TWO]}),
+    (
+        "items that are made",
+        lambda: datasets(lambda i: (torch.full((3,), i / 7), i % 2)),
+        {IS: [TWO], "examples": [OF_NO_TEST]},
+    ),
     (
         "pictures of PIL",
         lambda: datasets(lambda i: (Image.fromarray(images(i + 1, 8, 9, 3)[0]), i % 2)),
-        {IS: ["3x8x9 in 2 classes"]},
+        {IS: ["3x8x9 in 2 classes"], "examples": [OF_NO_TEST]},
     ),
     (
         "items with text labels",

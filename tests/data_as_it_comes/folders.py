@@ -9,6 +9,13 @@ EACH = "; partition natural:folder makes a client of each"
 AS_SITES = f"{EACH} (guessed; the order of the two levels decides)"
 
 
+def people(first: str) -> str:
+    return (
+        f"leaks? 20 pictures seem to be of 3 people ('{first}/0.png', '{first}/1.png'); group-column "
+        "'name=([^/]+)/[^/]+$' keeps those of one on one side of every split"
+    )
+
+
 @CASES.add(
     {
         "clients": [
@@ -17,7 +24,7 @@ AS_SITES = f"{EACH} (guessed; the order of the two levels decides)"
                 "'naevus' in them as classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 6 of 30 images (20 % per class) are held out"],
+        "examples": ["no test split: 6 of 30 images (20 % per site and class) are held out"],
     },
     classes=("keratosis", "melanoma", "naevus"),
 )
@@ -42,7 +49,7 @@ def sites_none_with_every_class(root: Path) -> None:
             )
         ],
         "left out": ["2 files (1 .pdf, 1 .txt): not pictures in a class folder"],
-        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
     },
     classes=("melanoma", "naevus"),
 )
@@ -60,7 +67,7 @@ def sites_beside_documents(root: Path) -> None:
                 "classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+        "examples": ["no test split: 3 of 15 images (20 % per site and class) are held out"],
     },
     classes=("melanoma", "naevus"),
 )
@@ -116,7 +123,7 @@ def splits_in_capitals_with_a_third(root: Path) -> None:
 @CASES.add(
     {
         "clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": ["no test split: 2 of 10 images (20 % per site and class) are held out"],
     },
     name="natural sites of disjoint classes",
     keys={"partition": "natural:folder", "num-clients": 2},
@@ -135,7 +142,10 @@ def sites_of_disjoint_classes(root: Path) -> None:
                 "'patient_3' in them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": [
+            people("patient_1"),
+            "no test split: 4 of 20 images (20 % per class) are held out",
+        ],
     },
     classes=("benign", "malignant"),
 )
@@ -151,7 +161,10 @@ def patients_below_classes(root: Path) -> None:
                 "them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": [
+            people("0017"),
+            "no test split: 4 of 20 images (20 % per class) are held out",
+        ],
     },
     classes=("benign", "malignant"),
 )
@@ -167,7 +180,7 @@ def patients_with_numbers_alone(root: Path) -> None:
                 "classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 8 of 40 images (20 % per class) are held out"],
+        "examples": ["no test split: 8 of 40 images (20 % per site and class) are held out"],
     },
     classes=("0", "1"),
 )
@@ -184,7 +197,7 @@ def slides_below_patients(root: Path) -> None:
             )
         ],
         "left out": ["2 files (2 .png): not pictures in a class folder"],
-        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
     },
     classes=("melanoma", "naevus"),
 )
@@ -402,7 +415,7 @@ def masks_beside_their_pictures(root: Path) -> None:
             "the folders 'benign', 'malignant' are read as sites, 'berlin', 'essen' in them as classes"
             + AS_SITES
         ],
-        "examples": ["no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
     },
     classes=("berlin", "essen"),
 )

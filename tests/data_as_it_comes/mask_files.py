@@ -13,7 +13,7 @@ CASES = Cases()
 
 @CASES.add(
     {
-        "examples": ["no test split: 2 of 10 images (20 %) are held out"],
+        "examples": ["no test split: 2 of 10 images (20 % per site) are held out"],
         "target": ["masks of 'lyon' of 0 and 255 have two classes: 255 is class 1"],
     }
 )
@@ -90,7 +90,7 @@ def a_site_without_masks(root: Path) -> None:
     put(root, "turin/images")
 
 
-@CASES.add({"examples": ["no test split: 2 of 10 images (20 %) are held out"]})
+@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per site) are held out"]})
 def sites_below_images_and_masks(root: Path) -> None:
     for site in ("lyon", "turin"):
         masks(root / "of" / site, (0, 1))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 HELD_OUT = "no test set: a fixed 20 % of the rows is held out"
+BY_FILE = "no test set: a fixed 20 % of the rows of each 'file' is held out"
 ENCODED = "categories are one-hot encoded in the order of 'age,bmi,sex=f|m'"
 OWN_VALUE = (
     "has a value of its own in (nearly) each training row, as a row number or an id has; name the columns to "

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
 
 CASES: list[Case] = []
 
@@ -42,12 +42,7 @@ for odd, name, found in (
         f"dataset: 'DATA/{name}.csv' {found}, unlike 2 of 3 tables; expected the same columns in each table",
         sites(odd, name),
     )
-JOINED = {
-    "clients": [
-        "the tables of 3 sites are joined: 'bonn', 'lyon', 'turin' (guessed; partition natural:file decides)"
-    ],
-    "examples": [HELD_OUT, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"],
-}
+JOINED = {"examples": [BY_FILE, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"]}
 for name in ("bonn", "turin"):
     case(
         f"decimal commas in {name}",
@@ -116,7 +111,7 @@ case(
 )
 case(
     "files that are called as sites",
-    {"examples": ["no test set: a fixed 20 % of the rows of each 'file' is held out"], "inputs": [ENCODED]},
+    {"examples": [BY_FILE], "inputs": [ENCODED]},
     parts("party{}"),
     partition="natural:file",
 )
@@ -227,7 +222,6 @@ def tables(*names):
     return write
 
 
-SITES = ["the tables of 2 sites are joined: 'bonn', 'lyon' (guessed; partition natural:file decides)"]
 EACH = (
     "expected 'train' and 'test' as whole names: of two tables, as train.csv and test.csv, or of two folders"
 )
@@ -244,12 +238,12 @@ for names, unread, read in (
 case("TRAIN.csv and TEST.csv", {"inputs": [ENCODED]}, tables("TRAIN.csv", "TEST.csv"))
 case(
     "Train and Test of two sites",
-    {"inputs": [ENCODED], "clients": SITES},
+    {"inputs": [ENCODED]},
     tables("Train/bonn.csv", "Test/bonn.csv", "Train/lyon.csv"),
 )
 case(
     "two sites with Train.csv and TEST.csv",
-    {"inputs": [ENCODED], "clients": SITES},
+    {"inputs": [ENCODED]},
     tables("bonn/Train.csv", "bonn/TEST.csv", "lyon/train.csv"),
 )
 for names, odd in (
@@ -264,12 +258,12 @@ for names, odd in (
     )
 case(
     "a folder with one table for each site",
-    USUAL | {"clients": SITES},
+    {"inputs": [ENCODED], "examples": [BY_FILE]},
     tables("bonn/export.csv", "lyon/export.csv"),
 )
 case(
     "a folder with one table for each site, who are asked for",
-    {"inputs": [ENCODED], "examples": ["no test set: a fixed 20 % of the rows of each 'file' is held out"]},
+    {"inputs": [ENCODED], "examples": [BY_FILE]},
     tables("bonn/bonn.csv", "lyon/part-0.csv"),
     partition="natural:file",
     num_clients=2,
@@ -285,6 +279,6 @@ case(
 )
 case(
     "a site called Testa",
-    USUAL | {"clients": [SITES[0].replace("'bonn', 'lyon'", "'Contest', 'Testa'")]},
+    {"inputs": [ENCODED], "examples": [BY_FILE]},
     tables("Contest.csv", "Testa.csv"),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, USUAL, Case, R, csv, lines, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Case, R, csv, lines, text
 
 CASES: list[Case] = []
 
@@ -162,13 +162,7 @@ def copied(folder):
 
 case(
     "a copy of a site's file",
-    USUAL
-    | {
-        "examples": [HELD_OUT, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"],
-        "clients": [
-            "the tables of 2 sites are joined: 'bonn copy', 'bonn' (guessed; partition natural:file decides)"
-        ],
-    },
+    USUAL | {"examples": [BY_FILE, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"]},
     copied,
 )
 case(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, text
 
 CASES: list[Case] = []
 
@@ -389,20 +389,12 @@ def sites(folder):
 
 case(
     "a file for each site",
-    USUAL
-    | {
-        "clients": [
-            (
-                "the tables of 3 sites are joined: 'graz', 'lyon', 'turin' (guessed; partition "
-                "natural:file decides)"
-            )
-        ]
-    },
+    {"examples": [BY_FILE], "inputs": [ENCODED]},
     sites,
 )
 case(
     "a file for each site, by file",
-    {"examples": ["no test set: a fixed 20 % of the rows of each 'file' is held out"], "inputs": [ENCODED]},
+    {"examples": [BY_FILE], "inputs": [ENCODED]},
     sites,
     partition="natural:file",
     num_clients=3,

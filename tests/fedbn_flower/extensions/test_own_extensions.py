@@ -153,7 +153,7 @@ def test_several_decide_in_their_order(run):
         ({"least_fall": 0.1}, "^configuration: unknown name 'least-fall'"),
         (
             {"extensions": [Counts], "rounds": 10},
-            "^rounds: 10 is not allowed; expected at most 9, as far as it",
+            "^rounds: the default 10 is not allowed; expected at most 9, as far as it",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_in_lockstep_or_one_by_one(run, rule):
             for rule in RULES
             if rule != "fedacg"
         ),
-        *(({"strategy": rule}, f"objective: .*{rule}") for rule in PAIRS),
+        *(({"strategy": rule, "objective": "plain"}, f"objective: .*{rule}") for rule in PAIRS),
         *(({"objective": rule}, f"{rule}") for rule in PAIRS),
         *(
             ({"strategy": "fedtan"} | RULES["fedtan"] | keys, words)

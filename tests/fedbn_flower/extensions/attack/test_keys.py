@@ -63,7 +63,10 @@ def test_at_least_one_attacks_and_only_those_that_train():
 def test_attackers_that_cannot_be(text, expected):
     with pytest.raises(UserError) as error:
         attackers_drawn(text, 0, range(4))
-    assert str(error.value) == f"attackers: {text!r} is not allowed; expected {expected}"
+    assert (
+        str(error.value)
+        == f"attackers: {f'{text!r} is not allowed' if text else 'missing'}; expected {expected}"
+    )
 
 
 @pytest.mark.parametrize(

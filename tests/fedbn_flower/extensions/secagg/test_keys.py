@@ -33,7 +33,7 @@ REFUSED = {
     "client": ("fbn", "it sends moments that are pooled"),
     "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
     "evaluate_every": (1, "0, or from 3 to 3: more than half of the 5 clients that train and of the 3"),
-    "fraction_train": (0.4, "secagg-min: 3 is not allowed; expected at most 2"),
+    "fraction_train": (0.4, "secagg-min: the default 3 is not allowed; expected at most 2"),
 }
 FITTING = {
     "protocol": {"concurrency": 3, "devices": "none", "weighting": "uniform"},
