@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import UserConfigValue
+from flwr.app import Context, UserConfigValue
 from pydantic import ValidationError
 
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..names import CLIENT, MODEL, OBJECTIVE, PROBLEM, models_named
+from ..privacy.floors import Floors
 from .algorithm_settings import resolve
 from .baselines import baseline_keys
 from .conflicts import check_conflicts
@@ -40,6 +41,20 @@ def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
     ):
         return _found(values)  # a path in full depends on the current folder
     return _found_plain(tuple(values), types, tuple(values.values()))
+
+
+def config_at_site(context: Context) -> RunConfig:
+    """Make a run's configuration at a site; its data do not say how many clients there are before its owner's
+    bounds are checked.
+
+    Raises
+    ------
+    UserError
+        As `run_config` and `Floors.checked` do.
+    """
+    if _is_counted(context.run_config):
+        Floors.checked(context.node_config, _validated(given_by_key(context.run_config)))
+    return run_config(context.run_config)
 
 
 def _found(values: Mapping[str, UserConfigValue]) -> RunConfig:
@@ -91,17 +106,8 @@ def _resolved(given: tuple[tuple[str, type, Any], ...]) -> RunConfig:
 def _checked(given: Mapping[str, Any]) -> RunConfig:
     algorithms = named(given)
     check_used(given, [algorithms])
-    of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
-    of_run |= {one.kind: one.name for one in algorithms if one.kind == OBJECTIVE.key}
-    counted = of_run.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN
-    of_run |= {NUM_CLIENTS: USUAL_CLIENTS} if counted else {}
-    try:
-        config = RunConfig.model_validate(of_run)
-    except ValidationError as error:
-        wrong = {str(one["loc"][0]) for one in error.errors()}
-        key = next(filter(wrong.__contains__, RUN_KEYS))
-        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
-    config = _with_choices(config, counted)
+    objective = {one.kind: one.name for one in algorithms if one.kind == OBJECTIVE.key}
+    config = _with_choices(_validated({**given, **objective}), _is_counted(given))
     resolved = resolve(algorithms, {**given, **config.model_dump(by_alias=True)})
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     try:
@@ -109,6 +115,23 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     except UserError as error:
         raise _of_default(error) from None
     return config
+
+
+def _is_counted(given: Mapping[str, Any]) -> bool:
+    """Return whether the data say how many clients there are."""
+    return bool(given.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN)
+
+
+def _validated(given: Mapping[str, Any]) -> RunConfig:
+    """Return the run's own keys, each allowed by itself; no data are read for it."""
+    of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
+    of_run |= {NUM_CLIENTS: USUAL_CLIENTS} if _is_counted(given) else {}
+    try:
+        return RunConfig.model_validate(of_run)
+    except ValidationError as error:
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+        key = next(filter(wrong.__contains__, RUN_KEYS))
+        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
 
 
 def _of_default(error: UserError) -> UserError:

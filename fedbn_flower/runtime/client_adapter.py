@@ -19,7 +19,7 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, viewed
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
-from ..config.making import run_config
+from ..config.making import config_at_site
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..core.files import path_of
@@ -72,11 +72,11 @@ _evaluations = Evaluations()
 
 def _config_at(message: Message, context: Context) -> RunConfig:
     check_node_config(context)
-    return run_config(context.run_config).at_round(round_of(message))
+    return config_at_site(context).at_round(round_of(message))
 
 
 def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
-    SitePrivacy.of(run_config(context.run_config), context)
+    SitePrivacy.of(config_at_site(context), context)
     asked = message.content.config_records[wire.CONFIG]
     scale = received_scale(asked)
     if digest := asked.get(wire.DIGEST_OF_START):
@@ -181,7 +181,7 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
 
 
 def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
-    privacy = SitePrivacy.of(run_config(context.run_config), context)
+    privacy = SitePrivacy.of(config_at_site(context), context)
     privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
         settings = training_config(config, _config(message, context, config))
@@ -302,10 +302,10 @@ def _train(message: Message, context: Context) -> Message:
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model; or answer a question before training, or a message of an extension."""
-    if answer := answered_by_extension(message, context, run_config(context.run_config)):
+    if answer := answered_by_extension(message, context, config_at_site(context)):
         return answer
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
-    privacy = SitePrivacy.of(run_config(context.run_config), context)
+    privacy = SitePrivacy.of(config_at_site(context), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client = _client(message, context, config)
     if question := asked.get(wire.ASKED):

@@ -18,7 +18,7 @@ from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import printable, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.making import run_config
+from ...config.making import config_at_site
 from ...core.errors import not_allowed
 from ...core.ground.columns import TEST, TRAIN, VALIDATION
 from ...core.ground.wire import COUNTS, QUERY_COUNTS
@@ -124,7 +124,7 @@ def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
 @refusals_in_one_line
 def answer_counts(message: Message, context: Context) -> Message:
     """Tell the counts of a site's data."""
-    config = run_config(context.run_config)
+    config = config_at_site(context)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "counts")
     inputs = inputs_at(config, context.node_config)

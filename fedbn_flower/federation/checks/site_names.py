@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import printable, text_of
 
-from ...config.making import run_config
+from ...config.making import config_at_site
 from ...core.errors import RunFailed
 from ...core.ground.wire import NAMES, QUERY_NAMES
 from ...core.listing import quoted
@@ -51,7 +51,7 @@ def digest_of(names: Names) -> str:
 @refusals_in_one_line
 def answer_names(message: Message, context: Context) -> Message:
     """Tell the names of a site's classes: with ``dp`` or secure aggregation a digest of them."""
-    config = run_config(context.run_config)
+    config = config_at_site(context)
     SitePrivacy.of(config, context)
     names = names_of(inputs_at(config, context.node_config))
     for what, several in names.items():

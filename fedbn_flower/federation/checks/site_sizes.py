@@ -10,7 +10,7 @@ from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.making import run_config
+from ...config.making import config_at_site
 from ...core.ground.columns import TRAIN
 from ...core.ground.wire import QUERY_SIZES, SIZES
 from ...core.partition_id import partition_id_of
@@ -27,7 +27,7 @@ def answer_sizes(message: Message, context: Context) -> Message:
 
     It is that of units where all examples of one are protected.
     """
-    config = run_config(context.run_config)
+    config = config_at_site(context)
     SitePrivacy.of(config, context)
     if config.dp != "example":
         raise Refused(f"privacy: with dp {config.dp!r} this site does not tell how many examples it has")

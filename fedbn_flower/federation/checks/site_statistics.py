@@ -17,7 +17,7 @@ from fedbn_flower.strategies.messages.gate import answers, numbers_of
 from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ...config.making import run_config
+from ...config.making import config_at_site
 from ...core.errors import RunFailed, not_allowed
 from ...core.ground.columns import TRAIN, VALIDATION
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
@@ -143,7 +143,7 @@ def received_scale(config: ConfigRecord) -> Scale | None:
 @refusals_in_one_line
 def answer_moments(message: Message, context: Context) -> Message:
     """Tell the moments of a site's training examples, without those of the fold that is tested on."""
-    config = run_config(context.run_config)
+    config = config_at_site(context)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "moments")
     inputs = inputs_at(config, context.node_config)

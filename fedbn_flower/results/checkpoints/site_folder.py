@@ -7,10 +7,11 @@ import logging
 
 from flwr.app import Context, Message, RecordDict
 
-from ...config.making import run_config
+from ...config.making import config_at_site
 from ...core.files import path_of
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from ...core.partition_id import name_of_data, partition_id_of
+from ...privacy.site import refusals_in_one_line
 from .memory_folder import MemoryFolder, client_name, run_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -24,6 +25,7 @@ def name_of(context: Context) -> str:
     return name_of_data(str(context.node_config["data-path"]))
 
 
+@refusals_in_one_line
 def answer_complete(message: Message, context: Context) -> Message:
     """Remove the memories that no run can need, since the server says that this one is complete.
 
@@ -37,7 +39,7 @@ def answer_complete(message: Message, context: Context) -> Message:
     if type(last_round) is not int or last_round < 0:
         raise ValueError(f"state-dir: the server sent round {last_round!r}; expected a whole number >= 0")
     if (state_dir := context.node_config.get("state-dir")) is not None:
-        name = run_config(context.run_config).memory_name
+        name = config_at_site(context).memory_name
         folder = MemoryFolder(path_of(str(state_dir)) / name)
         removed = folder.note_complete(name_of(context), run, last_round)
         LOGGER.info("client memory: run %s is complete; files removed: %d", run, removed)

@@ -68,18 +68,19 @@ def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
     results.finish()
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name].numpy(), array.numpy())
-    assert [m.metadata.message_type for m in grid.messages[:3]] == ["query.moments"] * 2 + ["train"]
+    told = [m.metadata.message_type for m in grid.messages[:5]]
+    assert told == ["query.names"] * 2 + ["query.moments"] * 2 + ["train"]
     facts = inputs_of(simulated).dataset.kind.facts
     kept = json.loads((tmp_path / "run" / "summary.json").read_text())["normalization"]
     assert kept == {"feature-mean": facts["mean"], "feature-std": facts["std"]}
-    assert all(m.content["config"]["feature-mean"] == facts["mean"] for m in grid.messages[2:])
+    assert all(m.content["config"]["feature-mean"] == facts["mean"] for m in grid.messages[4:])
 
     more = configured(**SHAPE, resume=str(tmp_path / "run")).model_copy(update={"rounds": 3})
     checkpoint = load_checkpoint(more, clients_here=False)
     grid = sites(more)
     Federation(more).run(grid, [], checkpoint)
-    assert [m.metadata.message_type for m in grid.messages[:1]] == ["train"]
-    assert grid.messages[0].content["config"]["feature-std"] == facts["std"]
+    assert [m.metadata.message_type for m in grid.messages[:3]] == ["query.names"] * 2 + ["train"]
+    assert grid.messages[2].content["config"]["feature-std"] == facts["std"]
 
 
 def test_without_normalize_nobody_is_asked_for_moments(configured, sites):
@@ -87,7 +88,7 @@ def test_without_normalize_nobody_is_asked_for_moments(configured, sites):
     grid = sites(config)
     Federation(config).run(grid, [])
     assert {m.metadata.message_type for m in grid.messages} == {"query.names", "train", "evaluate"}
-    assert "feature-mean" not in grid.messages[0].content["config"]
+    assert "feature-mean" not in grid.messages[2].content["config"]
 
 
 def test_a_site_that_does_not_answer_is_left_out_and_all_of_them_end_the_run(configured, sites, caplog):

@@ -4,17 +4,20 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.core import private
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.runtime.client_adapter import answer_all
+from fedbn_flower.runtime.client_adapter import answer_all, app
 from fedbn_flower.runtime.grid import RUN_ID
 from strategies.messages.npy import encoded
 
+KINDS = ["train", "evaluate", "query.sizes", "query.counts", "query.moments", "query.names"]
+"""Messages whose answers are of a site's data."""
 RUN = "20260101T000000000000-0000000a"
 
 
 class Site:
-    """A SuperNode with this configuration of the run and of the node."""
+    """A SuperNode with this configuration of the run and of the node; ``keys`` replace some of the run's."""
 
-    def __init__(self, config, **node_config):
+    def __init__(self, config, keys=(), **node_config):
+        self.keys = dict(keys)
         self.config = config
         self.node_config = {key.replace("_", "-"): value for key, value in node_config.items()}
 
@@ -28,13 +31,12 @@ class Site:
         model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}
         content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given)})
         private.identify_process(flower_run)
-        message = Message(RecordDict() if kind.startswith("query") else content, 2, kind)
+        message = Message(content, 2, kind)
         private.set_message_id(message, "1")
         node_config = {"partition-id": 0, **self.node_config}
-        (reply,) = answer_all(
-            [message], [Context(flower_run, 2, node_config, RecordDict(), config.to_user_config())]
-        )
-        return reply
+        run_config = config.to_user_config() | self.keys
+        context = Context(flower_run, 2, node_config, RecordDict(), run_config)
+        return app(message, context) if self.keys else answer_all([message], [context])[0]
 
     def refusal(self, kind, *given, **asked):
         """Return why a message is not answered."""

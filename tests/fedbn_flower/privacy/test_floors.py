@@ -10,7 +10,7 @@ from fedbn_flower.privacy.floors import Floors
 from fedbn_flower.privacy.site_ledger import Entry, SiteLedger, path_of_ledger
 
 from . import test_example_runs, test_local_runs
-from .asked import RUN, Site
+from .asked import KINDS, RUN, Site
 from .test_composition import by_formula
 
 
@@ -92,7 +92,7 @@ LOOSER = [
 
 
 @pytest.mark.parametrize(("owner", "run", "line"), LOOSER)
-@pytest.mark.parametrize("kind", ["train", "evaluate", "query.counts", "query.moments"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
     local, configured, monkeypatch, caplog, owner, run, line, kind
 ):
@@ -103,12 +103,23 @@ def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
         config = configured(dp="client", dp_noise=2.0, dp_delta=1e-3, model="linear", client="shared")
     site = Site(config, **owner)
     site.ask("train")  # the model that is sent
-    monkeypatch.setattr("fedbn_flower.federation.inputs.load_dataset", lambda *_: 1 / 0)
+    for reads in ("config.data_request.load_dataset", "federation.tasks.inputs_of"):
+        monkeypatch.setattr(f"fedbn_flower.{reads}", lambda *_: 1 / 0)
     caplog.clear()
     assert site.refusal(kind) == line
     assert [record.getMessage() for record in caplog.records if "refused" in record.msg] == [
         f"refused: {line}"
     ]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "query.complete"])
+def test_how_many_clients_there_are_is_not_found_out_before(configured, monkeypatch, tmp_path, kind):
+    """By default the data say it, here those that a server names by their path at the site."""
+    keys = {"num-clients": "auto", "partition": "natural:ward", "dataset": str(tmp_path / "here.csv")}
+    config = configured(model="linear", client="shared")
+    site = Site(config, keys, dp_required=True, state_dir=str(tmp_path))
+    monkeypatch.setattr("fedbn_flower.config.data_request.load_dataset", lambda *_: 1 / 0)
+    assert site.refusal(kind) == f"dp: 'none' {HERE} {AT_SITE}"
 
 
 def test_what_asks_for_more_is_answered(local, tmp_path):

@@ -19,7 +19,7 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
 from tests.fedbn_flower.data.test_own_data import Sites
 
-from .asked import RUN, Site
+from .asked import KINDS, RUN, Site
 from .test_example_runs import small
 from .test_runs import charges, model, simulated
 
@@ -275,12 +275,12 @@ def test_what_protects_examples_says_nothing_of_patients(configured, sites, caps
 
 
 @pytest.mark.parametrize("unit", ["", "sex"])
-@pytest.mark.parametrize("kind", ["train", "evaluate", "query.sizes", "query.counts", "query.moments"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_owner_demands_the_unit(configured, sites, monkeypatch, unit, kind):
     keys = {**KEYS, "dp_seed": -1, "dataset": "shape:3:2"}
     asked = site(small(configured, **keys), sites[0], dp_required_unit="patient")
     assert asked.ask("train").has_content()
-    monkeypatch.setattr("fedbn_flower.federation.inputs.load_dataset", lambda *_: 1 / 0)
+    monkeypatch.setattr("fedbn_flower.config.data_request.load_dataset", lambda *_: 1 / 0)
     other = small(configured, **{**keys, "dp_unit": unit})
     line = f"dp-unit: {unit!r} is not allowed at this site; expected 'patient' (dp-required-unit)"
     assert asked.refusal(kind, other) == line

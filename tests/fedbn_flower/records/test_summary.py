@@ -87,7 +87,7 @@ def test_nobody_changes_it():
 def test_a_folder_without_one_has_none(tmp_path):
     assert Summary.read(tmp_path, "report") is None
     with pytest.raises(UserError, match=r"run-dir: .* has no summary.json yet"):
-        _ = Result(tmp_path).summary
+        _ = Result(write_run(tmp_path / "run")).summary
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_folder_without_one_has_none(tmp_path):
     [
         (lambda text: text[:-20], "Unterminated string"),
         (lambda text: text.replace('"accuracy": 0.55', '"accuracy": [1]'), "mean.accuracy"),
-        (lambda text: "[]", "valid dictionary"),
+        (lambda text: "[]", "has no keys"),
     ],
 )
 def test_a_damaged_one_is_one_line(tmp_path, capsys, change, why):

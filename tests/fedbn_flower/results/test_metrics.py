@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,8 @@ from fedbn_flower.statistics.fairness import jain
 from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
+
+from .written import CONFIG, write_run
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
 # examples, 0.75 over clients; loss (1 * 2 + 9 * 4) / 10 = 3.8 and 3.
@@ -251,7 +254,7 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
         grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.9, [])))
         folder = tmp_path / str(grid.rows[-1]["folder"])
         folder.mkdir()
-        (folder / "config.json").write_text("{}")
+        (folder / "config.json").write_text(json.dumps(CONFIG))
         (folder / "metrics.csv").write_text("round,accuracy,global-accuracy\n" + rows)
     grid.plot()
     (axes,) = drawn[0].axes
@@ -265,11 +268,8 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     assert axes.get_ylabel() == "accuracy\n(global model)"
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.9]])
 
-    (tmp_path / "metrics.csv").write_text(
-        "round,loss,accuracy,train-loss,client-mean-loss,client-mean-accuracy\n1,2.5,0.5,0.1,9,9\n"
-    )
-    (tmp_path / "config.json").write_text("{}")
-    plots.plot_curves(tmp_path)
+    metrics = "round,loss,accuracy,train-loss,client-mean-loss,client-mean-accuracy\n1,2.5,0.5,0.1,9,9\n"
+    plots.plot_curves(write_run(tmp_path / "run", metrics=metrics))
     labels = {line.get_label() for axes in drawn[2].axes for line in axes.lines}
     assert labels == {"clients, training (weighted mean)", "clients, held out (mean over examples)"}
 

@@ -98,7 +98,8 @@ def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
         simulated, configured(dataset="shape:5:2", **keys), clinics / "all"
     )
     x = pd.read_csv(clinics / "all" / "train.csv")
-    for message in messages[2:]:
+    assert {m.metadata.message_type for m in messages[:4]} == {"query.names", "query.moments"}
+    for message in messages[4:]:
         mean, std = (message.content["config"][f"feature-{name}"] for name in ("mean", "std"))
         np.testing.assert_allclose(mean, [x.age.mean(), x.creatinine.mean(), 0, 0, 2020], rtol=1e-6)
         np.testing.assert_allclose(std, [x.age.std(ddof=0), x.creatinine.std(ddof=0), 0, 0, 1], rtol=1e-6)
