@@ -163,7 +163,7 @@ def patients_of(paths: Sequence[Path]) -> NDArray[np.str_] | None:
     Whatever else is among the pictures is on its own.
     """
     whose = [(is_dicom_scan(path) and header_of_scan(path).whose) or f"/{path}" for path in paths]
-    return np.array(whose, np.str_) if len({*whose}) < len(whose) else None
+    return np.array(whose, np.str_) if len({*whose}) < len({*paths}) else None
 
 
 def header_of(path: Path) -> Header:
