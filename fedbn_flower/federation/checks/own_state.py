@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbn_flower.clients import ContextStore, LocalTraining, Memory, Received
+from fedbn_flower.clients import ContextStore, LocalTraining, Memory, Received, Update
 from fedbn_flower.clients.modules.first_values import KEPT, begin_anew, carrying_on
 
 from ...core.bits import comparable
@@ -84,7 +84,8 @@ def _step(inputs: RunInputs, partition_id: int) -> object:
         client = CLIENT.find(config.client)(task, Memory(store))
         received = Received({name: np.array(task.initial[name]) for name in client.shared_names}, {})
         settings: dict[str, Any] = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
-        update = client.fit(received, {**client_settings(config), **settings})
+        result = client.fit(received, {**client_settings(config), **settings})
+        update = result if isinstance(result, Update) else Update(*result)  # a user's may be a plain triple
         client.memory.commit()
     except Exception as error:
         raise _Untried from error
