@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbn_flower.clients import ContextStore, LocalTraining, Memory, Received, Update
 from fedbn_flower.clients.modules.first_values import KEPT, begin_anew, carrying_on
+from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.bits import comparable
 from ...core.errors import UserError
@@ -22,7 +23,7 @@ from ...names.registries import MODEL
 from ..inputs import RunInputs
 from ..tasks import client_settings, task_of
 
-EXAMPLES = 8
+EXAMPLES = 2
 
 
 def of_own_state(inputs: RunInputs) -> Iterator[str]:
@@ -47,7 +48,7 @@ def of_own_state(inputs: RunInputs) -> Iterator[str]:
         return
     for i, name in enumerate(models_named(config.model)):
         model = inputs.initial(i).module
-        with _generators_kept(), contextlib.suppress(_Untried):
+        with contextlib.suppress(_Untried):
             first, kept = _step(inputs, i), vars(model)[KEPT].changed()
             second = None  # as where it keeps a tensor of an evaluation, which cannot train
             with carrying_on(model), contextlib.suppress(_Untried):
@@ -80,25 +81,32 @@ def _step(inputs: RunInputs, partition_id: int) -> object:
     training = LocalTraining(batch_size=EXAMPLES)
     task = replace(task, train=few, evaluation={TEST: few}, training=training, private=None, units=None)
     store = ContextStore()
-    try:
+    with _generators_kept(), _as_untried():
         client = CLIENT.find(config.client)(task, Memory(store))
         received = Received({name: np.array(task.initial[name]) for name in client.shared_names}, {})
         settings: dict[str, Any] = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
         result = client.fit(received, {**client_settings(config), **settings})
         update = result if isinstance(result, Update) else Update(*result)  # a user's may be a plain triple
         client.memory.commit()
+        sent = [np.asarray(array) for array in update.arrays]
+        return comparable([sent, dict(update.metrics), dict(update.records), store.groups()])
+
+
+@contextlib.contextmanager
+def _as_untried() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         raise _Untried from error
-    sent = [np.asarray(array) for array in update.arrays]
-    return comparable([sent, dict(update.metrics), dict(update.records), store.groups()])
 
 
 @contextlib.contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Let Python's and NumPy's generators be where they were, afterwards."""
-    before, of_numpy = random.getstate(), np.random.get_state()
+    """Let all generators be where they were, afterwards: what draws from them has no state of its own."""
+    before, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
     finally:
         random.setstate(before)
         np.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)

@@ -53,7 +53,7 @@ def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir
     Of `NOT_A_MODEL` they report what no client keeps: FedBABU and Per-FedAvg of a copy that they tune,
     kNN-Per with its neighbours.
     """
-    result = run(client=client)
+    result = run(client=client, eval_data="global")
     test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")
     images, labels = next(iter(test.load([np.arange(len(test))])))
     for number in (0, 1):

@@ -133,8 +133,8 @@ def test_both_held_out_sets_are_evaluated_once(counted):
         {"client": OwnShare},
         {"eval_data": "local"},
         {"feature_shift": "none+inverted"},
-        {"client": "fedbn"},
-        {"client": "silobn"},
+        {"client": "fedbn", "eval_data": "global"},
+        {"client": "silobn", "eval_data": "global"},
     ],
 )
 def test_what_is_a_clients_own_it_evaluates_itself(counted, keys):
