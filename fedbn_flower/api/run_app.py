@@ -71,7 +71,7 @@ def run_app(
     *,
     server_app: ServerApp | None = None,
     run_config: Mapping[str, Any] | str | Sequence[str] = (),
-    num_supernodes: int = 2,
+    num_supernodes: int | None = None,
     backend: str = AUTO,
     workers: int = 0,
     seed: int | None = None,
@@ -91,8 +91,9 @@ def run_app(
     run_config : Mapping, str or Sequence[str], optional
         Values in place of the app's own: by key, or as ``flwr run --run-config`` takes them. With app
         objects, the whole configuration.
-    num_supernodes : int
-        How many nodes there are; 2 is Flower's default.
+    num_supernodes : int, optional
+        How many nodes there are. By default ``options.num-supernodes`` of the default federation in the
+        app's ``pyproject.toml``, else 2, as in Flower; the log says which.
     backend : str
         ``inline``: everything in this process and thread, for breakpoints. ``ray``: clients on workers.
         ``auto``: inline, and on workers once these save time; under a debugger inline.
@@ -135,7 +136,10 @@ def run_app(
     overrides = [run_config] if isinstance(run_config, str) else run_config
     found = _app(_server_or_folder(app, server_app), client_app, overrides)
     drawn = secrets.randbelow(SEEDS) if seed is None else seed
-    settings = Settings(num_supernodes, backend, workers, drawn)
+    if num_supernodes is None:
+        settings = Settings(found.num_supernodes, backend, workers, drawn, nodes_from=found.nodes_from)
+    else:
+        settings = Settings(num_supernodes, backend, workers, drawn)
     folder = _folder(run_dir)
     colour_in_terminals_only()
     with folder_locked(folder, "run-dir"):

@@ -73,7 +73,9 @@ def app_parser() -> Parser:
         action="append",
         help="values in place of those of the app, as flwr run takes them; or a TOML file",
     )
-    parser.add_argument("--num-supernodes", metavar="N", type=int, default=2, help="virtual nodes [2]")
+    parser.add_argument(
+        "--num-supernodes", metavar="N", type=int, help="virtual nodes [as its pyproject.toml says, else 2]"
+    )
     parser.add_argument(
         "--backend",
         metavar="NAME",

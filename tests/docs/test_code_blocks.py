@@ -178,7 +178,7 @@ def run_of_app(arguments):
     """Check a command line of ``fedbn-sim app`` and its app as the program does; nothing runs."""
     options = app_parser().parse_args(arguments)
     app = app_in(Path(options.app), options.run_config or ())
-    assert Settings(options.num_supernodes, options.backend, options.workers)
+    assert Settings(options.num_supernodes or app.num_supernodes, options.backend, options.workers)
     assert app.overrides.keys() <= app.run_config.keys()
 
 

@@ -34,6 +34,7 @@ MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 QUOTED = r"(?:'[^']*'|\"[^\"]*\"|\S)"
 PAIR = r"[^\s=]+=(?:'[^']*'|\"[^\"]*\"|[^\s'\"]\S*)"
 NUMBER = "a number"
+NODES, FLOWERS_NODES, MOST_NODES = "num-supernodes", 2, 1_000_000
 IN_WORDS = {bool: "true or false", int: NUMBER, float: NUMBER, str: "text"}
 
 
@@ -129,6 +130,10 @@ class FlowerApp:
     overrides: UserConfig = field(default_factory=dict)
     notes: Sequence[str] = ()
     """What is odd about the overrides, in a line each."""
+    num_supernodes: int = FLOWERS_NODES
+    """Where none are given."""
+    nodes_from: str = "Flower's default"
+    """Where their number is from."""
 
 
 def app_in(folder: Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> FlowerApp:
@@ -164,7 +169,9 @@ def app_in(folder: Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> F
     name = f"{app['publisher']}/{config['project']['name']}"
     version = str(config["project"]["version"])
     fused = fuse_dicts(default, given)
-    return FlowerApp(server, client, fused, name, version, folder, given, _other_kinds(default, given))
+    notes = _other_kinds(default, given)
+    nodes = _nodes_of(config["tool"]["flwr"])
+    return FlowerApp(server, client, fused, name, version, folder, given, notes, *nodes)
 
 
 def app_of(server: ServerApp, client: ClientApp, run_config: Mapping[str, Any] | None = None) -> FlowerApp:
@@ -177,6 +184,39 @@ def app_of(server: ServerApp, client: ClientApp, run_config: Mapping[str, Any] |
     """
     config = _overrides(run_config or {})
     return FlowerApp(Component(ServerApp, given=server), Component(ClientApp, given=client), config)
+
+
+def checked_nodes(key: str, number: Any) -> int:
+    """Return a number of nodes.
+
+    Raises
+    ------
+    UserError
+        When it is none.
+    """
+    if type(number) is not int or not 1 <= number <= MOST_NODES:
+        raise not_allowed(key, number, f"a whole number from 1 to {MOST_NODES}")
+    return number
+
+
+def _nodes_of(flwr: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the number of nodes of a project's default federation, else Flower's, and where it is from."""
+    federations = _at(flwr, "federations")
+    found = {name: _at(federations, name, "options", NODES) for name in federations or ()}
+    numbers = {name: number for name, number in found.items() if number is not None}
+    if (default := str(_at(federations, "default"))) in numbers:
+        place = f"options.{NODES} of [tool.flwr.federations.{default}] in {PROJECT}"
+        return checked_nodes(place, numbers[default]), place
+    others = ", ".join(f"{number} in {name}" for name, number in numbers.items())
+    of_no_default = f"; {PROJECT} has {others}, which is not the default federation" if others else ""
+    return FLOWERS_NODES, f"Flower's default{of_no_default}"
+
+
+def _at(table: Any, *keys: str) -> Any:
+    """Return what is at the end of a path of tables; None where there is nothing."""
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from ..grid import RUN_ID, LocalGrid
 from ..inline import InlineGrid
 from ..pools import BackgroundPool, Pool, pool_for
 from ..signals import forked_children_end_by_sigterm
-from .app import FlowerApp, importable
+from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
 from .clients import AppClients
 from .folder import logged, write_config, write_history, write_results
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("flwr.fedbn")
 
 AUTO, INLINE, RAY = BACKENDS = ("auto", "inline", "ray")
-MOST_NODES = 1_000_000
 DEBUGGERS = ("debugpy", "pydevd")
 
 
@@ -62,16 +61,19 @@ class Settings:
         Whether Ray's own lines are shown.
     """
 
-    num_supernodes: int = 2
+    num_supernodes: int
     backend: str = AUTO
     workers: int = 0
     seed: int = 0
     verbose: bool = False
     ray_address: str = ""
     device: str = "cpu"
+    nodes_from: str = ""
+    """Where their number is from, if nobody gave it."""
 
     def __post_init__(self) -> None:
-        numbers = {"num-supernodes": (1, MOST_NODES), "workers": (0, 10_000), "seed": (0, 2**63 - 1)}
+        checked_nodes(NODES, self.num_supernodes)
+        numbers = {"workers": (0, 10_000), "seed": (0, 2**63 - 1)}
         for key, (least, most) in numbers.items():
             value = getattr(self, key.replace("-", "_"))
             if type(value) is not int or not least <= value <= most:
@@ -142,7 +144,7 @@ def _described(app: FlowerApp, settings: Settings) -> dict[str, Any]:
         "folder": str(app.folder or ""),
         "run-config": app.run_config,
         "overrides": app.overrides,
-        "num-supernodes": settings.num_supernodes,
+        NODES: settings.num_supernodes,
         "backend": settings.backend,
         "workers": settings.workers,
         "seed": settings.seed,
@@ -167,6 +169,8 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         LOGGER.warning("%s", note)
     server: ServerApp = app.server.load()
     app.client.load()
+    if settings.nodes_from:
+        LOGGER.info("%s: %d (%s)", NODES, settings.num_supernodes, settings.nodes_from)
     forked_children_end_by_sigterm()
     rounds = outcome.rounds
     with ExitStack() as stack:
@@ -190,7 +194,7 @@ def _check_nodes(settings: Settings, awaited: int) -> None:
     """Refuse to wait for nodes that never come."""
     if awaited > settings.num_supernodes:
         expected = f"at least {awaited}, for which the app's strategy waits"
-        raise not_allowed("num-supernodes", settings.num_supernodes, expected)
+        raise not_allowed(NODES, settings.num_supernodes, expected)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The command ``app``: what it prints, and its mistakes in a line."""
 
+import json
 import re
 import subprocess
 import sys
@@ -191,14 +192,50 @@ def test_breakpoints_stop_in_client_and_server(folder, tmp_path):
     assert "ended in the debugger" in done.stderr
 
 
-def test_the_projects_file_stays_as_it_is(folder):
+LOCAL = """
+[tool.flwr.federations]
+default = "{default}"
+
+[tool.flwr.federations.local]
+options.num-supernodes = {number}
+
+[tool.flwr.federations.far]
+address = "127.0.0.1:9093"
+"""
+PLACE = "options.num-supernodes of [tool.flwr.federations.local] in pyproject.toml"
+NOT_DEFAULT = "Flower's default; pyproject.toml has 3 in local, which is not the default federation"
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "nodes", "origin"),
+    [
+        ("local", [], 3, PLACE),
+        ("local", ["--num-supernodes", "2"], 2, None),
+        ("far", [], 2, NOT_DEFAULT),
+        (None, [], 2, "Flower's default"),
+    ],
+)
+def test_nodes_are_those_of_the_projects_default_federation(folder, default, given, nodes, origin):
+    """Their number is said where nobody gave it; the project's file stays as it is."""
     project = folder / "pyproject.toml"
-    federations = '[tool.flwr.federations]\ndefault = "local"\n\n[tool.flwr.federations.local]\n'
-    project.write_text(f"{project.read_text()}\n{federations}options.num-supernodes = 7\n")
+    if default:
+        project.write_text(project.read_text() + LOCAL.format(default=default, number=3))
     before = project.read_bytes()
-    assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 0
+    assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline", *given]) == 0
     assert project.read_bytes() == before
-    assert '"num-supernodes": 2' in (folder.parent / "run" / "config.json").read_text()
+    run = folder.parent / "run"
+    assert json.loads((run / "config.json").read_text())["num-supernodes"] == nodes
+    said = re.findall(r"num-supernodes: (\d+) \((.*)\)", (run / "log.txt").read_text())
+    assert said == ([(str(nodes), origin)] if origin else [])
+
+
+@pytest.mark.parametrize("number", ["0", "'ten'", "true", "2.0"])
+def test_a_projects_number_of_nodes_that_is_none_is_refused(folder, number, capsys):
+    project = folder / "pyproject.toml"
+    project.write_text(project.read_text() + LOCAL.format(default="local", number=number))
+    assert main(["app", str(folder), "--run-dir", "run"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {PLACE}: ")
+    assert not (folder.parent / "run").exists()
 
 
 def test_an_interrupted_run_says_where_its_results_are(folder, capsys):
