@@ -23,6 +23,7 @@ from .aggregation.named_means import MeanKind, named_mean, new_mean
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, all_finite, checked_step, steppable
 from .expected import ExpectedMetrics, FurtherNames
+from .legacy import NoLegacyMethods, check_methods
 from .messages.gate import refusing
 from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation, log_absentees
 from .messages.npy import encoded, viewed
@@ -41,7 +42,7 @@ CURRENT_ARRAYS = property(
 )
 
 
-class PseudoGradientStrategy(FlowerFedAvg):
+class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
     """Base of the server rules: ``x += server_step(D)`` with ``D = sum_i p_i (x_i - x)``.
 
     It is a Flower ``FedAvg`` with another aggregation. A rule implements `server_step` and declares its
@@ -81,7 +82,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
     ValueError
         For an argument out of its range; the message names it.
     TypeError
-        For an unknown argument.
+        For an unknown argument; for an argument or a method of Flower's legacy strategies.
     """
 
     helps: ClassVar[tuple[str, ...]] = ()
@@ -141,6 +142,7 @@ class PseudoGradientStrategy(FlowerFedAvg):
     __signature__ = SignatureOfClass()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        check_methods(type(self))
         flowers, others, settings = bound(type(self), args, kwargs)
         super().__init__(**flowers)
         for attribute, value in settings.items():

@@ -9,6 +9,8 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 
 from fedbn_flower.core.ground.settings import checked, declared, flag
 
+from .legacy import ARGUMENTS, LegacyApi
+
 FLOWERS = list(inspect.signature(FlowerFedAvg.__init__).parameters.values())[1:]
 OTHERS: Mapping[str, Any] = {"trainable": None, "tied": (), "ask_partitions": False, "query_timeout": 120.0}
 SYNONYMS = {
@@ -78,6 +80,8 @@ def bound(
     """
     arguments = signature(cls)
     if unknown := [name for name in kwargs if name not in arguments.parameters]:
+        if legacy := sorted(ARGUMENTS.intersection(unknown)):
+            raise LegacyApi(cls, f"the argument {legacy[0]}")
         raise TypeError(_no_such_argument(cls, unknown[0], list(arguments.parameters)))
     try:
         given = arguments.bind(*args, **kwargs).arguments

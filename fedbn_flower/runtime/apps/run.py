@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 
-from ...core.errors import RunFailed, not_allowed
+from ...core.errors import RunFailed, UserError, not_allowed
 from ...core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
+from ...strategies.legacy import LegacyApi
 from ..auto_grid import AutoGrid
 from ..capacity import check_workers
 from ..grid import RUN_ID, LocalGrid
@@ -184,6 +185,8 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
         try:
             server(grid, Context(RUN_ID, SUPERLINK_NODE_ID, {}, RecordDict(), dict(app.run_config)))
             grid.finish()
+        except LegacyApi as error:
+            raise UserError(f"app: {error}") from error
         finally:
             outcome.place = dict(local.place)
     if rounds.replies and rounds.failures == rounds.replies:

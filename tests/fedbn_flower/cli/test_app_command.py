@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedbn_flower.cli import main
-from tests.fedbn_flower.runtime.apps.written import CLIENT, SERVER, write_app
+from tests.fedbn_flower.runtime.apps.written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, SERVER, write_app
 from tests.quick import some_quick
 
 APP = "{app}"
@@ -255,3 +255,15 @@ def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
     assert raised.value.code == 3
     assert capsys.readouterr().err.endswith("results so far are in run\n")
     assert len((folder.parent / "run" / "history.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("arguments", ["", "min_fit_clients=2"])
+def test_a_legacy_app_with_our_strategy_is_told_so_in_a_line(tmp_path, arguments, capsys):
+    server = LEGACY_SERVER.replace("flwr.server.strategy", "strategies")
+    begin, end = server.index("FedAvg(\n"), server.index("    config = ")
+    write_app(tmp_path / "app", f"{server[:begin]}FedAvg({arguments})\n{server[end:]}", LEGACY_CLIENT)
+    run = str(tmp_path / "run")
+    assert main(["app", str(tmp_path / "app"), "--backend", "inline", "--run-dir", run]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: app: FedAvg: ")
+    assert last.endswith("import the strategy from flwr.server.strategy")
