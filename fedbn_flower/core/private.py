@@ -13,12 +13,15 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Array, Context, Error, Message, RecordDict, UserConfig
+from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict, UserConfig
 from flwr.app.message import make_message  # Message itself takes no metadata
 from flwr.app.message import remove_content_from_message as without_content  # else content goes with a call
 from flwr.app.metadata import Metadata
 from flwr.clientapp.client_app import ClientAppException  # what the reason of an error reply names
-from flwr.common import serde  # what travels between Flower's own processes
+from flwr.common import (
+    Parameters,
+    serde,  # what travels between Flower's own processes
+)
 from flwr.common.config import (
     flatten_dict,
     fuse_dicts,
@@ -39,10 +42,13 @@ from flwr.proto.node_pb2 import NodeInfo  # what Grid.get_nodes gives
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.server import SimpleClientManager
 from flwr.server import server as legacy_server
+from flwr.server.compat import LegacyContext  # of Flower's workflows
+from flwr.server.compat import app as legacy_app
 from flwr.server.history import History  # of the strategies before the Message API
 from flwr.server.server import Server
 from flwr.server.server_config import ServerConfig
 from flwr.server.utils import validate_message
+from flwr.server.workflow.constant import MAIN_PARAMS_RECORD
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import fedavg, fedxgb_cyclic, strategy_utils
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE, NodeStatus
@@ -59,6 +65,7 @@ __all__ = [
     "ClientAppException",
     "ErrorCode",
     "History",
+    "LegacyContext",
     "NodeInfo",
     "Run",
     "Server",
@@ -74,6 +81,8 @@ __all__ = [
     "get_project_config",
     "identify_process",
     "instances_made",
+    "legacy_fits",
+    "legacy_parameters",
     "load_app",
     "message_bytes",
     "message_errors",
@@ -273,6 +282,33 @@ def instances_made(classes: Sequence[type], made: Callable[[Any], None]) -> Iter
         for one in classes:
             stack.enter_context(replaced(one, "__init__", watched(one.__init__)))  # type: ignore[misc]
         yield
+
+
+@contextmanager
+def legacy_fits(began: Callable[[Server], None]) -> Iterator[None]:
+    """Call ``began`` with every legacy server whose rounds begin, whenever it was made."""
+
+    def watched(fit: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fit)
+        def fitting(*args: Any, **kwargs: Any) -> Any:
+            began(args[0] if args else kwargs["server"])
+            return fit(*args, **kwargs)
+
+        return fitting
+
+    with (
+        replaced(Server, "fit", watched(Server.fit)),
+        replaced(legacy_app, "run_fl", watched(legacy_app.run_fl)),  # which calls a subclass's own fit
+    ):
+        yield
+
+
+def legacy_parameters(made: Server | LegacyContext) -> Parameters:
+    """Return the model that a legacy server, or a workflow's context, has; it may have no tensors."""
+    if isinstance(made, Server):
+        return made.parameters
+    arrays = list(made.state.array_records.get(MAIN_PARAMS_RECORD, ArrayRecord()).values())
+    return Parameters([array.data for array in arrays], arrays[0].stype if arrays else "")
 
 
 @contextmanager

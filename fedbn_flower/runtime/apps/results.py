@@ -9,11 +9,20 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.common import parameters_to_ndarrays
+from flwr.common import Parameters, parameters_to_ndarrays
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from ...core.private import History, Server, ServerConfig, instances_made, replaced
+from ...core.private import (
+    History,
+    LegacyContext,
+    Server,
+    ServerConfig,
+    instances_made,
+    legacy_fits,
+    legacy_parameters,
+    replaced,
+)
 from .rounds import Rounds
 
 TRAIN, EVALUATE, SERVER, LOSS = "train-", "evaluate-", "server-", "loss"
@@ -24,7 +33,7 @@ class Results:
 
     def __init__(self, rounds: Rounds) -> None:
         self.found: list[Result | History] = []
-        self._servers: list[Server] = []
+        self._legacy: list[Server | LegacyContext] = []
         self._rounds = rounds
 
     @contextmanager
@@ -32,7 +41,8 @@ class Results:
         """Collect Results, Histories and numbers of rounds within."""
         with ExitStack() as stack:
             stack.enter_context(instances_made((Result, History), self.found.append))
-            stack.enter_context(instances_made((Server,), self._servers.append))
+            stack.enter_context(instances_made((Server, LegacyContext), self._legacy.append))
+            stack.enter_context(legacy_fits(self._legacy.append))
             stack.enter_context(instances_made((ServerConfig,), self._legacy_rounds))
             stack.enter_context(replaced(Strategy, "start", self._noting_rounds(Strategy.start)))
             yield
@@ -62,13 +72,13 @@ class Results:
         ]
 
     def arrays(self) -> dict[str, NDArray]:
-        """Return the arrays of the last strategy that gave some; those of legacy servers are numbered."""
+        """Return the arrays of the last strategy that gave some; those of legacy ones are numbered."""
         for found in reversed(self.found):
             if isinstance(found, Result) and found.arrays:
                 return arrays_of(found.arrays)
-        for server in reversed(self._servers):
-            if tensors := server.parameters.tensors:
-                return _legacy_arrays(server, tensors)
+        for parameters in map(legacy_parameters, reversed(self._legacy)):
+            if parameters.tensors:
+                return _legacy_arrays(parameters)
         return {}
 
 
@@ -77,12 +87,12 @@ def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def _legacy_arrays(server: Server, tensors: list[bytes]) -> dict[str, NDArray]:
+def _legacy_arrays(parameters: Parameters) -> dict[str, NDArray]:
     """Return a legacy server's parameters; what is no NumPy array, as bytes."""
     try:
-        arrays = parameters_to_ndarrays(server.parameters)
+        arrays = parameters_to_ndarrays(parameters)
     except ValueError:
-        arrays = [np.frombuffer(tensor, np.uint8) for tensor in tensors]
+        arrays = [np.frombuffer(tensor, np.uint8) for tensor in parameters.tensors]
     return {str(i): array for i, array in enumerate(arrays)}
 
 

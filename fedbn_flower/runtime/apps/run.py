@@ -26,7 +26,7 @@ from ..signals import forked_children_end_by_sigterm
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
 from .clients import AppClients
-from .folder import logged, write_config, write_history, write_results
+from .folder import ARRAYS, logged, write_config, write_history, write_results
 from .legacy import legacy_servers_on
 from .line import Line
 from .randomness import seed_libraries
@@ -191,6 +191,8 @@ def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:
             outcome.place = dict(local.place)
     if rounds.replies and rounds.failures == rounds.replies:
         raise RunFailed(f"every client failed: all {rounds.replies} replies were errors, which the log shows")
+    if rounds.total and not outcome.results.arrays():
+        LOGGER.info("no %s: no strategy, server or workflow of Flower's gave a model", ARRAYS)
 
 
 def _check_nodes(settings: Settings, awaited: int) -> None:
