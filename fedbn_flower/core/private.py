@@ -298,7 +298,7 @@ def legacy_fits(began: Callable[[Server], None]) -> Iterator[None]:
 
     with (
         replaced(Server, "fit", watched(Server.fit)),
-        replaced(legacy_app, "run_fl", watched(legacy_app.run_fl)),  # which calls a subclass's own fit
+        replaced(legacy_app, "run_fl", watched(legacy_server.run_fl)),  # which calls a subclass's own fit
     ):
         yield
 
