@@ -77,6 +77,11 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
         spacing=config.spacing,
         window=config.window,
         subgroups=config.subgroups,
+        encoding=config.encoding,
+        decimal=config.decimal,
+        thousands=config.thousands,
+        header_row=config.header_row,
+        date_format=config.date_format,
     )
 
 

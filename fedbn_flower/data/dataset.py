@@ -42,7 +42,10 @@ PROBLEM_OF = {
 
 
 GROUP_KEY = "group-column"
-LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window", "subgroups")
+OF_TEXTS = ("encoding", "decimal", "thousands", "header_row", "date_format")
+"""Fields of a `Request` that say how tables are written."""
+KEYS_OF_TEXTS = tuple(name.replace("_", "-") for name in OF_TEXTS)
+LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window", "subgroups", *OF_TEXTS)
 """Fields of a `Request` that came later: they are in the name of what is cached where they are given."""
 
 
@@ -81,6 +84,11 @@ class Request:
     spacing: float | str = 0.0
     window: str = "auto"
     subgroups: str = ""
+    encoding: str = "auto"
+    decimal: str = "auto"
+    thousands: str = "auto"
+    header_row: int = 0
+    date_format: str = "auto"
 
     def __str__(self) -> str:
         """Return what the cache knows it by: a field that came later counts where it is given."""

@@ -9,7 +9,7 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import path_of
 from ..core.free_memory import regular
 from ..core.suggestions import hint
-from .dataset import Decoded, Request
+from .dataset import OF_TEXTS, Decoded, Request
 from .images.decoding import is_image
 from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
@@ -37,11 +37,11 @@ HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]
 EXPECTED = "'scanners', 'digits', a table, a folder with data, or a hub name"
 GROUP = "group"
 """The column of the groups that a caller gives with arrays."""
-COLUMNS = ("image_column", "label_column", "missing_values", "group_column")
+COLUMNS = ("image_column", "label_column", "missing_values", *OF_TEXTS, "group_column")
 """The fields of a `Request` that are of columns."""
 OF_FILES = ("image_size", "spacing", "window")
 """Those that are of files of images."""
-OF_IMAGES = COLUMNS[:3]
+OF_IMAGES = COLUMNS[:-1]
 """Those of them that do not say whose an example is."""
 
 

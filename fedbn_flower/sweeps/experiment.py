@@ -28,6 +28,7 @@ OF_DATA = frozenset(
         *("dataset", "partition", "cache-dir", "problem", "predict", "columns", "missing-values"),
         *("label-column", "image-column", "image-size", "spacing", "window", "feature-shift"),
         *("group-column", "split-by", "subgroups"),
+        *("encoding", "decimal", "thousands", "header-row", "date-format"),
     }
 )
 """Keys by which it is known how many sites the data have."""

@@ -180,7 +180,8 @@ case(
 )
 case(
     "a text of DOS",
-    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0x94); save it as UTF-8",
+    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0x94); save it as UTF-8, or name its "
+    "encoding, as in encoding=cp850",
     text(PLAIN.replace("sex", "größe"), encoding="cp850"),
 )
 case("tsv", USUAL, lambda f: R.to_csv(f / "t.tsv", index=False, sep="\t"))

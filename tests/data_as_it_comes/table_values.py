@@ -252,17 +252,18 @@ def pqdate(folder):
 
 case(
     "parquet, times",
-    (
-        "columns: 'day' holds datetime64[us]; write days or years since a date that matters, or name the "
-        "columns to use"
-    ),
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "dates are days since 1970-01-01: 'day'",
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day'",
+        ],
+        "doubts?": [
+            "columns: ids? 'day' has a value of its own in (nearly) each training row, as a row number or an "
+            "id has; name the columns to use without it"
+        ],
+    },
     pqdate,
-)
-case(
-    "parquet, times that are named",
-    "columns: 'day' holds datetime64[us]; write days or years since a date that matters",
-    pqdate,
-    columns="age,day",
 )
 case(
     "constant column",

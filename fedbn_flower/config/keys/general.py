@@ -194,6 +194,27 @@ class Data(KeyGroup):
         description="words that mark missing values in a table, separated by commas; auto: in text files "
         "those of pandas, such as NA and None",
     )
+    encoding: str = setting(
+        "auto",
+        description="encoding of a table's text, as Python calls it: cp1252; auto: UTF-8, UTF-16 with its "
+        "mark, or cp1252 if it can be nothing else",
+    )
+    decimal: Literal["auto", ".", ","] = setting(
+        "auto", description="decimal sign of a table; auto: a comma in texts that can mean nothing else"
+    )
+    thousands: Literal["auto", ".", ",", "'", "space"] = setting(
+        "auto", description="sign between a table's groups of three digits; auto: none"
+    )
+    header_row: int = setting(
+        0,
+        ge=0,
+        description="row of a table's header, as a spreadsheet counts; 0: the first, but for comments",
+    )
+    date_format: str = setting(
+        "auto",
+        description="how a table's texts write dates, as in strftime: %d.%m.%Y; dates are read as days "
+        "since 1970-01-01; auto: columns of texts are no dates",
+    )
     cache_dir: str = setting("auto", description="where decoded datasets are cached")
 
 

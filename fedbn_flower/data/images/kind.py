@@ -14,7 +14,7 @@ from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.input_spec import InputSpec
-from ..dataset import Decoded, Kind, Rows
+from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows
 from ..labels import Classes
 from ..notes import Note
 from .augment import CropFlip
@@ -44,6 +44,7 @@ class Images(Kind):
             "image-size",
             "label-column",
             "missing-values",
+            *KEYS_OF_TEXTS,
             "normalize",
             "spacing",
             "window",

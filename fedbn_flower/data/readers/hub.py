@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.files import path_of
 from ...core.listing import number_of
-from ..dataset import Decoded, Request, with_rows
+from ..dataset import OF_TEXTS, Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
@@ -120,9 +120,11 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     UserError
         When a split or a column is missing, or has another type; for words that are missing values.
     """
-    if request.missing_values != Request.missing_values and not request.of_site:
-        wanted = f"'auto': {request.name!r} is read without them"
-        raise not_allowed("missing-values", request.missing_values, wanted)
+    for field in ("missing_values", *OF_TEXTS):
+        value, default = getattr(request, field), getattr(Request, field)
+        if value != default and not request.of_site:
+            wanted = f"{default!r}: {request.name!r} is read without it"
+            raise not_allowed(field.replace("_", "-"), value, wanted)
     if "train" not in splits:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))

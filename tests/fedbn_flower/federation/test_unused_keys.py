@@ -199,13 +199,25 @@ def test_what_resuming_sets_is_not_told(run):
     assert json.loads((again / "config.json").read_text())["unused"] == []
 
 
-def test_words_for_missing_values_are_of_tables(run, tmp_path):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("missing_values", "NA"),
+        ("encoding", "cp1252"),
+        ("decimal", ","),
+        ("thousands", "."),
+        ("header_row", 2),
+        ("date_format", "%Y-%m-%d"),
+    ],
+)
+def test_keys_of_how_a_table_is_written_are_of_tables(run, tmp_path, key, value):
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(made(tmp_path / "train/a") / "1.png")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(made(tmp_path / "train/b") / "1.png")
     x, y = np.zeros((9, 1, 8, 8), np.uint8), np.arange(9) % 3
     for data in ({}, {"dataset": str(tmp_path)}, {"data": (x, y, x, y)}):
-        with pytest.raises(UserError, match=r"^missing-values: 'NA' is not allowed; expected 'auto': .*"):
-            run(missing_values="NA", **data)
+        default, name = RUN_KEYS[key.replace("_", "-")].default, key.replace("_", "-")
+        with pytest.raises(UserError, match=rf"^{name}: {value!r} is not allowed; expected {default!r}: .*"):
+            run(**{key: value}, **data)
 
 
 def made(folder):

@@ -18,6 +18,7 @@ from .labelled import CountWords, counted, labelled_rows
 from .repeats import merged, repeated
 from .rounded_off import rounded_off
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise
+from .written import as_days
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -49,6 +50,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         are_texts = all(part.layout for part in read.parts)
         table = _numbers_again(table) if are_texts else table.infer_objects()
     used = [*found.label_names, *request.columns_of_rows]
+    table, dates = as_days(table, used)
     features = parse_columns(request, table, found.label_names)
     x, y, ids = encode(features, table), targets.y, found.ids
     numbers = found.label_names if targets.predicts == "numbers" else []
@@ -65,6 +67,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     owners, units_of = [request.group_column], [request.unit_column]
     notes += merged(read.parts, {"target": classes, "clients": owners, "examples": units_of})
     notes += repeated(read.parts, [*dict.fromkeys([*used, *(one.name for one in features)])])
+    if days := [feature.name for feature in features if feature.name in dates]:
+        notes.append(Note("inputs", f"dates are days since 1970-01-01: {listed(days)}"))
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
     columns = {"x": x, "y": y} | rest
     train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))

@@ -20,10 +20,11 @@ from ...walk import walk
 from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import label_names, named_columns
+from .missing import AUTO
 from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
-from .thousands import refuse_thousands
 from .totals import refuse_totals
 from .words import as_text, check_categories, is_number, listed, refuse_nested
+from .written import refuse_thousands
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -197,13 +198,14 @@ def joined_tables(request: Request, files: Files) -> Joined:
     places = [(split, site) for split, by_site in files.items() for site in by_site]
     read = [open_table(files[split][site], request) for split, site in places]
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
+    _refuse_unused(request, read)
     _check_columns(read, every=are_sites(files))
     for part in read:
         columns = list(part.frame)
         refuse_totals(part, named_columns(request, columns), label_names(request, columns))
     _check_types(request, read)
     for part in read:
-        for name in named_columns(request, list(part.frame)):
+        for name in named_columns(request, list(part.frame)) if request.decimal == AUTO else ():
             refuse_thousands(part, name)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
@@ -244,6 +246,19 @@ def _unread(request: Request, files: Files) -> list[Note]:
     used = [path.relative_to(folder).as_posix() for by_site in files.values() for path in by_site.values()]
     are = "is read" if len(used) == 1 else "are read"
     return [Note("left out", f"{several} {names}: {listed(used)} {are}")]
+
+
+def _refuse_unused(request: Request, parts: Sequence[ReadTable]) -> None:
+    """Refuse keys that say how a text or a sheet is written where there is none; of a site it may be
+    another's."""
+    if request.of_site or any(part.layout for part in parts):
+        return
+    sheets = any(not part.path.name.lower().endswith(PARQUET) for part in parts)
+    for field in ("encoding",) if sheets else ("encoding", "header_row"):
+        value, default = getattr(request, field), getattr(Request, field)
+        if value != default:
+            wanted = f"{default!r}: {parts[0].path.name!r} says it itself"
+            raise not_allowed(field.replace("_", "-"), value, wanted)
 
 
 def _refuse_held_out(request: Request, files: Files) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError
+from ....core.errors import UserError, not_allowed
 from ....core.free_memory import check_fits, opened
+from .missing import AUTO
 from .words import NUMBER
 
 SEPARATORS = ",;\t|"
@@ -103,17 +104,18 @@ class Layout:
     decimal: str = "."
 
     @classmethod
-    def of(cls, path: Path) -> "Layout":
-        """Look at the beginning of a file.
+    def of(cls, path: Path, encoding: str = AUTO, header_row: int = 0) -> "Layout":
+        """Look at the beginning of a file, as ``--encoding`` and ``--header-row`` say.
 
-        The separator is the comma, semicolon, tab or bar, whichever is most frequent in the header outside
-        quotes. Lines above it that begin with ``#`` are comments, unless one has as many fields as the first
-        line below them, whose names it then holds.
+        A mark at the beginning decides the encoding. The separator is the comma, semicolon, tab or bar,
+        whichever is most frequent in the header outside quotes. Lines above it that begin with
+        ``#`` are comments, unless one has as many fields as the first line below them, whose names it then
+        holds.
 
         Raises
         ------
         UserError
-            When the names are not allowed, or the file is empty or neither UTF-8 nor UTF-16.
+            When the names are not allowed, or the file is empty or of another encoding.
         OSError
             When the file cannot be read.
         """
@@ -122,10 +124,10 @@ class Layout:
         with opened(path) as file:
             beginning = file.peek(3)
             marked = (e for mark, e in BYTE_ORDER_MARKS.items() if beginning.startswith(mark))
-            encoding = next(marked, "") or _encoding_of(path)
+            encoding = next(marked, "") or (_encoding_of(path) if encoding == AUTO else _known(encoding))
             text = io.TextIOWrapper(file, encoding=encoding, newline="")
             try:
-                above = _lines_above(text)
+                above = header_row - 1 if header_row else _lines_above(text)
                 text.seek(0)
                 for _ in range(above):
                     text.readline()
@@ -134,13 +136,13 @@ class Layout:
                 first = _whole_line(text)
                 sample = text.read(SAMPLE)
             except UnicodeDecodeError as error:
-                wrong = f"byte 0x{error.object[error.start]:02x}" if encoding == "utf-8" else error.reason
-                raise UserError(
-                    f"dataset: {str(path)!r} is not a text in UTF-8 ({wrong}); save it as UTF-8"
-                ) from None
+                raise UserError(f"dataset: {str(path)!r} {not_of(encoding, error)}") from None
         if not header.strip():
+            if above:
+                raise not_allowed("header-row", header_row, f"a row of {str(path)!r}, which has no such one")
             raise UserError(f"dataset: {str(path)!r} is empty")
-        _refuse_title(path, [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)])
+        if not header_row:
+            _refuse_title(path, [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)])
         names = checked_names(fields(header, separator), str(path))
         check_fits("dataset", f"about {lines} rows of {str(path)!r}", lines * len(names) * CELL)
         return cls(separator, encoding, above, names)
@@ -302,6 +304,25 @@ def _encoding_of(path: Path) -> str:
             return "utf-8"  # which is what is asked for
         end = chunk[-2:]
     return WESTERN
+
+
+def _known(encoding: str) -> str:
+    """Return the name of an encoding that Python knows."""
+    try:
+        b"a".decode(encoding)
+    except (LookupError, UnicodeError, ValueError):
+        wanted = "auto, or an encoding of text that Python knows, such as cp1252, cp850 or utf-16-le"
+        raise not_allowed("encoding", encoding, wanted) from None
+    return encoding
+
+
+def not_of(encoding: str, error: UnicodeDecodeError) -> str:
+    """Return what is said of a text that is not of an encoding, and by which key it is read."""
+    wrong = f"byte 0x{error.object[error.start]:02x}" if len(error.object) else error.reason
+    called = encoding.upper() if encoding.startswith("utf-8") else encoding
+    return (
+        f"is not a text in {called} ({wrong}); save it as UTF-8, or name its encoding, as in encoding=cp850"
+    )
 
 
 def _chunks(path: Path, encoding: str) -> Iterator[str]:

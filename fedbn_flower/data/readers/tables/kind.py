@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from fedbn_flower.clients import Prepare
 
-from ...dataset import Rows
+from ...dataset import KEYS_OF_TEXTS, Rows
 from ...notes import Note
 from ...numeric import Numeric, Standardise
 
@@ -19,7 +19,9 @@ class Table(Numeric):
     """
 
     prepares_by_client = True
-    keys: ClassVar = frozenset({"columns", "label-column", "missing-values", "predict", *Numeric.keys})
+    keys: ClassVar = frozenset(
+        {"columns", "label-column", "missing-values", "predict", *KEYS_OF_TEXTS, *Numeric.keys}
+    )
 
     @property
     def numbers(self) -> Collection[int]:

@@ -38,6 +38,11 @@ class Missing:
         """Whether nobody said which words they are."""
         return self.key == AUTO
 
+    @property
+    def named(self) -> frozenset[str]:
+        """The columns whose values are words, whatever they look like: ids, and those with named values."""
+        return frozenset([*self.values, *self.ids])
+
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words, whatever the column."""

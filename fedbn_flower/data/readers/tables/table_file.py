@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,27 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError
+from ....core.errors import UserError, not_allowed
 from ....core.free_memory import check_size, opened
+from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import origins
-from .header import LOOKED_AT, WESTERN, Layout, checked_names, numbers_of_rows, records, refuse_title_in_rows
+from .header import (
+    LOOKED_AT,
+    WESTERN,
+    Layout,
+    checked_names,
+    not_of,
+    numbers_of_rows,
+    records,
+    refuse_title_in_rows,
+)
 from .labels import named_values
 from .large import check_parquet, check_sheet
-from .missing import Missing
+from .missing import AUTO, Missing
 from .words import as_text, is_nested, is_number, listed
+from .written import Written
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -54,6 +65,8 @@ class ReadTable:
         Of a text file.
     notes : tuple[Note, ...]
         What was left out of it.
+    above : int
+        How many rows of a text or a sheet are above its header.
     """
 
     frame: "DataFrame"
@@ -61,6 +74,7 @@ class ReadTable:
     missing: Missing
     layout: Layout | None = None
     notes: tuple[Note, ...] = ()
+    above: int = 0
 
     def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
         """Count the words that were taken for missing values without being asked to, by column.
@@ -95,7 +109,7 @@ class ReadTable:
             return origins.of_rows(name, rows) if len(rows) == count else np.zeros(count, "S1")
         if self.path.name.lower().endswith(PARQUET):
             return origins.of_items(name, count)
-        return origins.of_rows(name, np.arange(count) + 2)
+        return origins.of_rows(name, np.arange(count) + 2 + self.above)
 
     def spelt(self, name: str) -> NDArray[np.str_]:
         """Return a column as the file writes it: ``007``, where the table has the number 7."""
@@ -104,7 +118,8 @@ class ReadTable:
         column = self.frame[name]
         of_text = {"usecols": [list(self.frame).index(name)], "dtype": str, "keep_default_na": False}
         if is_number(column) and not self.path.name.lower().endswith(PARQUET):
-            read = partial(pd.read_csv, **_of_layout(self.layout)) if self.layout else pd.read_excel
+            of_sheet = partial(pd.read_excel, skiprows=self.above)
+            read = partial(pd.read_csv, **_of_layout(self.layout)) if self.layout else of_sheet
             spelt = read(self.path, **of_text).iloc[:, 0]
             column = spelt.str.strip() if len(spelt) == len(column) else column
         return np.array(as_text(column), np.str_)
@@ -179,6 +194,8 @@ def _advice(error: Exception) -> str:
     """Return what is wrong with a file, and what to do, where pandas says it in its own words."""
     if isinstance(error, BadZipFile):
         return "is no workbook; save it as .xlsx in a spreadsheet program, or call it .csv if it is text"
+    if isinstance(error, UnicodeDecodeError):
+        return not_of(error.encoding, error)
     if found := RAGGED.search(str(error)):
         expected, line, saw = found.groups()
         return (
@@ -210,7 +227,8 @@ def _of_layout(layout: Layout) -> dict[str, object]:
 def _read_text(path: Path, request: Request) -> ReadTable:
     import pandas as pd
 
-    layout = Layout.of(path)
+    written = Written.asked(request)
+    layout = Layout.of(path, request.encoding, request.header_row)
     missing = _missing(request, layout.names)
     words = missing.for_pandas(layout.names)
 
@@ -232,23 +250,29 @@ def _read_text(path: Path, request: Request) -> ReadTable:
             reason = "rows with more fields than its header has names"
             raise UserError(f"dataset: {str(path)!r} has {reason}") from error
         frame = frame[layout.names]
-    if layout.encoding == WESTERN:
+    if layout.encoding == WESTERN and request.encoding == AUTO:
         notes.append(Note("inputs", f"{path.name!r} is no UTF-8; its letters are read as Windows-1252"))
-    if by_comma := _commas(frame):
+    by_comma = _commas(frame, missing.named) if written.decimal == AUTO else []
+    if by_comma or written.decimal == ",":
         other = replace(layout, decimal=",")
-        again = read(list(frame.columns), other)
-        if all(is_number(again[name]) for name in frame if name in by_comma or is_number(frame[name])):
+        as_words = {name: frame[name] for name in missing.named if name in frame}
+        again = read(list(frame.columns), other).assign(**as_words)
+        if not by_comma or all(
+            is_number(again[name]) for name in frame if name in by_comma or is_number(frame[name])
+        ):
             frame, layout = again, other
+        if by_comma and layout is other:
             notes.append(Note("inputs", f"{path.name!r} has decimal commas, as in {listed(by_comma)}"))
     if layout.above:
-        notes.append(Note("left out", f"{layout.above} lines above the header of {path.name!r}"))
-    return ReadTable(frame, path, missing, layout, tuple(notes))
+        notes.append(_above(layout.above, path))
+    frame = written.read(frame, missing.named, layout.decimal)
+    return ReadTable(frame, path, missing, layout, tuple(notes), layout.above)
 
 
-def _commas(frame: "DataFrame") -> list[str]:
+def _commas(frame: "DataFrame", but: Collection[str]) -> list[str]:
     """Return the columns of numbers with decimal commas; none if all commas may be thousands'."""
     found, sure = [], False
-    for name in frame.columns:
+    for name in frame.columns.difference(list(but), sort=False):
         column = frame[name].dropna()
         if len(column) and not is_number(column) and not is_nested(column):
             words = column.astype(str).str.strip()
@@ -272,7 +296,8 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
         notes.append(Note("left out", f"the index of {path.name!r}, which has no name"))
     frame = frame.reset_index(drop=True).set_axis(checked_names(frame.columns, str(path)), axis=1)
     missing = _missing(request, list(frame.columns))
-    return ReadTable(_without(frame, missing), path, missing, None, tuple(notes))
+    frame = Written.asked(request).read(_without(frame, missing), missing.named)
+    return ReadTable(frame, path, missing, None, tuple(notes))
 
 
 def _read_excel(path: Path, request: Request) -> ReadTable:
@@ -286,19 +311,34 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
     with book:
         sheet, *others = book.sheet_names
         check_sheet(path, book.book[sheet])
-        top = book.parse(sheet, header=None, nrows=LOOKED_AT + 1, keep_default_na=False, na_values=[""])
-        refuse_title_in_rows(path, top.astype(object).where(top.notna(), None).to_numpy().tolist())
-        header = book.parse(sheet, header=None, nrows=1, keep_default_na=False, na_values=[""])
+        above = max(request.header_row - 1, 0)
+        parse = partial(book.parse, sheet, skiprows=above, keep_default_na=False, na_values=[""])
+        if not request.header_row:
+            top = parse(header=None, nrows=LOOKED_AT + 1)
+            refuse_title_in_rows(path, top.astype(object).where(top.notna(), None).to_numpy().tolist())
+        header = parse(header=None, nrows=1)
+        if above and not len(header):
+            wanted = f"a row of {str(path)!r}, which has no such one"
+            raise not_allowed("header-row", request.header_row, wanted)
         names = checked_names(header.iloc[0].fillna("") if len(header) else [], str(path))
         if others and len(names) < 2:
             wanted = f"put the one with the table first: {', '.join(map(repr, others))}"
             raise UserError(
                 f"dataset: the first sheet of {str(path)!r}, {sheet!r}, has at most one column; {wanted}"
             )
-        frame = book.parse(sheet, header=0, names=names, keep_default_na=False, na_values=[""])
+        frame = parse(header=0, names=names)
     missing = _missing(request, names)
-    left_out = Note("left out", f"the sheets {', '.join(map(repr, others))} of {path.name!r}")
-    return ReadTable(_without(frame, missing), path, missing, None, (left_out,) if others else ())
+    frame = Written.asked(request).read(_without(frame, missing), missing.named)
+    notes = (
+        [Note("left out", f"the sheets {', '.join(map(repr, others))} of {path.name!r}")] if others else []
+    )
+    if above:
+        notes.append(_above(above, path))
+    return ReadTable(frame, path, missing, None, tuple(notes), above)
+
+
+def _above(count: int, path: Path) -> Note:
+    return Note("left out", f"{number_of(count, 'line')} above the header of {path.name!r}")
 
 
 def _without(frame: "DataFrame", missing: Missing) -> "DataFrame":

@@ -46,7 +46,7 @@ def refuse_totals(part: ReadTable, names: Sequence[str], labels: Sequence[str]) 
         if len(places) > max(FEW, SHARE * len(column)) or 2 * len(places) >= len(column):
             continue
         if labelled[places].any():
-            first = 2 + (part.layout.above if part.layout else 0)
+            first = 2 + part.above
             rows = listed([str(first + place) for place in places], MAX_SHOWN)
             totals = (
                 f"these look like rows of totals: remove them (rows {rows})"

@@ -21,8 +21,8 @@ OF_COMMAS = "has decimal commas, as in "
 OF_LETTERS = "is no UTF-8; its letters are read as Windows-1252"
 
 
-def load(cache_dir, path):
-    return load_dataset(Request(str(path)), cache_dir)
+def load(cache_dir, path, **asked):
+    return load_dataset(Request(str(path), **asked), cache_dir)
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
@@ -75,3 +75,146 @@ def test_letters_of_another_encoding_are_refused(cache_dir, tmp_path, encoding):
     )
     with pytest.raises(UserError, match=r"is not a text in UTF-8 \(byte 0x"):
         load(cache_dir, tmp_path / "t.csv")
+
+
+DAYS = pd.Timestamp("2021-01-05") + pd.to_timedelta(RNG.permutation(300)[:ROWS], "D")
+COSTS = RNG.integers(1000, 2_000_000, ROWS) / 4
+PLAIN = TABLE.assign(cost=COSTS, admitted=(DAYS - pd.Timestamp("1970-01-01")).days)
+TITLES = "Auszug vom 1.9.2021\n\n"
+GERMAN = {"encoding": "cp850", "decimal": ",", "thousands": ".", "header_row": 3, "date_format": "%d.%m.%Y"}
+
+
+def german(number, digits):
+    return f"{number:,.{digits}f}".translate(str.maketrans(",.", ".,"))
+
+
+def exported():
+    """The table as a German spreadsheet shows it."""
+    cells = {"größe": [german(n, 1) for n in TABLE.größe], "crp": [german(n, 3) for n in TABLE.crp]}
+    dates = [f"{day.day}.{day.month}.{day.year}" for day in DAYS]
+    return TABLE.assign(**cells, cost=[german(n, 2) for n in COSTS], admitted=dates)
+
+
+def german_csv(path):
+    path.write_bytes((TITLES + exported().to_csv(index=False, sep=";")).encode("cp850"))
+
+
+def german_excel(path):
+    exported().to_excel(path, index=False, startrow=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "keys"),
+    [("t.csv", german_csv, GERMAN), ("t.xlsx", german_excel, GERMAN | {"encoding": "auto"})],
+)
+def test_a_messy_export_has_the_values_of_the_plain_file_with_each_key(
+    cache_dir, tmp_path, name, write, keys
+):
+    PLAIN.to_csv(tmp_path / "plain.csv", index=False)
+    write(tmp_path / name)
+    plain, found = load(cache_dir, tmp_path / "plain.csv"), load(cache_dir, tmp_path / name, **keys)
+    assert found.digest == plain.digest
+    rows = sorted(int(one.rpartition(b":")[2]) for one in [*found.train.origins, *found.test.origins])
+    assert rows == list(range(4, 4 + ROWS))  # as the spreadsheet shows them
+    lines = [note.text for note in found.notes]
+    assert "dates are days since 1970-01-01: 'admitted'" in lines
+    assert f"2 lines above the header of '{name}'" in lines
+
+
+def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(cache_dir, tmp_path):
+    days = pd.Series(
+        pd.to_datetime(["1970-01-02", "2000-03-01", None, "1969-12-31T12:00"] * 5, format="ISO8601")
+    )
+    table = pd.DataFrame({"day": days, "label": [0, 1] * 10})
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    table.assign(day=days.dt.strftime("%H:%M %m/%d/%y")).to_csv(tmp_path / "t.csv", index=False)
+    for name, keys in {"t.parquet": {}, "t.xlsx": {}, "t.csv": {"date_format": "%H:%M %m/%d/%y"}}.items():
+        found = load(cache_dir, tmp_path / name, **keys)
+        x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
+        assert sorted(x[~np.isnan(x)]) == [-0.5] * 5 + [1.0] * 5 + [11017.0] * 5
+        assert np.isnan(x).sum() == 5
+
+
+@pytest.mark.parametrize(
+    ("cells", "keys", "values"),
+    [
+        (["1.234", "850", "2.000"], {"thousands": "."}, [1234, 850, 2000]),
+        (["1.234", "850.5", "2"], {"decimal": "."}, [1.234, 850.5, 2]),
+        (["1.234", "850", "2.000"], {"decimal": "."}, [1.234, 850, 2]),
+        (["1'234,5", "1\u2019000", "-2"], {"thousands": "'", "decimal": ","}, [1234.5, 1000, -2]),
+        (["1 234.5", "1\u202f000", "+2\u00a0000"], {"thousands": "space"}, [1234.5, 1000, 2000]),
+        (["1,500", "2", ""], {"decimal": ","}, [1.5, 2, np.nan]),
+        (["1,500", "2", "NA"], {"thousands": ","}, [1500, 2, np.nan]),
+    ],
+)
+def test_numbers_are_as_the_keys_say(cache_dir, tmp_path, cells, keys, values):
+    pd.DataFrame({"a": cells * 6, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
+    found = load(cache_dir, tmp_path / "t.csv", **keys)
+    x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
+    np.testing.assert_array_equal(np.sort(x), np.sort(np.float32(values * 6)))
+
+
+@pytest.mark.parametrize("cell", ["12.34", "1.2345", "07.08.2021"])
+def test_points_that_make_no_groups_of_three_are_no_thousands(cache_dir, tmp_path, cell):
+    pd.DataFrame({"a": ["1.234", cell] * 9, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError, match="columns: 'a' holds "):
+        load(cache_dir, tmp_path / "t.csv", thousands=".")
+
+
+def test_named_values_and_ids_stay_words(cache_dir, tmp_path):
+    table = pd.DataFrame(
+        {"code": ["1,5", "2,5"] * 9, "id": [f"{n},0" for n in range(18)], "label": [0, 1] * 9}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    asked = {"thousands": "'", "columns": '"code=1,5|2,5"', "unit_column": "id", "unit_key": "group-column"}
+    found = load(cache_dir, tmp_path / "t.csv", **asked)
+    assert found.kind.facts["columns"] == [{"name": "code", "values": ["1,5", "2,5"]}]
+    assert sorted(found.train.unit_names) == sorted(table.id)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"encoding": "latin-99"}, "^encoding: 'latin-99' is not allowed; expected auto, or an encoding"),
+        ({"encoding": "hex"}, "^encoding: 'hex' is not allowed; expected auto, or an encoding of text"),
+        (
+            {"encoding": "ascii"},
+            r"is not a text in ascii \(byte 0xc3\); save it as UTF-8, or name its encoding",
+        ),
+        ({"decimal": ",", "thousands": ","}, "^thousands: ',' is not allowed; expected a sign other than"),
+        ({"date_format": "%d.%m."}, "^date-format: '%d.%m.' is not allowed; expected auto, or a format with"),
+        ({"date_format": "%Q"}, "^date-format: '%Q' is not allowed"),
+        (
+            {"header_row": 99},
+            "^header-row: 99 is not allowed; expected a row of '.*t.csv', which has no such",
+        ),
+    ],
+)
+def test_a_key_that_no_file_fits_is_one_line(cache_dir, tmp_path, keys, message):
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError, match=message):
+        load(cache_dir, tmp_path / "t.csv", **keys)
+
+
+@pytest.mark.parametrize(
+    ("ending", "keys"),
+    [
+        ("parquet", {"encoding": "cp1252"}),
+        ("parquet", {"header_row": 2}),
+        ("xlsx", {"encoding": "cp1252"}),
+    ],
+)
+def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(
+    cache_dir, tmp_path, ending, keys
+):
+    path = tmp_path / f"t.{ending}"
+    TABLE.to_parquet(path) if ending == "parquet" else TABLE.to_excel(path, index=False)
+    (key,) = keys
+    with pytest.raises(
+        UserError, match=f"^{key.replace('_', '-')}: .* expected .*: 't.{ending}' says it itself"
+    ):
+        load(cache_dir, path, **keys)
+    columns = '"größe",crp,städtisch=früh|spät'
+    if "header_row" not in keys:
+        assert len(load(cache_dir, path, **keys, of_site=True, columns=columns).train) == 48

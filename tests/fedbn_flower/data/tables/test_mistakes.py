@@ -13,7 +13,6 @@ from fedbn_flower.federation.tasks import local_task
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],
     "sex": ["f", "m", "f", "m", "f", "m"],
-    "when": pd.to_datetime(["2020-01-01"] * 6),
     "many": [f"name {i}" for i in range(6)],
     "mixed": ["1", "2", "?", "3", "4", "5"],
     "digits": ["1", "2", "3", "1", "2", "3"],
@@ -69,7 +68,6 @@ ROWS = {
         (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm'; expected one of f"),
         (["sex", "y"], {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
         (["y"], {}, "columns: no columns remain besides y"),
-        (["when", "y"], {}, "columns: 'when' holds datetime64.*; write days or years since"),
         (["many", "y"], {}, "columns: 'many' holds 6 distinct values; name the columns to use"),
         (["mixed", "y"], {}, "columns: 'mixed' holds numbers and '\\?'; leave missing values empty"),
         (["digits", "y"], {}, "columns: 'digits' holds numbers as text"),

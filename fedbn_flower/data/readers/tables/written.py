@@ -1,0 +1,160 @@
+"""How the texts of a table write numbers and dates: ``--decimal``, ``--thousands`` and ``--date-format``."""
+
+import io
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....core.errors import UserError, not_allowed
+from ...dataset import Request
+from .missing import AUTO
+from .words import is_nested, is_number_type
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+    from .table_file import ReadTable
+
+SIGNS = {",": ",", ".": r"\.", "'": "['\u2019]", "space": "[ \u00a0\u202f]"}
+"""The patterns of the signs between groups of three digits."""
+OTHER = {".": ",", ",": "."}
+POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+WHOLE = re.compile(r"[+-]?\d{1,3}")
+LEAST = 3
+"""Distinct numbers of either form, below which they say nothing."""
+FIRST_ROWS = 100
+"""Rows by which most columns are known to be others."""
+MOST = 0.9
+"""The share of the whole numbers that are greater than all others, if points separate thousands."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How numbers and dates are written; ``auto`` where nobody said it.
+
+    Parameters
+    ----------
+    decimal, thousands, date_format : str
+        The keys' values. One that separates thousands is no decimal sign, so that the other one is.
+    """
+
+    decimal: str = AUTO
+    thousands: str = AUTO
+    date_format: str = AUTO
+
+    @classmethod
+    def asked(cls, request: Request) -> "Written":
+        """Return what the keys say.
+
+        Raises
+        ------
+        UserError
+            When a sign is to be both, or the format is none of dates.
+        """
+        decimal, thousands, form = request.decimal, request.thousands, request.date_format
+        if thousands == decimal != AUTO:
+            raise not_allowed("thousands", thousands, f"a sign other than decimal {decimal!r}")
+        if form != AUTO and not _is_of_dates(form):
+            raise not_allowed("date-format", form, "auto, or a format with day, month and year: %d.%m.%Y")
+        return cls(OTHER.get(thousands, decimal) if decimal == AUTO else decimal, thousands, form)
+
+    def read(self, frame: "DataFrame", but: Collection[str], decimal: str = ".") -> "DataFrame":
+        """Return a table with the numbers and dates that its texts are, in columns with no other text.
+
+        ``decimal`` is the decimal sign where none is asked for. Columns in ``but`` stay as they are.
+        """
+        if self.decimal == self.thousands == self.date_format == AUTO:
+            return frame
+        found = {}
+        for name in frame.columns:
+            column = frame[name]
+            if name not in but and not is_number_type(column.dtype) and not is_nested(column):
+                found[name] = self._read(column, decimal if self.decimal == AUTO else self.decimal)
+        return frame.assign(**found)
+
+    def _read(self, column: "Series", decimal: str) -> "Series":
+        import pandas as pd
+
+        texts = column[column.map(lambda cell: isinstance(cell, str))].str.strip()
+        others = column.drop(texts.index).dropna()
+        if not len(texts) or not others.map(lambda cell: isinstance(cell, int | float)).all():
+            return column
+        group = SIGNS.get(self.thousands, "(?!)")
+        digits = rf"(\d+|\d{{1,3}}({group}\d{{3}})+)"
+        if texts.str.fullmatch(rf"[+-]?{digits}({re.escape(decimal)}\d+)?").all():
+            plain = texts.str.replace(group, "", regex=True).str.replace(decimal, ".", regex=False)
+            if len(others) or (plain != texts).any():
+                read = pd.read_csv(io.StringIO("\n".join(plain)), header=None)[0]  # as of a plain file
+                numbers = column.mask(column.index.isin(texts.index)).astype(object)
+                numbers[texts.index] = read.to_numpy().astype(object)
+                return pd.to_numeric(numbers)
+        if self.date_format != AUTO and not len(others):
+            dates = pd.to_datetime(texts, format=self.date_format, errors="coerce")
+            return dates.reindex(column.index) if dates.notna().all() else column
+        return column
+
+
+def _is_of_dates(form: str) -> bool:
+    import pandas as pd
+
+    day = pd.Timestamp(2021, 12, 31)
+    try:
+        return bool(pd.to_datetime(day.strftime(form), format=form).normalize() == day)
+    except ValueError:
+        return False
+
+
+def is_date_type(dtype: object) -> bool:
+    """Return whether a column of this type holds dates."""
+    return np.dtype(dtype).kind == "M" if isinstance(dtype, np.dtype) else hasattr(dtype, "tz")
+
+
+def as_days(table: "DataFrame", but: Collection[str]) -> tuple["DataFrame", list[str]]:
+    """Return a table with days since 1970-01-01 in the place of dates, and the columns that had these."""
+    import pandas as pd
+
+    dates = [n for n, t in zip(table.columns, table.dtypes, strict=True) if n not in but and is_date_type(t)]
+    since = {name: pd.to_datetime(table[name], utc=True) - pd.Timestamp(0, tz="UTC") for name in dates}
+    return table.assign(**{name: days / pd.Timedelta(days=1) for name, days in since.items()}), dates
+
+
+def refuse_thousands(part: "ReadTable", name: str) -> None:
+    """Refuse numbers of a text file, such as ``1.234``, whose points probably separate thousands.
+
+    Those with a point then have exactly three digits behind it, and the others, below 1000, hardly any: as
+    decimals nearly all of these are greater than all of those; or they have three digits, and some of those
+    a zero at their end, which decimals without a point beside them have lost.
+
+    Raises
+    ------
+    UserError
+        Says how to write them in either case.
+    """
+    if not part.layout or name not in part.frame or part.frame[name].dtype.kind != "f":
+        return
+    column = part.frame[name].dropna()
+    for some in (column.head(FIRST_ROWS), column):
+        values = np.abs(some.unique())
+        if not len(values) or values.max() >= 1000 or not _are_thousandths(values):
+            return
+    texts = part.texts([name])[name]
+    pointed = [word for word in texts if POINTED.fullmatch(word)]
+    whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
+    if min(len(pointed), len(whole)) < LEAST or any("." in word for word in {*texts} - {*pointed}):
+        return
+    highest, sizes = max(abs(float(word)) for word in pointed), np.abs(np.array(whole, np.float64))
+    fixed = any(word.endswith("0") for word in pointed) and sizes.min() >= 100
+    if fixed or np.mean(sizes > highest) >= MOST:
+        one, other = pointed[0], max(whole, key=float)
+        found = f"dataset: {str(part.path)!r}: {name!r} holds {one!r} and {other!r}"
+        way = f"write {one.replace('.', '')}, else {other}.000, and so all of its numbers"
+        raise UserError(f"{found}; if points separate thousands, {way}")
+
+
+def _are_thousandths(values: np.ndarray) -> bool:
+    """Return whether all numbers have three decimals at most."""
+    thousandths = values * 1000
+    return bool((np.abs(thousandths - np.rint(thousandths)) < 1e-6).all())
