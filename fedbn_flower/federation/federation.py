@@ -116,8 +116,9 @@ class Federation:
         check_several_models(self.inputs)
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
-        self.strategy.node_participation = replace(participation(config), clock=self.clock)
-        self.strategy.node_directory.needed_by = goes_by_partition(config)
+        who = replace(participation(config), clock=self.clock, untested=self.inputs.untested)
+        self.strategy.node_participation = who
+        self.strategy.node_directory.needed_by = goes_by_partition(self.inputs)
         self.buffers = buffers_of(self.inputs, self.clock)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
         """The run's name for clients; a run that starts later has a greater name."""

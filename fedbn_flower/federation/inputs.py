@@ -42,7 +42,7 @@ from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from .evaluating.halves import half_of
-from .evaluating.tested_on import TestedOn, tested_on
+from .evaluating.tested_on import TestedOn, tested_on, untested_note
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients
@@ -99,7 +99,7 @@ class RunInputs:
             model = models_named(self.config.model)[0]
             found.append(Note("inputs", f"whole numbers, int64, as model {model!r} takes them"))
         if not self.data_path and (self.config.clients_evaluate or self.config.holdout_clients):
-            found.append(self.tested_on.note)
+            found += [self.tested_on.note, *untested_note(self)]
         return tuple(found)
 
     @cached_property
@@ -255,6 +255,13 @@ class RunInputs:
     def evaluates_locally(self) -> bool:
         """Whether a client is evaluated on its share of the held-out examples."""
         return self.tested_on.locally
+
+    @property
+    def untested(self) -> frozenset[int]:
+        """The clients of a simulation that are not evaluated, as they have no held-out examples."""
+        if self.data_path or not (self.dataset.has_examples and self.evaluates_locally):
+            return frozenset()
+        return frozenset().union(*self.without_held_out.values())
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:

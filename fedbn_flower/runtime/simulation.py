@@ -12,6 +12,7 @@ from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..extensions.devices import NONE
 from ..federation.cohorts import cohort_size
+from ..federation.evaluating.tested_on import must_have_held_out
 from ..federation.extensions import may_run_in_workers, nodes_keep_state
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
@@ -109,7 +110,7 @@ def compared_alike(configs: Sequence[RunConfig]) -> list[RunConfig]:
         return list(configs)
     return [
         one.config.model_copy(update={"eval_data": "local"})
-        if one.config.eval_data == "auto" and not (one.evaluates_locally or one.without_held_out)
+        if one.config.eval_data == "auto" and not (one.evaluates_locally or must_have_held_out(one))
         else one.config
         for one in found
     ]

@@ -65,6 +65,14 @@ class KnowsWhoIsFirst(Protocol):
 
 
 @runtime_checkable
+class KnowsWhoIsTested(Protocol):
+    """A `Participation` in which some train, and evaluate nothing."""
+
+    untested: frozenset[int]
+    """Their partitions."""
+
+
+@runtime_checkable
 class KnowsPartitions(Protocol):
     """A Grid that numbers its nodes by partition: none has to be queried."""
 

@@ -10,6 +10,7 @@ from flwr.app import MessageType, RecordDict
 from ..aggregation.mechanism import Mechanism
 from .nodes import (
     KnowsWhoIsFirst,
+    KnowsWhoIsTested,
     NodeDirectory,
     NodeSelection,
     Participation,
@@ -53,6 +54,9 @@ class Sampling:
     def to_evaluate(self) -> list[int]:
         """Return the nodes that evaluate."""
         _, available = self.nodes.taking_part(self.who, self.server_round)
+        if isinstance(self.who, KnowsWhoIsTested) and (none := self.who.untested):
+            tested = [self.nodes.partition(node) not in none for node in available]
+            available = available[np.array(tested, bool)]
         chosen = sample(available, sample_size(len(available), self.fraction, self.minimum), self.seed())
         self._log(MessageType.EVALUATE, len(chosen), len(available))
         return chosen

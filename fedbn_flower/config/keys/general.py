@@ -299,8 +299,8 @@ class Evaluation(KeyGroup):
         "auto",
         description="the whole held-out set, or the client's share of it; auto is local where clients are "
         "sites (partition natural), where a client's model is its own, and for tables that each client "
-        "standardises by its own rows, if every client has a share; otherwise global; the runs of a sweep "
-        "are alike",
+        "standardises by its own rows; otherwise global; clients without a share train only; the runs of a "
+        "sweep are alike",
     )
     fine_tune: int = setting(
         0,

@@ -27,6 +27,7 @@ from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
 from ..evaluating.halves import half_of
+from ..evaluating.tested_on import must_have_held_out
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
@@ -138,7 +139,7 @@ def _check_partitions(inputs: RunInputs) -> None:
     if config.val_fraction and not len(partitions.val_rows):
         raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
     _check_train_rows(inputs)
-    if inputs.evaluates_locally:
+    if inputs.evaluates_locally and must_have_held_out(inputs):
         for split, clients in inputs.without_held_out.items():
             who = f"{len(clients)} clients (the first is {clients[0]})"
             raise not_allowed("eval-data", "local", f"'global', since {who} would have no {split} examples")

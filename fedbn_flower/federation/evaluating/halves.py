@@ -44,6 +44,7 @@ def _halves(inputs: RunInputs) -> Rows:
 def _halved(inputs: RunInputs, shares: Shares) -> Rows:
     """Return the half of each test row, 0 or 1, and -1 of rows that no client has, int64 (N,)."""
     split, config = inputs.dataset.test, inputs.config
+    shares = shares if shares.sizes.all() else Shares.of([rows for rows in shares if len(rows)])
     try:
         return folds_of_clients(split.columns["y"], split.units, shares, len(HALVES), config.seed)
     except UserError as error:

@@ -50,6 +50,10 @@ APART = (
         lambda config, *_: config.eval_model == "local" or not config.clients_evaluate,
     ),
     Apart(
+        "some clients have no held-out examples",
+        lambda _, __, rule: bool(getattr(rule.node_participation, "untested", ())),
+    ),
+    Apart(
         "with strategy {strategy!r} clients have different models",
         lambda _, __, rule: rule.keeps_models,
     ),

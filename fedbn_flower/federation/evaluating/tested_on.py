@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...core.listing import listed
 from ...data.notes import TESTED_ON, Note
 from ...names import CLIENT, STRATEGY
 
 if TYPE_CHECKING:
     from ..inputs import RunInputs
+
+MAX_SHOWN = 20
 
 
 class TestedOn(NamedTuple):
@@ -37,7 +40,7 @@ def tested_on(inputs: RunInputs) -> TestedOn:
     """Return on what clients are evaluated.
 
     ``auto`` is local where clients are sites, and where a client's model is its own: others' examples are not
-    what it is for. Then each client must have held-out examples.
+    what it is for. Clients without held-out examples are then not evaluated.
     """
     config = inputs.config
     if not inputs.dataset.has_examples or inputs.data_path:
@@ -47,9 +50,31 @@ def tested_on(inputs: RunInputs) -> TestedOn:
     why = _why_locally(inputs)
     if not why:
         return TestedOn(False, "all have one model, and the data name no sites")
-    if inputs.without_held_out:
+    if must_have_held_out(inputs):
         return TestedOn(False, f"{who_lacks(inputs)} none of their own")
     return TestedOn(True, why)
+
+
+def must_have_held_out(inputs: RunInputs) -> bool:
+    """Return whether clients without held-out examples would have to be evaluated on their own.
+
+    They are all clients, or one that is left out, or each evaluates the model that it has just trained.
+    """
+    lacking = frozenset().union(*inputs.without_held_out.values())
+    after_training = inputs.config.eval_model == "local"
+    every = len(lacking) == inputs.config.num_clients
+    return bool(lacking) and (after_training or every or bool(lacking & inputs.held_out_clients))
+
+
+def untested_note(inputs: RunInputs) -> list[Note]:
+    """Return a note on the clients that are not evaluated, if there are any."""
+    if not inputs.untested:
+        return []
+    named = inputs.client_names or range(inputs.config.num_clients)
+    clients = listed([f"{named[client]}" for client in sorted(inputs.untested)], MAX_SHOWN)
+    return [
+        Note("examples", f"clients that train and are not evaluated, without held-out examples: {clients}")
+    ]
 
 
 def who_lacks(inputs: RunInputs) -> str:

@@ -47,13 +47,15 @@ BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "refe
 """The keys that, if they are not the default, say of which partitions a run is, or when each takes part."""
 
 
-def goes_by_partition(config: RunConfig) -> str:
+def goes_by_partition(inputs: RunInputs) -> str:
     """Return the key of this run that goes by partition; empty if there is none."""
+    config = inputs.config
     values = config.to_user_config()
     keys = [key for key in BY_PARTITION if values[key] != RUN_KEYS[key].default]
     cyclic = ["dp-sampling cyclic"] if config.dp == "client" and config.dp_sampling == "cyclic" else []
     several = ["strategy"] if STRATEGY.find(config.strategy).keeps_models else []
-    return next(iter([*keys, *cyclic, *several]), "")
+    tested = ["eval-data"] if inputs.untested else []
+    return next(iter([*keys, *cyclic, *several, *tested]), "")
 
 
 def clock_of(inputs: RunInputs) -> Clock | None:

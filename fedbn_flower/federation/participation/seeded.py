@@ -78,6 +78,8 @@ class SeededParticipation:
         How many times as many clients are asked to train as answers count.
     clock : Clock, optional
         Decides whose answers are in time.
+    untested : frozenset[int]
+        Partitions that evaluate nothing.
     """
 
     seed: int
@@ -88,6 +90,7 @@ class SeededParticipation:
     held_out_clients: frozenset[int] = frozenset()
     over_select: float = 1.0
     clock: Clock | None = None
+    untested: frozenset[int] = frozenset()
 
     def takes_part(self, partition: int) -> bool:
         return partition not in self.held_out_clients

@@ -1,18 +1,18 @@
 """On what a client's model is evaluated where each client standardises its own rows."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from fedbn_flower import simulate
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.federation.checks.notices import notices
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task
-from fedbn_flower.results.manifest import build_manifest
 
 
 @pytest.fixture
@@ -60,16 +60,53 @@ def test_a_client_evaluates_on_its_own_rows_by_default(configured, sites):
     assert [len(local_task(config, i, {}).evaluation["test"]) for i in (0, 1)] == [40, 40]
 
 
-def test_all_rows_are_evaluated_on_where_somebody_has_none_of_its_own(configured, sites):
-    """Eighty test rows are too few for a hundred clients."""
-    config = configured(**keys_for(sites) | {"partition": "iid", "num_clients": 100})
+@pytest.fixture
+def four_sites(tmp_path):
+    """Four sites, of which 'ost' has no test rows."""
+    rng = np.random.default_rng(0)
+    for split, count in {"train": 40, "test": 20}.items():
+        (tmp_path / "sites" / split).mkdir(parents=True)
+        for site in ("nord", "ost", "sued", "west"):
+            rows = pd.DataFrame({"x": rng.normal(size=count)})
+            if (split, site) != ("test", "ost"):
+                path = tmp_path / "sites" / split / f"{site}.csv"
+                rows.assign(label=(rows.x > 0).astype(int)).to_csv(path, index=False)
+    return {"dataset": str(tmp_path / "sites")}
+
+
+OST = "clients that train and are not evaluated, without held-out examples: ost"
+
+
+@pytest.mark.parametrize("eval_data", ["auto", "local"])
+@pytest.mark.parametrize(
+    "more", [{}, {"best": "cross-fitted"}, {"val_fraction": 0.25}, {"predictions": "on"}]
+)
+def test_a_site_without_test_rows_trains_and_enters_no_mean(run, four_sites, eval_data, more):
+    keys = {**four_sites, **more, "partition": "natural:file", "num_clients": 4, "model": "auto", "rounds": 2}
+    result = run(**keys, eval_data=eval_data)
+    found = result.summary["clients"]
+    assert json.loads((result.folder / "config.json").read_text())["eval-data"] == "local"
+    assert sorted(found) == ["0", "2", "3"]
+    losses = [one["loss"] for one in found.values()]
+    assert result.summary["client-mean"]["loss"] == pytest.approx(np.mean(losses), rel=1e-12)
+    if not more:  # it trains as where all are evaluated on all test rows
+        other = run(**keys, eval_data="global")
+        one, same = (load_file(folder / "model.safetensors") for folder in (result.folder, other.folder))
+        assert all(np.array_equal(one[name], same[name]) for name in one)
+
+
+def test_a_site_without_test_rows_is_named_before_the_first_round(configured, four_sites):
+    config = configured(**four_sites, partition="natural:file", num_clients=4)
+    assert OST in str(Federation(config).learnt)
+
+
+def test_where_each_evaluates_what_it_has_just_trained_all_are_evaluated_on_all(configured, four_sites):
+    config = configured(**four_sites, partition="natural:file", num_clients=4, eval_model="local")
     assert not inputs_of(config).evaluates_locally
-    (output,) = notices_of(config)
-    assert re.match(
-        r"eval-data: 'global', since \d+ of 100 clients \(the first is \d+\) have no held-out examples: each",
-        output,
-    )
-    assert build_manifest(Federation(config))["eval-data"] == "global"
+    with pytest.raises(
+        UserError, match="^eval-data: 'local' is not allowed; expected 'global', since 1 clients"
+    ):
+        Federation(config.model_copy(update={"eval_data": "local"}))
 
 
 def test_what_global_means_is_said(configured, sites):
