@@ -286,6 +286,7 @@ class Mine(Extension):
 STEPS_ASIDE = {
     "evaluate-with-training is 'off'": {"evaluate_with_training": "off"},
     "no client evaluates the model that it receives": {"eval_model": "local"},
+    "some clients have no held-out examples": {"dataset": "{tmp}/sites", "partition": "natural:file"},
     "with protocol 'fedbuff:1' clients train older models": {"protocol": "fedbuff:1", "concurrency": 1},
     "with dp 'client' a round is accounted before the next": {
         "dp": "client", "dp_epsilon": 8.0, "dp_delta": 0.01, "dp_clip": "1.0", "weighting": "uniform",
@@ -323,6 +324,9 @@ def test_a_run_whose_evaluation_cannot_wait_has_its_own_exchanges(why, done, tmp
     """A line says why, if it was not asked for."""
     (tmp_path / "rule.py").write_text(OWN_RULE)
     (tmp_path / "own.py").write_text(OWN_EXTENSION)
+    for place in ("train/a", "train/b", "test/a"):
+        (path := tmp_path / f"sites/{place}.csv").parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x,y\n" + "1,0\n2,1\n" * 10)
     keys = {k: v.format(tmp=tmp_path) if isinstance(v, str) else v for k, v in STEPS_ASIDE[why].items()}
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
         grid, _, _ = done("run", **{"client": "fedbn", "rounds": 2} | keys)
