@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fedbn_flower.core.listing import number_of
+
 from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
 
 CASES: list[Case] = []
@@ -123,8 +125,13 @@ for name, title, file in (
 ):
     case(
         f"a title of {name}",
-        f"dataset: the first line of 'DATA/t.csv', {title.splitlines()[0]!r}, has fewer fields than those "
-        f"below; if the header is {file.splitlines()[0]!r}, remove what is above it",
+        USUAL
+        | {
+            "left out": [
+                f"{number_of(title.count(chr(10)), 'line')} above the header of 't.csv' (guessed; header-row "
+                "decides)"
+            ]
+        },
         text(title + file),
     )
 case(

@@ -9,6 +9,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
+from fedbn_flower.core.listing import number_of
+
 from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, lines, text
 
 CASES: list[Case] = []
@@ -149,10 +151,7 @@ case(
 )
 case(
     "title above the header",
-    (
-        "dataset: the first line of 'DATA/t.csv' names one of 4 columns, 'Patients of "
-        "2024'; expected a header there"
-    ),
+    USUAL | {"left out": ["1 line above the header of 't.csv' (guessed; header-row decides)"]},
     text("Patients of 2024,,,\n" + PLAIN),
 )
 case(
@@ -342,10 +341,12 @@ for name, above in (
 ):
     case(
         f"a workbook with {name} above its header",
-        (
-            "dataset: the first row of 'DATA/t.xlsx' has fewer cells than those below; if the header is in "
-            f"row {len(above) + 1} ('age', 'bmi', 'sex', 'label'), remove what is above it"
-        ),
+        USUAL
+        | {
+            "left out": [
+                f"{number_of(len(above), 'line')} above the header of 't.xlsx' (guessed; header-row decides)"
+            ]
+        },
         below(*above),
     )
 case(

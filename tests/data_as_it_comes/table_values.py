@@ -232,10 +232,14 @@ case(
 )
 case(
     "dates",
-    (
-        "columns: 'day' holds dates as text, such as '2024-01-01'; write them as "
-        "numbers, such as days or years, or name the columns to use"
-    ),
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "'day' of 't.csv' has dates, read as %Y-%m-%d (guessed; date-format decides)",
+            "dates are days since 1970-01-01: 'day'",
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day'",
+        ],
+    },
     csv(R.assign(day=[f"2024-01-{1 + i % 28:02}" for i in range(40)])),
 )
 case(

@@ -208,12 +208,13 @@ class Data(KeyGroup):
     header_row: int = setting(
         0,
         ge=0,
-        description="row of a table's header, as a spreadsheet counts; 0: the first, but for comments",
+        description="row of a table's header, as a spreadsheet counts; 0: the first but for comments, or a "
+        "title where what is below can be nothing else",
     )
     date_format: str = setting(
         "auto",
         description="how a table's texts write dates, as in strftime: %d.%m.%Y; dates are read as days "
-        "since 1970-01-01; auto: columns of texts are no dates",
+        "since 1970-01-01; auto: a usual form, if it alone fits all of a column",
     )
     cache_dir: str = setting("auto", description="where decoded datasets are cached")
 

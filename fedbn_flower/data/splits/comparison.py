@@ -49,7 +49,7 @@ def _numbers(key: str, column: Series) -> NDArray[np.float64]:
 
     numbers = pd.to_numeric(column, errors="coerce") if column.dtype.kind not in "biuf" else column
     found: NDArray[np.float64] = numbers.to_numpy(np.float64)
-    _check(key, column, np.isnan(found), "numbers, as the value is")
+    _check(key, column, np.isnan(found) | (column.dtype.kind == "M"), "numbers, as the value is")
     return found
 
 

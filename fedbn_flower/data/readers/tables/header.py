@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +102,8 @@ class Layout:
     above: int
     names: list[str]
     decimal: str = "."
+    has_title: bool = False
+    """Whether there is text above the header that is no comment."""
 
     @classmethod
     def of(cls, path: Path, encoding: str = AUTO, header_row: int = 0) -> "Layout":
@@ -141,49 +143,55 @@ class Layout:
             if above:
                 raise not_allowed("header-row", header_row, f"a row of {str(path)!r}, which has no such one")
             raise UserError(f"dataset: {str(path)!r} is empty")
-        if not header_row:
-            _refuse_title(path, [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)])
+        lines_there = [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)]
+        if not header_row and (row := _header_below_title(path, encoding, lines_there)):
+            return replace(cls.of(path, encoding, row), has_title=True)
         names = checked_names(fields(header, separator), str(path))
         check_fits("dataset", f"about {lines} rows of {str(path)!r}", lines * len(names) * CELL)
         return cls(separator, encoding, above, names)
 
 
-def _refuse_title(path: Path, lines: Sequence[str]) -> None:
-    """Refuse a file whose first line has at most half of the fields of a line of words and of all below it.
+def _header_below_title(path: Path, encoding: str, lines: Sequence[str]) -> int:
+    """Return which line is the header below a title: one of words with twice the fields of the first line.
 
-    Nothing is refused if the first line has as many fields as the next by its own separator.
+    Of ``Title;;;`` the title alone counts. All below have as many, and some are numbers. It is 0 if the first
+    line is the header, which it is if it has as many fields as the next by its own separator.
 
     Raises
     ------
     UserError
-        Says that it is to be removed: what is above a header is no table.
+        When no values below such a line are numbers, so that it may be one of them.
     """
     lines = [line for line in lines if line.strip()]
     own = _separator(lines[0]) if lines else ""
-    if len(lines) < 2 or 1 < len(fields(lines[0], own)) == len(fields(lines[1], own)):
-        return
+    cells = [cell.strip() for cell in fields(lines[0], own)] if lines else []
+    alone = sum(map(bool, cells)) == 1 < len(cells) - 1  # as a spreadsheet writes a title: Title;;;
+    width = 1 if alone else len(cells)
+    if len(lines) < 2 or 1 < width == len(fields(lines[1], own)):
+        return 0
     for place, line in enumerate(lines[1:-1], start=1):
         separator = _separator(line)
-        names, *below = (len(fields(one, separator)) for one in lines[place:])
-        words = [name.strip() for name in fields(line, separator)]
+        words, *below = ([cell.strip() for cell in fields(one, separator)] for one in lines[place:])
         is_header = all(words[1:]) and not any(map(NUMBER.fullmatch, words))
-        if is_header and 2 * len(fields(lines[0], separator)) <= names and set(below) == {names}:
-            title = lines[0].strip()
-            raise UserError(
-                f"dataset: the first line of {str(path)!r}, {title!r}, has fewer fields than "
-                f"those below; if the header is {line.strip()!r}, remove what is above it"
-            )
+        as_many = {len(cells) for cells in below} == {len(words)}
+        above = 1 if alone else len(fields(lines[0], separator))
+        if not (is_header and as_many and 2 * above <= len(words)):
+            continue
+        row = _line_of(path, encoding, line)
+        if any(NUMBER.fullmatch(cell.replace(",", ".")) for cells in below for cell in cells):
+            return row
+        raise UserError(
+            f"dataset: the first line of {str(path)!r}, {lines[0].strip()!r}, has fewer fields than "
+            f"those below; if the header is {line.strip()!r}, name its row: header-row={row}"
+        )
+    return 0
 
 
-def refuse_title_in_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
-    """Refuse a sheet whose first row has fewer cells than one of words below it, with values below that.
+def title_rows(rows: Sequence[Sequence[object]]) -> int:
+    """Return how many rows of a sheet are above its header: the first row has fewer cells than one of words
+    below it, with values below that.
 
     Cells are None where they are empty. Of the values some column has numbers, dates or the like only.
-
-    Raises
-    ------
-    UserError
-        Says which row seems to be the header.
     """
     filled = [[place for place, cell in enumerate(row) if cell is not None] for row in rows]
     for place in range(1, len(rows) - 1):
@@ -196,11 +204,15 @@ def refuse_title_in_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
         have_values = any(cells and not any(isinstance(c, str) for c in cells) for cells in columns)
         inside = all(set(cells) <= set(filled[place]) for cells in filled[place + 1 :])
         if have_values and inside and len(filled[0]) < len(words):
-            shown = ", ".join(map(repr, words[:4])) + ", ..." * (len(words) > 4)
-            raise UserError(
-                f"dataset: the first row of {str(path)!r} has fewer cells than those below; if the header is "
-                f"in row {place + 1} ({shown}), remove what is above it"
-            )
+            return place
+    return 0
+
+
+def _line_of(path: Path, encoding: str, wanted: str) -> int:
+    """Return which line of a file a header is, from 1 on."""
+    with opened(path) as file:
+        lines = io.TextIOWrapper(file, encoding=encoding, newline="")
+        return next(number for number, line in enumerate(lines, 1) if line.strip() == wanted.strip())
 
 
 def fields(line: str, separator: str) -> list[str]:

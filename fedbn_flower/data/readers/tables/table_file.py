@@ -19,17 +19,8 @@ from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import origins
-from .header import (
-    LOOKED_AT,
-    WESTERN,
-    Layout,
-    checked_names,
-    not_of,
-    numbers_of_rows,
-    records,
-    refuse_title_in_rows,
-)
-from .labels import named_values
+from .header import LOOKED_AT, WESTERN, Layout, checked_names, not_of, numbers_of_rows, records, title_rows
+from .labels import label_names, named_columns, named_values
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
 from .words import as_text, is_nested, is_number, listed
@@ -210,6 +201,15 @@ def _missing(request: Request, names: Sequence[str]) -> Missing:
     return Missing(request.missing_values, named_values(request, names), ids)
 
 
+def _as_written(
+    frame: "DataFrame", request: Request, missing: Missing, path: Path, decimal: str = "."
+) -> tuple["DataFrame", list[Note]]:
+    """Return a table with the numbers and dates that its texts are, see `Written.read`."""
+    columns = list(frame.columns)
+    used = set(named_columns(request, columns)) - set(label_names(request, columns))
+    return Written.asked(request).read(frame, missing.named, used, path, decimal)
+
+
 def _of_layout(layout: Layout) -> dict[str, object]:
     """Return the arguments by which pandas reads such a text."""
     return {
@@ -264,8 +264,9 @@ def _read_text(path: Path, request: Request) -> ReadTable:
         if by_comma and layout is other:
             notes.append(Note("inputs", f"{path.name!r} has decimal commas, as in {listed(by_comma)}"))
     if layout.above:
-        notes.append(_above(layout.above, path))
-    frame = written.read(frame, missing.named, layout.decimal)
+        notes.append(_above(layout.above, path, guessed=layout.has_title))
+    frame, of_dates = _as_written(frame, request, missing, path, layout.decimal)
+    notes += of_dates
     return ReadTable(frame, path, missing, layout, tuple(notes), layout.above)
 
 
@@ -296,8 +297,8 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
         notes.append(Note("left out", f"the index of {path.name!r}, which has no name"))
     frame = frame.reset_index(drop=True).set_axis(checked_names(frame.columns, str(path)), axis=1)
     missing = _missing(request, list(frame.columns))
-    frame = Written.asked(request).read(_without(frame, missing), missing.named)
-    return ReadTable(frame, path, missing, None, tuple(notes))
+    frame, of_dates = _as_written(_without(frame, missing), request, missing, path)
+    return ReadTable(frame, path, missing, None, (*notes, *of_dates))
 
 
 def _read_excel(path: Path, request: Request) -> ReadTable:
@@ -312,10 +313,11 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
         sheet, *others = book.sheet_names
         check_sheet(path, book.book[sheet])
         above = max(request.header_row - 1, 0)
-        parse = partial(book.parse, sheet, skiprows=above, keep_default_na=False, na_values=[""])
+        parse = partial(book.parse, sheet, keep_default_na=False, na_values=[""])
         if not request.header_row:
             top = parse(header=None, nrows=LOOKED_AT + 1)
-            refuse_title_in_rows(path, top.astype(object).where(top.notna(), None).to_numpy().tolist())
+            above = title_rows(top.astype(object).where(top.notna(), None).to_numpy().tolist())
+        parse = partial(parse, skiprows=above)
         header = parse(header=None, nrows=1)
         if above and not len(header):
             wanted = f"a row of {str(path)!r}, which has no such one"
@@ -328,17 +330,17 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
             )
         frame = parse(header=0, names=names)
     missing = _missing(request, names)
-    frame = Written.asked(request).read(_without(frame, missing), missing.named)
-    notes = (
-        [Note("left out", f"the sheets {', '.join(map(repr, others))} of {path.name!r}")] if others else []
-    )
-    if above:
-        notes.append(_above(above, path))
-    return ReadTable(frame, path, missing, None, tuple(notes), above)
+    frame, of_dates = _as_written(_without(frame, missing), request, missing, path)
+    notes = [_above(above, path, guessed=not request.header_row)] if above else []
+    if others:
+        sheets = ", ".join(map(repr, others))
+        notes.append(Note("left out", f"the sheets {sheets} of {path.name!r}"))
+    return ReadTable(frame, path, missing, None, (*notes, *of_dates), above)
 
 
-def _above(count: int, path: Path) -> Note:
-    return Note("left out", f"{number_of(count, 'line')} above the header of {path.name!r}")
+def _above(count: int, path: Path, guessed: bool) -> Note:
+    found = f"{number_of(count, 'line')} above the header of {path.name!r}"
+    return Note("left out", found, "header-row" if guessed else "")
 
 
 def _without(frame: "DataFrame", missing: Missing) -> "DataFrame":

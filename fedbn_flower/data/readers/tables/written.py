@@ -4,12 +4,14 @@ import io
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ....core.errors import UserError, not_allowed
 from ...dataset import Request
+from ...notes import Note
 from .missing import AUTO
 from .words import is_nested, is_number_type
 
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
 SIGNS = {",": ",", ".": r"\.", "'": "['\u2019]", "space": "[ \u00a0\u202f]"}
 """The patterns of the signs between groups of three digits."""
 OTHER = {".": ",", ",": "."}
+ISO = "ISO8601"
+SHOWN = {ISO: "%Y-%m-%d"}
+OF_ISO = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+LIKE_A_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?")
+USUAL_FORMATS = tuple(
+    sign.join(parts) + time
+    for time in ("", " %H:%M", " %H:%M:%S")
+    for sign in "./-"
+    for parts in (("%d", "%m", "%Y"), ("%m", "%d", "%Y"), ("%Y", "%m", "%d"))
+)
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 WHOLE = re.compile(r"[+-]?\d{1,3}")
 LEAST = 3
@@ -61,23 +73,40 @@ class Written:
             raise not_allowed("date-format", form, "auto, or a format with day, month and year: %d.%m.%Y")
         return cls(OTHER.get(thousands, decimal) if decimal == AUTO else decimal, thousands, form)
 
-    def read(self, frame: "DataFrame", but: Collection[str], decimal: str = ".") -> "DataFrame":
+    def read(
+        self, frame: "DataFrame", but: Collection[str], used: Collection[str], path: Path, decimal: str = "."
+    ) -> tuple["DataFrame", list[Note]]:
         """Return a table with the numbers and dates that its texts are, in columns with no other text.
 
-        ``decimal`` is the decimal sign where none is asked for. Columns in ``but`` stay as they are.
+        Parameters
+        ----------
+        frame : DataFrame
+            The table.
+        but : Collection[str]
+            Columns that stay as they are.
+        used : Collection[str]
+            Columns in which dates are looked for where nobody said how they are written, which notes say.
+        path : Path
+            Its file.
+        decimal : str
+            The decimal sign where none is asked for.
         """
-        if self.decimal == self.thousands == self.date_format == AUTO:
-            return frame
-        found = {}
+        found, notes = {}, []
         for name in frame.columns:
             column = frame[name]
             if name not in but and not is_number_type(column.dtype) and not is_nested(column):
                 found[name] = self._read(column, decimal if self.decimal == AUTO else self.decimal)
-        return frame.assign(**found)
+                if self.date_format == AUTO and name in used and (form := the_date_format(found[name])):
+                    found[name] = _dates(found[name], form)
+                    read = f"{name!r} of {path.name!r} has dates, read as {SHOWN.get(form, form)}"
+                    notes.append(Note("inputs", read, "date-format"))
+        return frame.assign(**found), notes
 
     def _read(self, column: "Series", decimal: str) -> "Series":
         import pandas as pd
 
+        if self.decimal == self.thousands == self.date_format == AUTO:
+            return column
         texts = column[column.map(lambda cell: isinstance(cell, str))].str.strip()
         others = column.drop(texts.index).dropna()
         if not len(texts) or not others.map(lambda cell: isinstance(cell, int | float)).all():
@@ -92,9 +121,30 @@ class Written:
                 numbers[texts.index] = read.to_numpy().astype(object)
                 return pd.to_numeric(numbers)
         if self.date_format != AUTO and not len(others):
-            dates = pd.to_datetime(texts, format=self.date_format, errors="coerce")
-            return dates.reindex(column.index) if dates.notna().all() else column
+            dates = _dates(column, self.date_format)
+            return dates if dates.notna().sum() == len(texts) else column
         return column
+
+
+def _dates(column: "Series", form: str) -> "Series":
+    import pandas as pd
+
+    texts = column.str.strip()
+    return pd.to_datetime(texts, format=form, errors="coerce", utc=True if form == ISO else None)
+
+
+def the_date_format(column: "Series") -> str:
+    """Return the only usual format that fits all texts of a column; empty if none does, or several do."""
+    texts = column.dropna()
+    if not len(texts) or not texts.map(lambda cell: isinstance(cell, str)).all():
+        return ""
+    texts = texts.drop_duplicates()
+    if not LIKE_A_DATE.fullmatch(texts.iloc[0].strip()):
+        return ""
+    if texts.str.strip().str.fullmatch(OF_ISO).all():
+        return ISO if _dates(texts, ISO).notna().all() else ""
+    fit = [form for form in USUAL_FORMATS if _dates(texts, form).notna().all()]
+    return fit[0] if len(fit) == 1 else ""
 
 
 def _is_of_dates(form: str) -> bool:

@@ -218,3 +218,67 @@ def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(
     columns = '"größe",crp,städtisch=früh|spät'
     if "header_row" not in keys:
         assert len(load(cache_dir, path, **keys, of_site=True, columns=columns).train) == 48
+
+
+MESSY = TABLE.assign(admitted=[f"{day.day:02}.{day.month:02}.{day.year}" for day in DAYS])
+GUESSED = [
+    "dates are days since 1970-01-01: 'admitted'",
+    "'admitted' of '{}' has dates, read as %d.%m.%Y",
+    "2 lines above the header of '{}'",
+]
+
+
+def messy_csv(path):
+    text = MESSY.to_csv(index=False, sep=";", decimal=",")
+    path.write_bytes(("Auszug für die Größe\n\n" + text).encode("latin-1"))
+
+
+def messy_excel(path):
+    with pd.ExcelWriter(path) as book:
+        MESSY.to_excel(book, index=False, startrow=2)
+        book.sheets["Sheet1"]["A1"] = "Auszug für die Größe"
+
+
+@pytest.mark.parametrize(("name", "write"), [("t.csv", messy_csv), ("t.xlsx", messy_excel)])
+def test_a_messy_export_with_one_reading_is_read_in_one_go_and_said(cache_dir, tmp_path, name, write):
+    PLAIN[[*MESSY]].to_csv(tmp_path / "plain.csv", index=False)
+    write(tmp_path / name)
+    plain, found = load(cache_dir, tmp_path / "plain.csv"), load(cache_dir, tmp_path / name)
+    assert found.digest == plain.digest
+    lines = [note.text for note in found.notes]
+    assert all(one.format(name) in lines for one in GUESSED)
+    if name == "t.csv":
+        assert {f"'t.csv' {OF_LETTERS}", f"'t.csv' {OF_COMMAS}'größe', 'crp'"} <= {*lines}
+
+
+@pytest.mark.parametrize(
+    ("dates", "days"),
+    [
+        (["07.08.2021", "13.08.2021"], [18846, 18852]),
+        (["08/07/2021", "08/13/2021"], [18846, 18852]),
+        (["2021-08-07", "2021-08-13T12:00"], [18846, 18852.5]),
+        (["7-8-2021 06:00", "13-8-2021 18:00"], [18846.25, 18852.75]),
+        (["2021/8/7", "2021/8/1"], [18846, 18840]),
+    ],
+)
+def test_dates_of_one_format_are_days(cache_dir, tmp_path, dates, days):
+    pd.DataFrame({"d": dates * 9, "label": [0, 0, 1] * 6}).to_csv(tmp_path / "t.csv", index=False)
+    found = load(cache_dir, tmp_path / "t.csv")
+    x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
+    assert sorted(set(x.tolist())) == sorted(days)
+
+
+@pytest.mark.parametrize(
+    "dates", [["07.08.2021", "12.11.2021"], ["1/2/21", "13/2/21"], ["13.01.2021", "01.13.2021"]]
+)
+def test_dates_with_another_reading_or_none_are_refused(cache_dir, tmp_path, dates):
+    pd.DataFrame({"d": dates * 9, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError, match="columns: 'd' holds dates as text"):
+        load(cache_dir, tmp_path / "t.csv")
+
+
+def test_a_title_above_words_alone_is_refused_with_the_key(cache_dir, tmp_path):
+    (tmp_path / "t.csv").write_text("My words\n\na,label\n" + "x,y\nz,w\n" * 9)
+    with pytest.raises(UserError, match=r"if the header is 'a,label', name its row: header-row=3"):
+        load(cache_dir, tmp_path / "t.csv")
+    assert len(load(cache_dir, tmp_path / "t.csv", header_row=3).train) == 15
