@@ -21,10 +21,10 @@ from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import label_names, named_columns
 from .missing import AUTO
-from .table_file import PARQUET, ReadTable, is_table, open_table, stem, words_taken
+from .table_file import PARQUET, ReadTable, is_table, open_table, stem, used_texts, words_taken
 from .totals import refuse_totals
 from .words import as_text, check_categories, is_number, listed, refuse_nested
-from .written import refuse_thousands
+from .written import refuse_thousands, unread_texts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -199,6 +199,7 @@ def joined_tables(request: Request, files: Files) -> Joined:
     read = [open_table(files[split][site], request) for split, site in places]
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
     _refuse_unused(request, read)
+    _refuse_unread(request, read)
     _check_columns(read, every=are_sites(files))
     for part in read:
         columns = list(part.frame)
@@ -259,6 +260,13 @@ def _refuse_unused(request: Request, parts: Sequence[ReadTable]) -> None:
         if value != default:
             wanted = f"{default!r}: {parts[0].path.name!r} says it itself"
             raise not_allowed(field.replace("_", "-"), value, wanted)
+
+
+def _refuse_unread(request: Request, parts: Sequence[ReadTable]) -> None:
+    """Refuse several columns of texts that are numbers or dates at once; one is refused where it is used."""
+    for part in parts:
+        if len(wrong := unread_texts(part.frame, used_texts(request, part))) > 1:
+            raise UserError(f"dataset: {str(part.path)!r}: {'; '.join(wrong)}")
 
 
 def _refuse_held_out(request: Request, files: Files) -> None:

@@ -83,6 +83,14 @@ def checked_names(found: Sequence[object], where: str) -> list[str]:
     return names
 
 
+class Misread(UserError):
+    """What is wrong with a text's layout; ``but`` are keys with which the rest of it can be looked at."""
+
+    def __init__(self, found: str, **but: str | int) -> None:
+        super().__init__(found)
+        self.but = but
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a text file writes its table.
@@ -138,7 +146,8 @@ class Layout:
                 first = _whole_line(text)
                 sample = text.read(SAMPLE)
             except UnicodeDecodeError as error:
-                raise UserError(f"dataset: {str(path)!r} {not_of(encoding, error)}") from None
+                found = f"dataset: {str(path)!r} {not_of(encoding, error)}"
+                raise Misread(found, encoding="latin-1") from None
         if not header.strip():
             if above:
                 raise not_allowed("header-row", header_row, f"a row of {str(path)!r}, which has no such one")
@@ -180,9 +189,10 @@ def _header_below_title(path: Path, encoding: str, lines: Sequence[str]) -> int:
         row = _line_of(path, encoding, line)
         if any(NUMBER.fullmatch(cell.replace(",", ".")) for cells in below for cell in cells):
             return row
-        raise UserError(
+        raise Misread(
             f"dataset: the first line of {str(path)!r}, {lines[0].strip()!r}, has fewer fields than "
-            f"those below; if the header is {line.strip()!r}, name its row: header-row={row}"
+            f"those below; if the header is {line.strip()!r}, name its row: header-row={row}",
+            header_row=row,
         )
     return 0
 

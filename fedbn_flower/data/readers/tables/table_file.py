@@ -19,12 +19,22 @@ from ....core.listing import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import origins
-from .header import LOOKED_AT, WESTERN, Layout, checked_names, not_of, numbers_of_rows, records, title_rows
+from .header import (
+    LOOKED_AT,
+    WESTERN,
+    Layout,
+    Misread,
+    checked_names,
+    not_of,
+    numbers_of_rows,
+    records,
+    title_rows,
+)
 from .labels import label_names, named_columns, named_values
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
 from .words import as_text, is_nested, is_number, listed
-from .written import Written
+from .written import Written, unread_texts
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -205,9 +215,13 @@ def _as_written(
     frame: "DataFrame", request: Request, missing: Missing, path: Path, decimal: str = "."
 ) -> tuple["DataFrame", list[Note]]:
     """Return a table with the numbers and dates that its texts are, see `Written.read`."""
-    columns = list(frame.columns)
-    used = set(named_columns(request, columns)) - set(label_names(request, columns))
+    used = _used(request, list(frame.columns))
     return Written.asked(request).read(frame, missing.named, used, path, decimal)
+
+
+def _used(request: Request, columns: Sequence[str]) -> set[str]:
+    """Return the columns that are inputs, and whose values nobody names."""
+    return set(named_columns(request, columns)) - set(label_names(request, columns))
 
 
 def _of_layout(layout: Layout) -> dict[str, object]:
@@ -225,6 +239,40 @@ def _of_layout(layout: Layout) -> dict[str, object]:
 
 
 def _read_text(path: Path, request: Request) -> ReadTable:
+    """Read a text; all that is wrong with how it is written is said in one line."""
+    wrong: list[str] = []
+    asked = request
+    while True:
+        try:
+            found = _text_as_asked(path, asked)
+            break
+        except (Misread, UnicodeDecodeError) as error:
+            if not isinstance(error, Misread):  # far below the header
+                error = Misread(f"dataset: {str(path)!r} {not_of(error.encoding, error)}", encoding="latin-1")
+            if str(error) in wrong:  # as with a mark that lies
+                raise UserError(_at_once(wrong)) from None
+            wrong.append(str(error))
+            asked = replace(asked, **error.but)
+        except UserError:
+            if wrong:  # the rest cannot be looked at
+                raise UserError(_at_once(wrong)) from None
+            raise
+    if wrong:
+        raise UserError(_at_once([*wrong, *unread_texts(found.frame, used_texts(request, found))]))
+    return found
+
+
+def _at_once(wrong: Sequence[str]) -> str:
+    first, *others = wrong
+    return "; ".join([first, *(one.removeprefix("dataset: ") for one in others)])
+
+
+def used_texts(request: Request, part: ReadTable) -> set[str]:
+    """Return the inputs whose values nobody names, and which are no ids."""
+    return _used(request, list(part.frame.columns)) - part.missing.named
+
+
+def _text_as_asked(path: Path, request: Request) -> ReadTable:
     import pandas as pd
 
     written = Written.asked(request)

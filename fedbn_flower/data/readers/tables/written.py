@@ -13,7 +13,7 @@ from ....core.errors import UserError, not_allowed
 from ...dataset import Request
 from ...notes import Note
 from .missing import AUTO
-from .words import is_nested, is_number_type
+from .words import DATE, GROUPS, NUMBER, is_nested, is_number_type
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -145,6 +145,23 @@ def the_date_format(column: "Series") -> str:
         return ISO if _dates(texts, ISO).notna().all() else ""
     fit = [form for form in USUAL_FORMATS if _dates(texts, form).notna().all()]
     return fit[0] if len(fit) == 1 else ""
+
+
+def unread_texts(frame: "DataFrame", used: Collection[str]) -> list[str]:
+    """Return what is wrong with texts that are numbers or dates, by column, with the keys that cure it."""
+    found = []
+    for name in filter(used.__contains__, frame.columns):
+        column = frame[name].dropna()
+        if is_number_type(column.dtype) or is_nested(column) or not len(column):
+            continue
+        words = sorted(set(column.astype(str).str.strip()))
+        if all(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word) for word in words):
+            cure = "name its signs, as in decimal=, or thousands=."
+            found.append(f"{name!r} holds numbers as text, such as {words[0]!r}: {cure}")
+        elif all(map(DATE.fullmatch, words)):
+            cure = "name their form, as in date-format=%d.%m.%Y"
+            found.append(f"{name!r} holds dates as text, such as {words[0]!r}: {cure}")
+    return found
 
 
 def _is_of_dates(form: str) -> bool:

@@ -282,3 +282,38 @@ def test_a_title_above_words_alone_is_refused_with_the_key(cache_dir, tmp_path):
     with pytest.raises(UserError, match=r"if the header is 'a,label', name its row: header-row=3"):
         load(cache_dir, tmp_path / "t.csv")
     assert len(load(cache_dir, tmp_path / "t.csv", header_row=3).train) == 15
+
+
+def test_all_that_is_wrong_is_said_at_once_each_with_its_key(cache_dir, tmp_path):
+    """And the keys that are named read it."""
+    rows = "".join(f"{n % 2};m\u00e4nnlich;07.08.2021;1,{500 + n}\n" for n in range(20))
+    path = tmp_path / "t.csv"
+    path.write_bytes(("label;sex;day;crp\n" + rows).encode("cp850"))
+    with pytest.raises(UserError) as error:
+        load(cache_dir, path)
+    first, *others = str(error.value).split("; ")
+    assert first == f"dataset: {str(path)!r} is not a text in UTF-8 (byte 0x84)"
+    assert others == [
+        "save it as UTF-8, or name its encoding, as in encoding=cp850",
+        "'day' holds dates as text, such as '07.08.2021': name their form, as in date-format=%d.%m.%Y",
+        "'crp' holds numbers as text, such as '1,500': name its signs, as in decimal=, or thousands=.",
+    ]
+    found = load(cache_dir, path, encoding="cp850", date_format="%d.%m.%Y", decimal=",")
+    x = np.concatenate([split.columns["x"] for split in found.splits])
+    assert sorted(x[:, -1].tolist()) == [np.float32(1.5 + n / 1000) for n in range(20)]
+    with pytest.raises(UserError) as error:
+        load(cache_dir, path, encoding="cp850")
+    assert str(error.value).startswith(f"dataset: {str(path)!r}: 'day' holds dates as text")
+
+
+def test_a_mark_that_lies_is_one_line(cache_dir, tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,label\n\x81,1\n" + b"2,0\n" * 9)
+    with pytest.raises(UserError, match=r"is not a text in UTF-8-SIG \(byte 0x81\)"):
+        load(cache_dir, tmp_path / "t.csv")
+
+
+def test_a_byte_far_below_the_header_is_said_with_the_rest(cache_dir, tmp_path):
+    rows = b"1,2,07.08.2021\n" * 9000 + b"\x81,2,07.08.2021\n"
+    (tmp_path / "t.csv").write_bytes(b"a,label,day\n" + rows)
+    with pytest.raises(UserError, match=r"\(byte 0x81\); .*; 'day' holds dates as text"):
+        load(cache_dir, tmp_path / "t.csv")
