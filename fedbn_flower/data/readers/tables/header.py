@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +87,7 @@ def checked_names(found: Sequence[object], where: str) -> list[str]:
 class Misread(UserError):
     """What is wrong with a text's layout; ``but`` are keys with which the rest of it can be looked at."""
 
-    def __init__(self, found: str, **but: str | int) -> None:
+    def __init__(self, found: str, **but: Any) -> None:
         super().__init__(found)
         self.but = but
 
