@@ -27,7 +27,7 @@ def output(do, *arguments):
         do(*arguments)
     return text.getvalue()
 
-listed = output(cli.main, ["--list"])
+listed = output(cli.main, ["--list", "all"])
 output(lambda: runpy.run_module("fedbn_flower.reference", run_name="__main__"))
 helped = output(cli.main, ["--strategy", "half-step", "--help", "all"])
 assert cli.main(sys.argv[1:]) == 0
