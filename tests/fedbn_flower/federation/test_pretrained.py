@@ -90,7 +90,7 @@ MEASURES = [
 )
 def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, frozen_bn):
     """Each with one treatment of frozen BatchNorm for each change."""
-    keys = {"init": weights, "train": "4", "frozen_bn": frozen_bn} | keys
+    keys = {"init": weights, "train": "4", "frozen_bn": frozen_bn, "eval_data": "global"} | keys
     found = run(**keys)
     with monkeypatch.context() as patch:
         for module in (clients.base, inputs_module):
