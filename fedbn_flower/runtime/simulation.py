@@ -18,6 +18,7 @@ from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..records.events import Observer
 from ..records.summary import Summary
+from ..results.manifest import CONFIG, read_manifest
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
@@ -103,8 +104,14 @@ def checked(configs: Iterable[RunConfig]) -> list[tuple[Note, ...]]:
 def compared_alike(configs: Sequence[RunConfig]) -> list[RunConfig]:
     """Return the configurations of runs that are compared: clients are evaluated on the same examples in all.
 
-    If ``eval-data auto`` is local in one of them, it is so in all in which it can be.
+    If ``eval-data auto`` is local in one of them, it is so in all in which it can be; but a sweep that began
+    with all on everybody's examples, as it was in earlier versions, goes on so.
     """
+    cells = Path(configs[0].run_dir).glob(f"*/{CONFIG}") if configs[0].run_dir else ()
+    begun = [read_manifest(path.parent, "resume") for path in cells]
+    if begun and all(one.get("eval-data") == "global" for one in begun):
+        auto = {"eval_data": "global"}
+        return [one.model_copy(update=auto) if one.eval_data == "auto" else one for one in configs]
     found = [inputs_of(config) for config in configs]
     if not any(one.config.eval_data == "auto" and one.evaluates_locally for one in found):
         return list(configs)

@@ -152,14 +152,11 @@ def test_tables_with_a_test_file_are_evaluated_by_client(said, tables, normalize
     assert said(**keys) == ("local", [OWN])
 
 
-def test_clients_without_tests_are_evaluated_on_all_and_that_is_said(said, tables):
+def test_a_client_without_tests_does_not_have_the_others_evaluated_on_all(said, tables):
     test = pd.read_csv(tables / "test.csv")
     test[test.site != "b"].to_csv(tables / "test.csv", index=False)
     keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": True}
-    assert said(**keys) == (
-        "global",
-        [f"{ALL}, since 1 of 3 clients (the first is b) have none of their own (guessed; eval-data decides)"],
-    )
+    assert said(**keys) == ("local", [OWN])
 
 
 @pytest.mark.parametrize("splits", [("train", "test"), ("",)])

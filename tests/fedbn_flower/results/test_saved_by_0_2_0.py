@@ -71,7 +71,7 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
     before = cell.read_bytes()
     assert cli.main(["--resume", "sweep"]) == 0
     assert cell.read_bytes() == before
-    assert (saved / "sweep/fedadam-fedavg-plain-seed1/summary.json").exists()
+    assert (saved / "sweep/fedadam-shared-plain-seed1/summary.json").exists()
     table = (saved / "sweep/grid.md").read_text()
     assert "over 2 seeds" in table
     assert "| fedadam | shared | plain |" in table
@@ -169,7 +169,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     assert (cells["0.7"] / "metrics.csv").read_bytes() == before
     assert not cells["1.0"].exists()
     folders = {row["client-lr-schedule"]: row["folder"] for row in rows(saved / "sweep/grid.csv")}
-    new = "fedavg-fedavg-plain-client-lr-schedule=constant-seed0"
+    new = "fedavg-shared-plain-client-lr-schedule=constant-seed0"
     assert folders == {"exponential:0.7": cells["0.7"].name, "constant": new}
     assert (saved / "sweep" / new / "summary.json").exists()
     assert cli.main(["report", "sweep"]) == 0

@@ -187,14 +187,14 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     assert main(words) == 0
     rows = list(csv.DictReader((tmp_path / "sweep/gain.csv").open()))
     assert [(row["run"], row["seed"], row["client"]) for row in rows] == [
-        ("fedavg reference=none", seed, site) for seed in "01" for site in ("lyon", "turin")
+        ("shared reference=none", seed, site) for seed in "01" for site in ("lyon", "turin")
     ]
     for row in rows:
         values = [
             {c["name"]: c["accuracy"] for c in json.loads(path.read_text())["clients"].values()}[
                 row["client"]
             ]
-            for name in ("alone", "fedavg-fedavg-plain")
+            for name in ("alone", "fedavg-shared-plain")
             for path in [tmp_path / f"sweep/{name}-seed{row['seed']}/summary.json"]
         ]
         assert [float(row["alone"]), float(row["together"])] == values
@@ -203,7 +203,7 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     shown = page(tmp_path / "sweep")
     assert "Gain over training alone" in shown.text["h2"]
     losing = sum(float(row["gain"]) < 0 for row in rows)
-    assert any(row[:3] == ["fedavg reference=none", "4", f"{losing} ({25 * losing} %)"] for row in shown.rows)
+    assert any(row[:3] == ["shared reference=none", "4", f"{losing} ({25 * losing} %)"] for row in shown.rows)
 
 
 def test_of_several_classes_too(run, tmp_path):
