@@ -131,13 +131,14 @@ def export(arguments: Sequence[str]) -> int:
         help="[DIR/model.onnx or DIR/model.pt]; methods or model-card for a text in DIR; the folder of "
         "--figures [DIR/figures]; the file of --table, .tex, .md or .csv [DIR/table.tex]",
     )
-    parser.add_argument("--figures", choices=FIGURES, help="write each figure of the report as a file")
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--figures", choices=FIGURES, help="write each figure of the report as a file")
+    either.add_argument(
         "--table", metavar="COLUMN,...", help="write these columns of the table of a sweep, or of sites"
     )
     parser.add_argument("--trust-code", choices=("true", "false"), default="false", help="run code of DIR")
     options = parser.parse_args(arguments)
-    if str(options.to) in IN_WORDS or options.figures or options.table:
+    if str(options.to) in IN_WORDS or options.figures or options.table is not None:
         for key in ("client", "format"):
             if given := getattr(options, key):
                 raise not_allowed(key, given, "none with methods, model-card, figures or table")
@@ -169,7 +170,7 @@ def _written(options: argparse.Namespace) -> list[Path]:
             to.mkdir(parents=True, exist_ok=True)
             return write_figures(figures, to, options.figures)
     path = folder / f"{options.to}.md"
-    if options.table:
+    if options.table is not None:
         path = options.to or folder / "table.tex"
         forms = {".tex": Table.latex, ".md": Table.markdown, ".csv": Table.csv}
         if path.suffix not in forms:

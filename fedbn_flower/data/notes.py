@@ -10,6 +10,8 @@ WITHOUT_TEST = "no test "
 
 TESTED_ON = "each client is evaluated on"
 """How a note begins that says on whose test examples."""
+GROUPED = "groups:"
+"""How a note begins that says which examples stay together in every split."""
 
 
 class Note(NamedTuple):

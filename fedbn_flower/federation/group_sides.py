@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.listing import number_of
-from ..data.notes import Note
+from ..data.notes import GROUPED, Note
 from ..data.partition.shares import Shares
 from ..data.splits.groups import BY_NAME, grouped_by
 from .inputs import RunInputs
@@ -31,9 +31,9 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = 
         return
     found = _by_side(inputs, sides)
     count = len(set().union(*found))
-    line = f"groups: {number_of(count, 'value')} of {by!r}"
+    line = f"{GROUPED} {number_of(count, 'value')} of {by!r}"
     if by.startswith(BY_NAME):
-        line = f"groups: {count} by {by!r}"
+        line = f"{GROUPED} {count} by {by!r}"
     several = _on_both(found)
     on_both = f"{len(several)} on both sides" if several else "none on both sides"
     yield Note("examples", f"{line}, {on_both}{_at_several_clients(units, shares)}")

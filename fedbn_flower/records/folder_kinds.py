@@ -1,9 +1,9 @@
 """What a folder of results holds: a run, a sweep, a search, or the run of a Flower app."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import UserError
+from ..core.listing import joined
 from .stored import json_object
 
 CONFIG = "config.json"
@@ -47,7 +47,7 @@ def checked_kind(folder: Path, key: str, *expected: str) -> str:
     UserError
         When it holds another, or nothing of ours; the message begins with the key.
     """
-    kinds = _listed([IN_WORDS[kind] for kind in expected])
+    kinds = joined([IN_WORDS[kind] for kind in expected], "or")
     try:
         found = kind_of(folder)
     except (OSError, ValueError) as error:
@@ -58,7 +58,3 @@ def checked_kind(folder: Path, key: str, *expected: str) -> str:
         raise UserError(f"{key}: {str(folder)!r} holds {IN_WORDS[found]}; expected the folder of {kinds}")
     lacks = f": it has no {CONFIG}" if not (folder / CONFIG).exists() else ""
     raise UserError(f"{key}: {str(folder)!r} is not the folder of {kinds}{lacks}")
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -13,6 +13,7 @@ from ..core.command_line import command
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..federation.federation import Federation
+from ..records.folder_kinds import CONFIG
 from ..records.metrics import shown
 from ..records.summary import Summary
 from ..results import report
@@ -175,7 +176,7 @@ class _SearchRunner:
         """Do the run with the best values, the only one that uses the test set; resume it if it exists."""
         values, folder = self._values(best), self.folder / "best"
         config = self.search.config(values, run_dir=str(folder))
-        if (folder / "config.json").exists():
+        if (folder / CONFIG).exists():
             stored, wanted = read_configuration(folder), config.to_user_config()
             if any(stored[key] != wanted[key] for key in values):
                 shutil.rmtree(folder)

@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
+from ..records.folder_kinds import GRID
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary, tested_on
 from ..results import report
@@ -109,7 +110,7 @@ class Comparison:
         ]
         order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
         rows.sort(key=lambda row: order[str(row["folder"])])
-        write_atomically(self.folder / "grid.csv", csv_text(columns, rows))
+        write_atomically(self.folder / GRID, csv_text(columns, rows))
         write_atomically(self.folder / "grid.md", self.markdown(at_end))
 
     def _told_of(self, cell: Cell) -> dict[str, object]:

@@ -14,7 +14,7 @@ from ...statistics.intervals import LEVEL
 from ...statistics.paired import BestCells, Ranks, friedman, told_from_best, wilcoxon_tests
 from ..report.tables import Table
 from ..run_reader import Run
-from ..summary import LEFT_OUT, metrics_by_group
+from ..summary import LEFT_OUT, metrics_by_group, name_of_left_out
 from .best_cells import MARK, deciding_column, in_words, p_text
 from .held_out import have_same_cases, held_out_by_site
 
@@ -105,7 +105,7 @@ def ranking(rows: Rows, metric: str) -> Ranking | None:
     if any(run.config.get("fold") for run in runs):
         return None
     what = _what(runs)
-    values = _values(rows, metric, what)
+    values = values_by_block(rows, metric, what)
     if not 1 < len(values) <= MOST_METHODS:
         return None
     blocks = [b for b in next(iter(values.values())) if all(b in of for of in values.values())]
@@ -133,7 +133,7 @@ def _what(runs: Sequence[Run]) -> str:
     return DATA_SETS if len({run.dataset for run in runs}) > 1 else SITES
 
 
-def _values(rows: Rows, metric: str, what: str) -> dict[str, dict[str, list[float]]]:
+def values_by_block(rows: Rows, metric: str, what: str) -> dict[str, dict[str, list[float]]]:
     """Return the values of all seeds by method and block."""
     names = [_method(given, what) for given, _ in rows]
     different = {key for given in names for key in given if len({n.get(key) for n in names}) > 1}
@@ -169,7 +169,7 @@ def method_of(names: Mapping[str, str], rows: Rows, found: Ranking) -> str:
 def _by_block(run: Run, metric: str, what: str, column: str) -> list[tuple[str, float]]:
     groups = metrics_by_group(run.summary)
     if what == SITES_LEFT_OUT:
-        found = {str(run.config.get(LEFT_OUT_KEY)): groups.get(LEFT_OUT, {}).get(metric)}
+        found = {name_of_left_out(run.summary): groups.get(LEFT_OUT, {}).get(metric)}
     elif what == DATA_SETS:
         found = {run.dataset: groups.get(column, {}).get(metric)}
     else:

@@ -17,8 +17,11 @@ LABEL_LENGTH = 44  # characters
 APART = 0.7  # of the room of a site, over which the methods are spread
 
 
-def by_site_plot(values: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> "InlineFigure":
-    """Draw the mean over seeds of each method at each site, with one sample standard deviation (n - 1).
+def by_site_plot(
+    values: Mapping[str, Mapping[str, Sequence[float]]], metric: str, title: str = ""
+) -> "InlineFigure":
+    """Draw the mean over seeds of each method at each site, with one sample standard deviation (n - 1), and a
+    line at the mean over the sites.
 
     ``values`` has each seed's value by method and site.
     """
@@ -30,13 +33,16 @@ def by_site_plot(values: Mapping[str, Mapping[str, Sequence[float]]], metric: st
         places = [sites.index(site) + APART * ((number + 0.5) / len(values) - 0.5) for site in found]
         means = [factor * mean(of) for of in found.values()]
         spread = [factor * stdev(of) if len(of) > 1 else 0.0 for of in found.values()]
+        colour = COLOURS[number % len(COLOURS)]
         axes.errorbar(
             means, places, xerr=spread, linestyle="", marker=MARKERS[number % len(MARKERS)], markersize=4,
-            color=COLOURS[number % len(COLOURS)], label=plain(label), elinewidth=1,
+            color=colour, label=plain(label), elinewidth=1,
         )  # fmt: skip
+        axes.axvline(mean(means), color=colour, linewidth=0.6, linestyle=":")
     axes.set_yticks(range(len(sites)), [plain(name) for name in shorten_middle(sites, LABEL_LENGTH)])
     axes.set_ylim(len(sites) - 0.5, -0.5)
     axes.set_xlabel(plain(f"{spelt(metric)}, %" if factor == 100 else spelt(metric)))
+    axes.set_title(plain(title), fontsize="medium")
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -88,23 +88,6 @@ def mean_curves(
     return figure
 
 
-def of_sites(values: Mapping[str, Mapping[str, float]], ylabel: str, title: str = "") -> "InlineFigure":
-    """Draw the value of each site, with a marker for each method and a line at its mean over the sites."""
-    sites = list(dict.fromkeys(site for of in values.values() for site in of))
-    figure = new_figure(7, 3.7 + 0.17 * len(values))
-    axes = figure.subplots()
-    for number, (method, of) in enumerate(values.items()):
-        style = line_style(number) | {"linestyle": "none"}
-        axes.plot([sites.index(site) for site in of], list(of.values()), label=plain(method), **style)
-        axes.axhline(mean(of.values()), color=style["color"], linewidth=0.8)
-    axes.set_xticks(range(len(sites)), [plain(site) for site in sites])
-    axes.set_ylabel(ylabel)
-    axes.set_title(plain(title), fontsize="medium")
-    if values:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    return figure
-
-
 def _means(runs: Sequence[Points]) -> Points:
     """Return the mean by round, over the runs that have the round."""
     rounds = sorted({r for run in runs for r in run})

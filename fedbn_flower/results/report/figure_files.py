@@ -17,7 +17,7 @@ _COLLECTED: "ContextVar[dict[str, InlineFigure] | None]" = ContextVar("figures",
 
 
 def file_name(caption: str) -> str:
-    """Return a figure's name: letters, digits and hyphens of its caption."""
+    """Return a figure's name, in a page and as a file: letters, digits and hyphens of its caption."""
     return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in caption.lower()).split())
 
 

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ...core.text import visible
-from .figure_files import collect
+from .figure_files import collect, file_name
 from .style import STYLE
 
 if TYPE_CHECKING:
@@ -100,12 +100,8 @@ def gallery(figures: Mapping[str, "InlineFigure | DrawnApart | None"], wide: boo
             collect(caption, figure)
     drawn = "".join(
         f'<figure role="img" aria-label="{shown_text(caption)}">\n'
-        f"<figcaption>{shown_text(caption)}</figcaption>\n{figure.as_svg(_name(caption))}</figure>\n"
+        f"<figcaption>{shown_text(caption)}</figcaption>\n{figure.as_svg(file_name(caption))}</figure>\n"
         for caption, figure in figures.items()
         if figure
     )
     return f'<div class="figures{" wide" if wide else ""}">\n{drawn}</div>\n' if drawn else ""
-
-
-def _name(caption: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "-" for c in caption.lower())

@@ -10,9 +10,10 @@ from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
 
 from ...config.help import as_text, first_line
 from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
-from ...core.listing import number_of
+from ...core.errors import not_allowed
+from ...core.listing import joined, number_of
 from ...core.papers import paper_of
-from ...data.notes import TESTED_ON
+from ...data.notes import GROUPED, TESTED_ON
 from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
 from ...records.folder_kinds import EXPERIMENT
@@ -94,6 +95,8 @@ class Study(NamedTuple):
                 title_of(found), paragraphs(found), [found], _results(found), _not_shown(found), command
             )
         groups = [group for group in found.groups if group.runs]
+        if not groups:
+            raise not_allowed("export", str(found.folder), "a sweep of which a run has ended")
         metric = common_metric(groups)
         table = metrics_table(groups, metric)
         written = {"Comparison": _comparison(found, groups, table), **_together(groups)}
@@ -150,12 +153,12 @@ def model_card(found: Run | Sweep) -> str:
 
 def _comparison(sweep: Sweep, groups: Sequence[Group], table: Table) -> str:
     """Return which methods were compared, and how they differ."""
-    keys = _and([f"`{key}`" for key in groups[0].names])
-    shared = _and([f"{key} `{value}`" for key, value in sweep.common.items() if value])
-    labels = _and([f"`{group.label}`" for group in groups])
+    keys = joined([f"`{key}`" for key in groups[0].names])
+    shared = joined([f"{key} `{value}`" for key, value in sweep.common.items() if value])
+    labels = joined([f"`{group.label}`" for group in groups])
     same = f", all with {shared}" if shared else ""
     seeds = list(dict.fromkeys(str(run.config.get("seed")) for run in sweep.runs))
-    each = f"the seeds {_and(seeds)}" if len(seeds) > 1 else f"the seed {seeds[0]}"
+    each = f"the seeds {joined(seeds)}" if len(seeds) > 1 else f"the seed {seeds[0]}"
     words = [f"{len(groups)} configurations that differ in {keys} were compared{same}: {labels}."]
     return " ".join([*words, f"Each was trained with {each}.", table.note]).rstrip()
 
@@ -171,7 +174,7 @@ def _together(groups: Sequence[Group]) -> dict[str, str]:
         for label, sentences in of_each.items():
             if text := " ".join(one for one in sentences if one not in shared and not one.startswith(SEED)):
                 further.setdefault(text, []).append(f"`{label}`")
-        parts = [f"With {_and(labels)}: {text[:1].lower()}{text[1:]}" for text, labels in further.items()]
+        parts = [f"With {joined(labels)}: {text[:1].lower()}{text[1:]}" for text, labels in further.items()]
         written[title] = " ".join([*(one for one in shared if not one.startswith(SEED)), *parts])
     return {title: text for title, text in written.items() if text}
 
@@ -214,7 +217,7 @@ def _sentences(run: Run) -> dict[str, list[str]]:
 def _data(run: Run) -> Iterator[str]:
     config, clients = run.config, run.summary.clients
     names = [str(client.get("name", number)) for number, client in clients.items()]
-    who = f" ({_and(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else ""
+    who = f" ({joined(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else ""
     yield f"Data of {number_of(int(config.get('num-clients', 0)), 'site')}{who} were used: {run.dataset}."
     sizes = [int(client["num-examples"]) for client in clients.values() if client.get("num-examples")]
     if sizes:
@@ -312,7 +315,7 @@ def _evaluation(run: Run) -> Iterator[str]:
     yield f"The main metric was {spelt(run.main_metric)}."
     further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
     if further and further != ["none"]:
-        yield f"Further metrics were {_and([spelt(name) for name in further])}."
+        yield f"Further metrics were {joined([spelt(name) for name in further])}."
     if any(name.startswith("sensitivity-at") for name in [*further, run.main_metric]):
         yield "For a sensitivity at a specificity, the threshold was chosen on the same cases."
     if run.summary.cross_fitted:
@@ -339,7 +342,7 @@ def _fairness(run: Run) -> Iterator[str]:
     found = run.summary.subgroups
     if not found or not found["by"]:
         return
-    attributes = _and([f"`{attribute}`" for attribute in found["by"]])
+    attributes = joined([f"`{attribute}`" for attribute in found["by"]])
     yield f"Metrics were computed for subgroups of the held-out cases, by {attributes}."
     yield from in_words(found)
     if note := found.get(NOTE):
@@ -350,7 +353,7 @@ def _software(run: Run) -> Iterator[str]:
     versions = dict(run.config.get("versions", {}))
     python = versions.pop("python", "")
     if versions:
-        names = _and([f"{name} {version}" for name, version in versions.items()])
+        names = joined([f"{name} {version}" for name, version in versions.items()])
         yield f"The software was {names}, on Python {python}."
     precision, device = run.config.get("precision", "fp32"), run.config.get("device", "cpu")
     yield f"Computations were done in {precision} on {device}."
@@ -454,12 +457,8 @@ def _not_shown(run: Run, seeds: int = 1) -> list[str]:
         found.append("One split says nothing of how results vary over splits (`--folds`).")
     if not run.summary.new_clients:
         found.append("All sites have trained: nothing is known of new ones (`--leave-one-site-out`).")
-    if not run.config.get("group-column"):
+    if not (run.config.get("group-column") or any(note.text.startswith(GROUPED) for note in run.learnt)):
         found.append(
             "Which examples belong together, such as those of a patient, is not known (`--group-column`)."
         )
     return found
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

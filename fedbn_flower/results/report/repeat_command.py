@@ -41,11 +41,16 @@ def command_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def _without_what_follows(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is chosen by itself as it was, where nothing is given for it."""
+    """Leave out what is chosen by itself as it was, where nothing is given for it.
+
+    The number of natural clients stays: no data are read for this.
+    """
     found = dict(given)
+    counted = str(given.get("partition", "")).startswith("natural") and "dataset" in given
+    auto = {key for key, field in RUN_KEYS.items() if field.default == NOT_GIVEN}
     try:
         wanted = run_config(found)
-        for key in [key for key in found if key in RUN_KEYS and RUN_KEYS[key].default == NOT_GIVEN]:
+        for key in [key for key in found if key in auto and not (counted and key == "num-clients")]:
             fewer = {other: value for other, value in found.items() if other != key}
             if run_config(fewer) == wanted:
                 found = fewer

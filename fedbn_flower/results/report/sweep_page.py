@@ -17,7 +17,7 @@ from ..comparisons.left_out import values_left_out
 from ..comparisons.over_blocks import Ranking
 from ..plotting.by_site_plot import by_site_plot
 from ..plotting.rank_plot import critical_difference_diagram
-from ..plotting.report_plots import mean_curves, of_sites
+from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from ..summary import LEFT_OUT
 from .html import command, gallery, page, paragraph, section, shown_text, warning
@@ -163,7 +163,7 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     name, column = headline(groups, metric)
     if name == LEFT_OUT:
         rows = [(group.names, group.runs) for group in groups]
-        return of_sites(values_left_out(rows, metric), f"{spelt(metric)}\n(site left out)", title)
+        return by_site_plot(values_left_out(rows, metric), metric, f"{title}: sites left out".lstrip(": "))
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column, cost))}

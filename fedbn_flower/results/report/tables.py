@@ -115,16 +115,18 @@ class Table:
         """
         if unknown := [name for name in names if name.strip() not in self.header]:
             raise unknown_name("table", unknown[0], self.header)
-        kept = [list(self.header).index(name.strip()) for name in names]
+        return self._with([list(self.header).index(name.strip()) for name in names])
+
+    def _with(self, kept: Sequence[int]) -> "Table":
+        """Return the table with these columns, by their places."""
         rows = [[row[i] for i in kept] for row in self.rows]
-        return replace(
-            self, header=[self.header[i] for i in kept], rows=rows, words=sum(i < self.words for i in kept)
-        )
+        words = sum(i < self.words for i in kept)
+        return replace(self, header=[self.header[i] for i in kept], rows=rows, words=words)
 
     def without_common(self, first: int) -> "Table":
         """Return the table without those of the ``first`` columns that have one value in all rows."""
         kept = [i for i in range(len(self.header)) if i >= first or len({row[i] for row in self.rows}) > 1]
-        return self.of_columns([self.header[i] for i in kept])
+        return self._with(kept)
 
     def parts(self, width: int, names: int) -> Iterator["Table"]:
         """Yield tables with a part of the columns each, beside the first ``names``, to fit a terminal.
