@@ -145,7 +145,7 @@ def test_two_silos_of_mnist(tmp_path, cache_dir):
         "--dataset", MNIST, "--partition", "silos:0-4,5-9", "--softmax-output", "true", "--batch-size", 128,
         "--client-lr", 0.001, "--tau", 1e-4, "--bias-correction", "false", "--eval-model", "local",
         "--client", "silobn", "--seed", 1, "--run-dir", tmp_path / "run", "--cache-dir", cache_dir,
-        "--backend", "inline", "--evaluate-every", 10,
+        "--backend", "inline", "--evaluate-every", 10, "--eval-data", "global",
     )  # fmt: skip
     assert cli.main([str(word) for word in words]) == 0
     clients = json.loads((tmp_path / "run" / "summary.json").read_text())["clients"]

@@ -25,6 +25,7 @@ def by_site_plot(
 
     ``values`` has each seed's value by method and site.
     """
+    values = {label: found for label, found in values.items() if found}  # a method may have no run that ended
     factor = percent(metric)
     sites = list(dict.fromkeys(site for found in values.values() for site in found))
     figure = new_figure(7, 1.2 + (0.14 + 0.1 * len(values)) * len(sites))

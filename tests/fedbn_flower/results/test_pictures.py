@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from fedbn_flower.results.plotting.by_site_plot import by_site_plot
 from fedbn_flower.results.plotting.line_styles import line_style
 from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
 from fedbn_flower.results.plotting.report_plots import (
@@ -270,3 +271,9 @@ def test_a_picture_is_what_matplotlib_saves(tmp_path):
     canvas = FigureCanvasAgg(curves(Run.read(run)))
     canvas.draw()
     assert len(np.unique(canvas.buffer_rgba())) > 10
+
+
+def test_a_method_whose_runs_all_failed_has_no_line_by_site():
+    (axes,) = by_site_plot({"failed": {}, "fedbn": {"lyon": [0.5], "turin": [0.7, 0.9]}}, "accuracy").axes
+    assert axes.get_legend_handles_labels()[1] == ["fedbn"]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [pytest.approx(65)]
