@@ -4,10 +4,9 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from threading import RLock
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import RLock, current_thread
+from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -22,12 +21,11 @@ from ...core.private import (
     with_content,
 )
 from ..grid import LocalGrid
+from .callers import Caller
 from .clients import copied
 from .rounds import Rounds
 
 LOGGER = logging.getLogger("flwr.fedbn")
-
-T = TypeVar("T")
 
 
 class AppGrid(Grid):
@@ -54,7 +52,6 @@ class AppGrid(Grid):
         self._pushed: dict[str, Message] = {}
         self._answered: dict[str, tuple[Message, Message]] = {}
         self._lock = RLock()  # an app may have threads
-        self._exchange: _Sending | _Received | None = None
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError("a simulated app has one run, which is set")
@@ -109,10 +106,9 @@ class AppGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
+        if isinstance(caller := current_thread(), Caller):
+            return caller.ask(list(messages))
         with self._lock:
-            if exchange := self._exchange:
-                self._exchange = None  # a second one of the same call is an ordinary one
-                return exchange.replies(list(messages))
             self.finish()
             return self._answers(list(self.push_messages(messages)), timeout)
 
@@ -165,39 +161,6 @@ class AppGrid(Grid):
             if not (late and self._inline):
                 yield reply
 
-    def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-        """Return what each call returns or raises; the messages that they send first are sent together.
-
-        A call that sends messages is begun twice: the first time it ends there, the second time the replies
-        are at hand. So clients that a legacy server would call on a thread each need none.
-        """
-        with self._lock:
-            self.finish()
-            outcomes = [self._outcome(call, _Sending()) for call in calls]
-            asked = [outcome.messages if isinstance(outcome, _Sent) else [] for outcome in outcomes]
-            share_contents([message for messages in asked for message in messages])
-            ids = [list(self.push_messages(messages)) for messages in asked]
-            replies = {
-                reply.metadata.reply_to_message_id: reply
-                for reply in self._answers([message_id for some in ids for message_id in some], None)
-            }
-            for i, call in enumerate(calls):
-                if isinstance(outcomes[i], _Sent):
-                    received = _Received([replies[one] for one in ids[i] if one in replies])
-                    outcomes[i] = self._outcome(call, received)
-        return cast(list[T | Exception], outcomes)
-
-    def _outcome(self, call: Callable[[], T], exchange: "_Sending | _Received") -> "T | Exception | _Sent":
-        self._exchange = exchange
-        try:
-            return call()
-        except _Sent as sent:
-            return sent
-        except Exception as error:
-            return error
-        finally:
-            self._exchange = None
-
 
 class NodeIds(set[int]):
     """Ids of nodes, in order: a set, as on Flower's engine, and with places, as with a SuperLink's list."""
@@ -232,34 +195,3 @@ def _unexpired(message: Message, reply: Message) -> Message:
     """The reply, or Flower's error if the message or the reply has expired."""
     late = [one.metadata.created_at + one.metadata.ttl < time.time() for one in (message, reply)]
     return unavailable(message.metadata.message_id, replied=not late[0]) if any(late) else reply
-
-
-class _Sent(BaseException):
-    """Ends a call where it sends messages; no handler of an Exception catches it."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        self.messages = messages
-
-
-class _Sending:
-    """The first time of a call."""
-
-    def replies(self, messages: list[Message]) -> list[Message]:
-        raise _Sent(messages)
-
-
-class _Received:
-    """The second time of a call."""
-
-    def __init__(self, replies: list[Message]) -> None:
-        self._replies = replies
-
-    def replies(self, messages: list[Message]) -> list[Message]:
-        return self._replies
-
-
-def share_contents(messages: Sequence[Message]) -> None:
-    """Have consecutive messages of equal contents share one, which is then sent to a worker once."""
-    for before, message in pairwise(messages):
-        if message.content == before.content:
-            message.content = before.content

@@ -1,4 +1,4 @@
-"""Legacy servers on our grids: their clients are called without threads, and in order."""
+"""Legacy servers on our grids: their clients work on this thread, and in order."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import Executor, Future
@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.private import calls_of_legacy_servers
 from .app_grid import AppGrid
+from .callers import together
 
 
 class Call(Future):
@@ -37,8 +38,10 @@ def legacy_servers_on(grid: AppGrid) -> Iterator[None]:
 
     def wait(fs: Set[Call], timeout: float | None = None) -> tuple[Sequence[Future], set[Future]]:
         calls = sorted(fs, key=lambda one: one.order)
-        for call, outcome in zip(calls, grid.together([one.call for one in calls]), strict=True):
-            if isinstance(outcome, Exception):
+        for call, outcome in zip(
+            calls, together([one.call for one in calls], grid.send_and_receive), strict=True
+        ):
+            if isinstance(outcome, BaseException):
                 call.set_exception(outcome)
             else:
                 call.set_result(outcome)

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedbn_flower.core.private import app_run
-from fedbn_flower.runtime.apps.app_grid import AppGrid, share_contents
+from fedbn_flower.runtime.apps.app_grid import AppGrid
 from fedbn_flower.runtime.apps.rounds import Rounds
 from fedbn_flower.runtime.inline import InlineGrid
 
@@ -49,14 +49,6 @@ def test_a_node_has_its_messages_one_after_the_other():
     replies = ask(AppGrid(local, app_run(1, "app", "", {}), Rounds()), nodes=[3, 2, 3, 3, 2, 4])
     assert [reply.metadata.src_node_id for reply in replies] == [3, 2, 3, 3, 2, 4]
     assert local.calls == ([3, 2, 4], [3, 2], [3])
-
-
-def test_equal_contents_are_shared():
-    contents = [RecordDict(), RecordDict(), RecordDict({"a": ConfigRecord({"b": 1})})]
-    messages = [Message(content, 2, "train") for content in contents]
-    share_contents(messages)
-    assert messages[1].content is messages[0].content
-    assert messages[2].content is contents[2]
 
 
 def test_messages_that_flower_refuses_are_not_sent(run, tmp_path):

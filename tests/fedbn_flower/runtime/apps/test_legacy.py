@@ -11,15 +11,12 @@ from fedbn_flower.runtime.apps.legacy import legacy_servers_on
 def test_calls_are_made_in_order_when_they_are_waited_for():
     made = []
 
-    def together(calls):
-        return [call() for call in calls]
-
     def call(number):
         made.append(number)
         return ValueError("three") if number == 3 else number
 
     before = legacy_server.concurrent
-    with legacy_servers_on(SimpleNamespace(together=together)):
+    with legacy_servers_on(SimpleNamespace(send_and_receive=list)):
         futures = legacy_server.concurrent.futures
         with futures.ThreadPoolExecutor(max_workers=None) as executor:
             submitted = {executor.submit(call, number) for number in range(20)}
