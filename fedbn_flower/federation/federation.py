@@ -141,6 +141,8 @@ class Federation:
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""
+        self.names: dict[str, str] = {}
+        """What tells a site of the names that the others number; see `check_names`."""
         self.one_exchange = False
         """Whether clients evaluate a round's model with the next one's training."""
 
@@ -199,7 +201,7 @@ class Federation:
             LOGGER.warning("%s", warning)
         if (weights := self.inputs.initial().weights) and weights.complete:
             LOGGER.info("%s", weights)
-        check_names(self.inputs, strategy, grid)
+        self.names = check_names(self.inputs, strategy, grid)
         arrays, first_round = ArrayRecord(), 1
         if checkpoint:
             arrays, first_round = checkpoint.arrays, checkpoint.server_round + 1
@@ -378,6 +380,7 @@ class Federation:
             **self.totals.normalization,
             CHECKPOINT_ROUND: last_sure_checkpoint(self.config, moment.number - self.one_exchange),
             **({DIGEST_OF_START: digest} if (digest := self.inputs.digest_of_start) else {}),
+            **self.names,
             **self.extensions.settings(phase, moment),
             EVAL_SPLITS: ",".join([splits, *HALVES]) if splits and self.config.cross_fits else splits,
             **({CLASSES: classes} if classes else {}),
@@ -387,11 +390,8 @@ class Federation:
         self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord, course: Course
     ) -> Iterable[Message]:
         """Return the answers to the round's train messages; with them the round before is complete."""
-        strategy, grid, partition = (
-            self.strategy,
-            moment.exchange.grid,
-            self.strategy.node_directory.partition,
-        )
+        strategy, grid = self.strategy, moment.exchange.grid
+        partition = strategy.node_directory.partition
 
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):

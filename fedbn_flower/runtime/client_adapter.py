@@ -31,6 +31,7 @@ from ..extensions import AtClient, Outgoing
 from ..extensions.base import AddsAnswers
 from ..federation.checks.notices import of_the_data
 from ..federation.checks.own_state import of_own_state
+from ..federation.checks.site_names import check_names_here
 from ..federation.checks.site_statistics import received_scale
 from ..federation.cohorts import why_one_by_one
 from ..federation.extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
@@ -81,6 +82,8 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
     scale = received_scale(asked)
     if digest := asked.get(wire.DIGEST_OF_START):
         check_start(inputs_at(config, context.node_config, scale), str(digest))
+    if digests := asked.get(wire.DIGESTS_OF_NAMES):
+        check_names_here(inputs_at(config, context.node_config, scale), str(digests))
     task = local_task(config, partition_id_of(context), context.node_config, scale)
     if config.dp == "example" and "data-path" in context.node_config:
         task = with_own_mechanism(config, task, asked)

@@ -1,4 +1,5 @@
-"""Privacy at real SuperNodes with data of their own: the simulation's bits, and a budget over runs."""
+"""Real SuperNodes with data of their own: with privacy the simulation's bits and a budget over runs;
+names of classes are compared."""
 
 import csv
 import json
@@ -6,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower import simulate
@@ -15,6 +17,7 @@ from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.site_ledger import path_of_ledger
 
 from .guide import FORKING
+from .hospital import rounds_done
 from .processes import bits, tracebacks
 
 pytestmark = pytest.mark.slow
@@ -48,7 +51,7 @@ class Owned(LocalFederation):
         return json.loads(path_of_ledger(self.folder / f"site-{index}" / "state", client).read_text())
 
     def flwr_run(self, folder, **keys):
-        given = {**RUN, **DP, "run-dir": str(folder), **keys}
+        given = {**RUN, "run-dir": str(folder), **keys}
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         done = self.run(["flwr", "run", self.app, "local", "--stream", "--run-config", words], quiet=True)
         return done.stdout + done.stderr
@@ -101,7 +104,7 @@ def test_real_supernodes_protect_whole_patients(federation, configured, cache_di
             table.iloc[getattr(shares, split)[i]].to_csv(folder / f"{split}.csv", index=False)
 
     federation.hold("patients")
-    output = federation.flwr_run(tmp_path / "nodes", **keys, dataset="shape:3:2")
+    output = federation.flwr_run(tmp_path / "nodes", **DP, **keys, dataset="shape:3:2")
     assert "Traceback" not in output
     assert not failures(tmp_path / "nodes")
     simulate(
@@ -142,7 +145,7 @@ def test_a_budget_holds_over_runs_of_real_supernodes(federation, configured, wri
     federation.hold(
         "digits", [f"dp-required=true dp-max-epsilon={most} dp-max-delta=1e-4" for most in budgets]
     )
-    keys = {"dataset": "shape:1x8x8:10", "fraction-evaluate": 0.0}
+    keys = {**DP, "dataset": "shape:1x8x8:10", "fraction-evaluate": 0.0}
     federation.flwr_run(tmp_path / "first", **keys)
     output = federation.flwr_run(tmp_path / "second", **keys, **{"memory-name": "another"})
     assert not failures(tmp_path / "first")
@@ -158,3 +161,31 @@ def test_a_budget_holds_over_runs_of_real_supernodes(federation, configured, wri
         assert federation.ledger(i, "digits")["epsilon"] == pytest.approx(once[i], rel=1e-9)
     assert "every client failed" in output
     assert "Traceback" not in output
+
+
+def test_classes_that_sites_number_by_other_names_are_refused_and_the_same_train(federation, tmp_path):
+    """Each has folders of pictures; the owner of the second then gives a folder the others' name."""
+    for i, names in enumerate((["abnormal", "normal"], ["normal", "pathologic"])):
+        for number, name in enumerate(names):
+            folder = federation.folder / f"named-{i}" / name
+            folder.mkdir(parents=True)
+            for picture in range(10):
+                pixels = np.full((8, 8), 20 * picture + number, np.uint8)
+                Image.fromarray(pixels).save(folder / f"{picture}.png")
+    federation.hold("named")
+    keys = {"dataset": "shape:1x8x8:2", "model": "linear", "client": "shared"}
+    output = federation.flwr_run(tmp_path / "other", **keys)
+    line = (
+        "data-path: the classes are at site 0 'abnormal', 'normal' and at site 1 'normal', 'pathologic'; "
+        "expected the same names in the same order"
+    )
+    assert line in output
+    assert "Traceback" not in output
+    assert not rounds_done(tmp_path / "other")
+    folder = federation.folder / "named-1"
+    (folder / "pathologic").rename(folder / "abnormal")
+    output = federation.flwr_run(tmp_path / "same", **keys)
+    assert (tmp_path / "same/summary.json").exists(), output
+    assert not failures(tmp_path / "same")
+    for i in range(SITES):
+        assert "classes here: 0 'abnormal', 1 'normal'" in federation.log(i)

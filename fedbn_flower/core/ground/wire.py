@@ -91,6 +91,7 @@ CHECKPOINT_ROUND = "checkpoint-round"
 UPDATE_BOUND = "update-bound"  # of the L2 norm of x_i - x, where workers clip
 UPDATE_STEP = "update-step"  # of the grid that they round it to, if there is one
 DIGEST_OF_START = "digest-of-start"  # of what clients have of the model without being sent it
+DIGESTS_OF_NAMES = "digests-of-names"  # of what sites number by themselves, as JSON: of classes, of tokens
 PROXIMAL_MU = "proximal-mu"
 FEATURE_MEAN = "feature-mean"  # by channel or column, where sites with data of their own standardise alike
 FEATURE_STD = "feature-std"

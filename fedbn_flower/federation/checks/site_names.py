@@ -15,10 +15,12 @@ from flwr.serverapp import Grid
 
 from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import printable, text_of
+from fedbn_flower.strategies.messages.nodes import Everybody
 
 from ...config.making import config_at_site
-from ...core.errors import RunFailed
-from ...core.ground.wire import NAMES, QUERY_NAMES
+from ...config.run_config import RunConfig
+from ...core.errors import RunFailed, UserError
+from ...core.ground.wire import DIGESTS_OF_NAMES, NAMES, QUERY_NAMES
 from ...core.listing import quoted
 from ...data.labels import same_word
 from ...privacy.site import SitePrivacy, refusals_in_one_line
@@ -57,14 +59,21 @@ def answer_names(message: Message, context: Context) -> Message:
     for what, several in names.items():
         numbered = [f"{number} {name!r}" for number, name in enumerate(several)]
         LOGGER.info("%s here: %s", what, ", ".join(numbered))
-    told = names
-    if config.dp != "none" or config.secagg == "on":
-        told = {what: [digest_of({what: several})] for what, several in names.items()}
-    return Message(RecordDict({NAMES: ConfigRecord({NAMES: json.dumps(told)})}), reply_to=message)
+    told = json.dumps(_told(config, names))
+    return Message(RecordDict({NAMES: ConfigRecord({NAMES: told})}), reply_to=message)
 
 
-def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> None:
+def _told(config: RunConfig, names: Names) -> Names:
+    if config.dp == "none" and config.secagg != "on":
+        return names
+    return {what: [digest_of({what: several})] for what, several in names.items()}
+
+
+def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, str]:
     """Refuse sites that number other names, where the server knows classes by number.
+
+    All that are connected are asked, also those that are held out of the rounds. Return the digests, for the
+    messages, by which a site that connects later refuses: see `check_names_here`. Empty if nothing has names.
 
     Raises
     ------
@@ -72,8 +81,9 @@ def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
         Names two sites and both lists; also when no site's answer can be used.
     """
     if inputs.dataset.has_examples:
-        return
-    found = answers_of_sites(QUERY_NAMES, inputs, strategy, grid, _received)
+        return {}
+    found = answers_of_sites(QUERY_NAMES, inputs, strategy, grid, _received, who=Everybody())
+    digests = {}
     for what in (CLASSES, TOKENS):
         named = {site: names[what] for site, names in found.items() if what in names}
         for site, names in named.items():
@@ -83,6 +93,24 @@ def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
         if unnamed := [str(site) for site in found if named and site not in named]:
             have = f"the {what} have no names at site {', '.join(unnamed)}, and names at others"
             LOGGER.warning("%s, %s: nobody knows whether they are the same", have, _shown(named[first]))
+        if named:
+            digests[what] = digest_of({what: next(iter(named.values()))})
+    return {DIGESTS_OF_NAMES: json.dumps(digests)} if digests else {}
+
+
+def check_names_here(inputs: RunInputs, digests: str) -> None:
+    """Refuse the names of a site that are not those of the run's first sites, which have these digests.
+
+    Raises
+    ------
+    UserError
+        When they differ: gives the site's own, or a digest where names are not told.
+    """
+    first = json.loads(digests)
+    for what, names in _told(inputs.config, names_of(inputs)).items():
+        if digest_of({what: names}) != first.get(what, digest_of({what: names})):
+            told = "expected those of the sites that the run began with, in the same order"
+            raise UserError(f"data-path: the {what} are {_shown(names)} here; {told}")
 
 
 def _differ(what: str, sites: tuple[int, int], names: tuple[Sequence[str], Sequence[str]]) -> str:

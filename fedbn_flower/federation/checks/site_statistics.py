@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
+from fedbn_flower.strategies import Participation, PseudoGradientStrategy, ReplyRefused
 from fedbn_flower.strategies.messages.gate import answers, numbers_of
 from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
@@ -45,12 +45,13 @@ def answers_of_sites(
     grid: Grid,
     read: Callable[[RecordDict], T],
     all_of_them: bool = False,
+    who: Participation | None = None,
 ) -> dict[int, T]:
     """Return what ``read`` makes of the nodes' answers to a query, by partition or node id.
 
-    The nodes are those connected that take part. One whose answer cannot be used, or does not come within
-    ``round-timeout`` seconds, is left out, with a warning that names it. So a site costs only itself: it may
-    still train, by what the others have told.
+    The nodes are those connected that take part, by default in the rounds. One whose answer cannot be used,
+    or does not come within ``round-timeout`` seconds, is left out, with a warning that names it. So a site
+    costs only itself: it may still train, by what the others have told.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def answers_of_sites(
         When no answer can be used, or one cannot and ``all_of_them`` are needed.
     """
     nodes = strategy.node_directory
-    members, _ = nodes.taking_part(strategy.node_participation, 1)
+    members, _ = nodes.taking_part(who or strategy.node_participation, 1)
     messages = [Message(RecordDict(), node, query) for node in members]
     replies = grid.send_and_receive(messages, timeout=inputs.config.round_timeout)
     found: dict[int, T] = {}

