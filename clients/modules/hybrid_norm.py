@@ -32,7 +32,7 @@ class HybridBatchNorm(nn.BatchNorm1d):
         self._check_input_dim(input)
         assert self.running_mean is not None
         assert self.running_var is not None
-        x = input.float()
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
         variance, mean = torch.var_mean(x, dim=[0, *range(2, x.dim())], correction=0)
         share = self.factor.sigmoid()
         running = self.running_mean.clone(), self.running_var.clone()  # the gradient of factor needs them

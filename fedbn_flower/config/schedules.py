@@ -96,6 +96,11 @@ class Schedule:
             raise not_allowed(key, text, FORMS)
         return cls(shape, numbers, warmup)
 
+    @property
+    def goes_by_rounds(self) -> bool:
+        """Whether the factor of a round depends on how many rounds there are."""
+        return self.shape in ("cosine", "linear")
+
     def factor(self, server_round: int, rounds: int) -> float:
         """Return the factor in round ``server_round``, 1, 2, ..., of ``rounds``."""
         if server_round <= self.warmup:

@@ -242,10 +242,9 @@ class Privacy(Extension):
 
     def after_round(self, result: RoundResult) -> Stop | None:
         self.last = self.account.columns(result.server_round) if self.account else {}
-        if not self.spent:
+        if not self.spent or result.server_round == self.run.rounds:  # further ones the ledger refuses
             return None
-        if result.server_round < self.run.rounds:
-            LOGGER.warning("privacy: budget spent at round %d of %d", result.server_round, self.run.rounds)
+        LOGGER.warning("privacy: budget spent at round %d of %d", result.server_round, self.run.rounds)
         return Stop("budget")
 
     def header(self) -> Sequence[str]:

@@ -253,7 +253,7 @@ class Federation:
     def _decided(self, result: RoundResult) -> RoundResult:
         """Return a round with what the extensions make of it."""
         result, reason = self.extensions.after_round(result)
-        if reason and result.server_round < self.config.rounds:
+        if reason:
             self.totals.stopped = self.totals.stopped or reason
         return result
 

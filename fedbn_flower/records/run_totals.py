@@ -27,7 +27,7 @@ class RunTotals:
     client_updates: int = 0
     """Answers to train messages that were used."""
     stopped: str | None = None
-    """Why the run ended before its last round."""
+    """Why no further round is to follow, such as patience; it may be the last one of `rounds`."""
     normalization: dict[str, list[float]] = field(default_factory=dict)
     """Mean and deviation by channel of the images of sites that have data of their own, as sites get them."""
     runtime: list[dict[str, Any]] = field(default_factory=list)

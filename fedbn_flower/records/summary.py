@@ -122,7 +122,7 @@ class RunFigures(Part):
     extensions: Mapping[str, Mapping[str, Any]] = {}
     """What the run's own extensions say, by name."""
     stopped: str | None = None
-    """Why the run ended before its last round."""
+    """Why no further round is to follow; see `RunTotals`."""
     normalization: Mapping[str, Sequence[float]] | None = None
     runtime: Sequence[Mapping[str, Any]] = ()
 

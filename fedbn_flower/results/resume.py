@@ -1,7 +1,7 @@
 """Resume a run that was stopped."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ from flwr.app import UserConfigValue
 
 from ..config.keys import RUN_KEYS
 from ..config.making import run_config
-from ..config.named_algorithms import names_code, with_full_paths
+from ..config.named_algorithms import flags, named, names_code, with_full_paths
 from ..config.run_config import RunConfig
+from ..config.schedules import Schedule
 from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
+from ..core.listing import joined
 from ..core.session_objects import is_session_name
 from ..federation.federation import Federation
 from ..privacy.private_run import against_server
@@ -62,7 +64,7 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     ------
     UserError
         When the checkpoint cannot be read, is of the other kind, or no round is left: the run is complete or
-        ended early.
+        ended by itself.
     """
     checkpoint = checkpoints_of(config).load()
     if checkpoint is None:
@@ -70,9 +72,9 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     if (checkpoint.signature is not None) != clients_here:
         expected, found = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {expected}; this one was made by {found}")
-    if stopped_early(checkpoint):
-        expected = f"a run that did not end early; this one did, after {checkpoint.server_round} rounds"
-        raise not_allowed("resume", config.resume, expected)
+    if reason := why_stopped(checkpoint):
+        done = f"after {checkpoint.server_round} rounds ({reason})"
+        raise not_allowed("resume", config.resume, f"a run that did not end by itself; this one did, {done}")
     if checkpoint.server_round == config.rounds:
         raise UserError(
             f"resume: the run in {config.resume!r} is complete: all {config.rounds} rounds are done "
@@ -83,9 +85,9 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
     return checkpoint
 
 
-def stopped_early(checkpoint: Checkpoint) -> bool:
-    """Return whether the run ended with this round, before its last."""
-    return bool(RunTotals.of(checkpoint.counters.get("account", {})).stopped)
+def why_stopped(checkpoint: Checkpoint) -> str | None:
+    """Return why no round is to follow on this one, if an extension said so."""
+    return RunTotals.of(checkpoint.counters.get("account", {})).stopped
 
 
 def resumed(values: Mapping[str, UserConfigValue]) -> RunConfig:
@@ -156,6 +158,31 @@ def check_data(federation: Federation) -> None:
     for file, digest in code_digests(config).items():
         if before.get(file, digest) != digest:
             LOGGER.warning("resume: %s has changed since the run was started; the new code is used", file)
+
+
+def warn_of_rounds(config: RunConfig, done: int) -> None:
+    """Say what goes by ``rounds``, if there are now others: then the run is no longer one from the start."""
+    before = read_configuration(Path(config.resume)).get("rounds", config.rounds)
+    found = [f"{key} {value!r}" for key, value in _going_by_rounds(config)]
+    if done == before and done % config.evaluate_every:
+        found.append(f"evaluate-every {config.evaluate_every}")
+    if before != config.rounds and found:
+        LOGGER.warning(
+            "resume: %s went by rounds %d up to round %d, and from now on by rounds %d: "
+            "from the start the run would have been another",
+            *(joined(found), before, done, config.rounds),
+        )
+
+
+def _going_by_rounds(config: RunConfig) -> Iterator[tuple[str, UserConfigValue]]:
+    """The keys and values by which what a round does depends on how many there are."""
+    values = config.to_user_config()
+    for key in ("client-lr-schedule", "server-lr-schedule"):
+        if Schedule.parse(key, str(values[key])).goes_by_rounds:
+            yield key, values[key]
+    for one in named(values):
+        if "rounds" in flags(one.cls) and not values.get("fix-from"):
+            yield one.kind, one.name
 
 
 def check_unchanged(federation: Federation) -> None:

@@ -28,6 +28,7 @@ from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import build_manifest, of_resumed
 from .plotting.drawer import finish_files
 from .plotting.plots import plot_curves, plot_partitions
+from .resume import warn_of_rounds
 from .round_tables import RoundTables
 from .run_reader import Run
 from .subgroups import write_subgroups
@@ -100,6 +101,7 @@ class RunFolder(Observer):
         path, federation = self.path, self.federation
         manifest = build_manifest(federation)
         if last_round:
+            warn_of_rounds(federation.config, last_round)
             manifest = of_resumed(manifest, path)
         write_atomically(path / CONFIG, json_text(manifest, indent=2) + "\n")
         with damage_as_user_errors("resume", path) if last_round else nullcontext():

@@ -24,7 +24,7 @@ from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import read_configuration
 from ..results.progress import cell_name
-from ..results.resume import as_before, check_unchanged, checkpoints_of, stopped_early
+from ..results.resume import as_before, check_unchanged, checkpoints_of, why_stopped
 from ..results.run_directory import run_folder_locked
 from ..runtime.simulation import simulate
 
@@ -114,9 +114,7 @@ class Cell:
         resumed = self._resumed()
         with run_folder_locked(resumed, self.folder, LOCK_TIMEOUT):
             checkpoint = checkpoints_of(resumed).load()
-            ended = checkpoint and (
-                checkpoint.server_round >= self.config.rounds or stopped_early(checkpoint)
-            )
+            ended = checkpoint and (checkpoint.server_round >= self.config.rounds or why_stopped(checkpoint))
             for name in (LAST, BEST) if ended else ():  # it failed after its last round
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         return resumed

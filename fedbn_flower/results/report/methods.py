@@ -273,7 +273,7 @@ def _training(run: Run) -> Iterator[str]:
     if bound := run.config.get("agc"):
         yield f"Gradients were clipped adaptively, at {bound} ({source(OF_KEYS['agc'])})."
     yield f"The local objective was {_method(run, 'objective')}."
-    if summary.stopped:
+    if summary.stopped and summary.rounds != config.get("rounds"):
         yield f"Training ended early ({summary.stopped})."
     if chosen := how_chosen(run):
         yield chosen

@@ -192,7 +192,7 @@ def sentence(run: Run) -> str:
         rest = f"; {requested} were requested" if done != requested else ""
         when = f" on {date}" if (date := config.get("date")) else ""
         sentences.append(f"The {took}{when}{rest}.")
-    if reason := summary.stopped:
+    if (reason := summary.stopped) and done != requested:
         sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
     if chosen := how_chosen(run):
         sentences.append(chosen)

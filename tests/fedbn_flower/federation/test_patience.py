@@ -178,11 +178,14 @@ def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp
     same_run(parts, whole)
 
 
-def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path):
-    run = tmp_path / "run"
-    simulate(Federation(configured(**FALLING, patience=1)), run, None)
-    with pytest.raises(UserError, match="resume: .* expected a run that did not end early; this one did"):
-        simulate(Federation(configured(**FALLING, patience=1, resume=str(run))), run, None)
+@pytest.mark.parametrize("rounds", [9, GOOD + 1], ids=["early", "in its last round"])
+def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path, rounds):
+    run, keys = tmp_path / "run", FALLING | {"patience": 1}
+    simulate(Federation(configured(**keys | {"rounds": rounds})), run, None)
+    assert (summary(run)["rounds"], summary(run)["stopped"]) == (GOOD + 1, "patience")
+    wanted = r"resume: .* a run that did not end by itself; this one did, after 4 rounds \(patience\)"
+    with pytest.raises(UserError, match=wanted):
+        simulate(Federation(configured(**keys, resume=str(run))), run, None)
 
 
 def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):

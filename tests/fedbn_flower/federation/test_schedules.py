@@ -198,6 +198,30 @@ def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(configure
     assert [float(row["client-lr"]) for row in rows(tmp_path)] == [0.4, 0.2, 0.2, 0.1]
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"client_lr_schedule": "warmup:1+cosine:0.1"}, "client-lr-schedule 'warmup:1+cosine:0.1'"),
+        ({"server_lr_schedule": "linear"}, "server-lr-schedule 'linear'"),
+        (
+            {"client": "fixbn", "client_lr_schedule": "cosine"},
+            "client-lr-schedule 'cosine' and client 'fixbn'",
+        ),
+        ({"evaluate_every": 3}, "evaluate-every 3"),
+        ({"client": "fixbn", "fix_from": 2, "evaluate_every": 2, "client_lr_schedule": "step:1:0.5"}, ""),
+    ],
+    ids=["client", "server", "fixbn", "evaluation", "nothing"],
+)
+def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(configured, tmp_path, caplog, keys, said):
+    simulate(Federation(configured(**keys, rounds=2)), tmp_path, None)
+    simulate(Federation(configured(**keys, rounds=3, resume=str(tmp_path))), tmp_path, None)
+    lines = [line for line in caplog.messages if line.startswith("resume: ")]
+    assert lines == [
+        f"resume: {said} went by rounds 2 up to round 2, and from now on by rounds 3: "
+        "from the start the run would have been another"
+    ] * bool(said)
+
+
 def test_the_report_draws_the_rates_of_the_rounds_that_are_done(configured, tmp_path):
     config = configured(client_lr=0.4, rounds=2, client_lr_schedule="linear", server_lr_schedule="linear:0.5")
     simulate(Federation(config), tmp_path / "run", None)

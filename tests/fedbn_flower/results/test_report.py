@@ -56,7 +56,7 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
         },
         "failures": 3,
     }
-    folder = write_run(tmp_path / "run", summary_of(accuracies, **more))
+    folder = write_run(tmp_path / "run", summary_of(accuracies, **more), rounds=9)
     (folder / "failures.csv").write_text(
         "round,phase,partition,reason\n1,train,3,too <big>\n2,train,3,too <big>\n2,train,1,no\n"
     )
@@ -74,6 +74,8 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
     worst = [row[0] for row in found.rows if len(row) == 4 and row[0].isdigit()]
     assert worst == ["0", "1", "2", "3", "4"]
     assert "ended early: the validation metric" in found.text["p"][0]
+    change_run(folder, {"rounds": 3})
+    assert "ended early" not in page(folder).text["p"][0]
     assert "round 2" in found.text["p"][0]
     facts = dict(zip(found.text["dt"], found.text["dd"], strict=True))
     assert facts["sent to clients"] == "1.5 MB"

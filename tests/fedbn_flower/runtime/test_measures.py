@@ -237,7 +237,7 @@ def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured,
     for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
         assert output[key] == same[key]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
-    with pytest.raises(UserError, match="expected a run that did not end early; this one did, after"):
+    with pytest.raises(UserError, match="expected a run that did not end by itself; this one did, after"):
         simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
 
 
