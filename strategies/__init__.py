@@ -1,4 +1,4 @@
-"""Server rules: subclasses of Flower's ``FedAvg`` (Message API), one file each.
+"""Server rules: subclasses of Flower's ``FedAvg`` (Message API).
 
 They are drop-in replacements for Flower's rules of the same name::
 
@@ -17,38 +17,39 @@ from .flower_wrappers import check_wrapper
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes
-from .messages.ranges import Range
 from .messages.replies import PhaseReport
-from .messages.validation import Answer
-from .rules.drift.fedacg import FedACG
-from .rules.drift.fedadmm import FedADMM
-from .rules.drift.fedcm import FedCM
-from .rules.drift.feddc import FedDC
-from .rules.drift.mime import Mime
-from .rules.drift.mimelite import MimeLite
-from .rules.fair.afl import AFL
-from .rules.fair.qfedavg import QFedAvg
-from .rules.fair.term import TERM
-from .rules.fedadagrad import FedAdagrad
-from .rules.fedadam import FedAdam
-from .rules.fedams import FedAMS
-from .rules.fedavg import FedAvg, FedAvgM, FedMedian, FedProx, FedTrimmedAvg
-from .rules.feddisco import FedDisco
-from .rules.feddyn import FedDyn
-from .rules.fedexp import FedExP
-from .rules.fednova import FedNova
-from .rules.fedproto import FedProto
-from .rules.fedsat import FedSat
-from .rules.fedsmoo import FedSMOO
+from .messages.validation import Answer, Range
+from .rules.adaptive import FedAdagrad, FedAdam, FedAMS, FedYogi
+from .rules.averaging import (
+    Bulyan,
+    FedAvg,
+    FedAvgM,
+    FedDisco,
+    FedExP,
+    FedMedian,
+    FedNova,
+    FedProx,
+    FedTrimmedAvg,
+    Krum,
+    MultiKrum,
+)
+from .rules.by_class import FedProto, FedSat
+from .rules.clustered import CFL, IFCA
+from .rules.drift import (
+    FedACG,
+    FedADMM,
+    FedCM,
+    FedDC,
+    FedDyn,
+    FedSMOO,
+    Mime,
+    MimeLite,
+    Scaffold,
+    ScaffoldMomentum,
+)
+from .rules.fair import AFL, TERM, QFedAvg
 from .rules.fedtan import FedTAN
-from .rules.fedyogi import FedYogi
-from .rules.krum import Bulyan, Krum, MultiKrum
-from .rules.scaffold import Scaffold, ScaffoldMomentum
-from .rules.several.cfl import CFL
-from .rules.several.fedamp import FedAMP
-from .rules.several.fedap import FedAP
-from .rules.several.fedpac import FedPAC
-from .rules.several.ifca import IFCA
+from .rules.personal import FedAMP, FedAP, FedPAC
 from .selections import SELECTIONS, Candidates, Selection
 
 STRATEGIES: dict[str, type[PseudoGradientStrategy]] = {

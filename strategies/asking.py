@@ -19,9 +19,8 @@ from .aggregation.means import Summand, WeightedMean
 from .aggregation.vectors import Vector
 from .base import PseudoGradientStrategy
 from .messages.gate import ReplyRefused, record_of, refusing
-from .messages.ranges import Range
 from .messages.replies import Replies
-from .messages.validation import LOGGER, MAX_WEIGHT, check_arrays, check_metrics
+from .messages.validation import LOGGER, MAX_WEIGHT, Range, check_arrays, check_metrics
 
 Like = Mapping[str, NDArray]
 Expected = Like | Callable[[Set[str]], Like]

@@ -18,7 +18,6 @@ from fedbn_flower.core.ground.wire import SERVER_ROUND
 
 from .aggregation.buffers import Buffer
 from .aggregation.fold import PARAMETERS, STATISTICS, WITHIN, Extras, Fold, PartialSum, Round, TrainPhase
-from .aggregation.mechanism import Mechanism
 from .aggregation.named_means import MeanKind, named_mean, new_mean
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, all_finite, checked_step, steppable
@@ -28,7 +27,7 @@ from .messages.gate import refusing
 from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation, log_absentees
 from .messages.npy import encoded, viewed
 from .messages.replies import PhaseReport, Replies
-from .messages.sampling import Choice, Sampling
+from .messages.sampling import Choice, Mechanism, Sampling
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weighted_metrics
 from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.wire import STATES
 
 from .messages.gate import ReplyRefused
-from .messages.ranges import Range
-from .messages.validation import check_arrays
+from .messages.validation import Range, check_arrays
 
 LONGEST_NAME = 100  # characters
 MAX_COUNT = 2**43  # of a state: a sum over a million clients still fits int64

@@ -5,10 +5,10 @@
 Arguments, settings and everything else are as in `strategies`.
 """
 
-from .rules.fedadagrad import FedAdagrad as OwnFedAdagrad
-from .rules.fedadam import FedAdam as OwnFedAdam
-from .rules.fedavg import FedAvgM as OwnFedAvgM
-from .rules.fedyogi import FedYogi as OwnFedYogi
+from .rules.adaptive import FedAdagrad as OwnFedAdagrad
+from .rules.adaptive import FedAdam as OwnFedAdam
+from .rules.adaptive import FedYogi as OwnFedYogi
+from .rules.averaging import FedAvgM as OwnFedAvgM
 
 __all__ = ["FedAdagrad", "FedAdam", "FedAvgM", "FedYogi"]
 

@@ -12,7 +12,7 @@ from fedbn_flower.clients.modules.head import head_entries
 from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.aggregation.vectors import Layout
-from fedbn_flower.strategies.rules.several.fedpac import FedPAC
+from fedbn_flower.strategies.rules.personal import FedPAC
 from fedbn_flower.strategies.several_models import SeveralModels
 
 from ..config.named_algorithms import flags

@@ -13,10 +13,10 @@ from fedbn_flower.core.ground.wire import UPDATE_BOUND, UPDATE_STEP
 
 from ..messages.gate import record_of
 from ..messages.npy import encoded, viewed
+from ..messages.sampling import Mechanism
 from ..messages.validation import Answer, check_arrays
 from .buffers import Buffer, Stale
 from .means import MeanOfDifferences, Summand, SumOfWholes, WeightedMean
-from .mechanism import Mechanism
 from .rule_state import RuleState
 from .vectors import Layout, Vector
 from .whole_answers import WholeAnswers

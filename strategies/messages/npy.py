@@ -1,4 +1,4 @@
-"""Encode and decode arrays without the copies and the parsing of ``np.save`` and ``np.load``."""
+"""Encode and decode arrays without the copies and the parsing of ``np.save`` and ``np.load``; bfloat16."""
 
 from functools import lru_cache
 from io import BytesIO
@@ -7,7 +7,20 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from .bfloat16 import from_upper_halves, upper_halves
+
+def upper_halves(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return numbers rounded to the nearest of 16 bits, ties to even; finite ones stay finite, NaN is NaN."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    down = (bits >> 16).astype(np.uint16)  # towards 0
+    overflows = np.isfinite(values) & ((rounded & 0x7F80) == 0x7F80)
+    return np.where(np.isnan(values), down | 0x40, np.where(overflows, down, rounded)).astype(np.uint16)
+
+
+def from_upper_halves(halves: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Return the float32 numbers of the same shape that `upper_halves` rounded to."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
 
 BF16 = "bfloat16"
 """Our name for the format of `rounded`, which only `decoded` and `viewed` know."""

@@ -1,13 +1,15 @@
-"""`Sampling`: which nodes train in a round, and which evaluate."""
+"""`Sampling`: which nodes train in a round, and which evaluate; `Mechanism`: how privacy decides it."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from flwr.app import MessageType, RecordDict
+from numpy.typing import NDArray
 
-from ..aggregation.mechanism import Mechanism
+from ..aggregation.vectors import Vector
 from .nodes import (
     KnowsWhoIsFirst,
     KnowsWhoIsTested,
@@ -22,6 +24,46 @@ from .validation import LOGGER
 
 Choice = Callable[[Sequence[int], int], Sequence[int]]
 """Returns which of some clients may train, from their partitions and the round."""
+
+
+class Mechanism(Protocol):
+    """Decides who trains, how far one client can move the sum of a round, and what of it becomes known.
+
+    A rule that has one (``rule.mechanism = ...``) gives every answer the weight 1 and scales its difference
+    ``x_i - x`` to the L2 norm `bound` at most. A missing answer counts 0. The step is always taken, also
+    without any answer, from what `publish` makes of the sum. Entries that are not stepped stay as they are.
+    """
+
+    @property
+    def bound(self) -> float:
+        """C, the largest L2 norm of a client's difference in the next round."""
+
+    @property
+    def step(self) -> float:
+        """The grid that every clipped difference is rounded to in the next round; 0 for none.
+
+        With one, `publish` is given their sum over it: whole numbers below 2^53, and so exact in float64.
+        """
+
+    @property
+    def num_answers(self) -> float:
+        """The expected number of answers: a public constant, by which the sum is divided."""
+
+    def sample(self, server_round: int, partitions: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return which of the nodes, given by partition id and in this order, train in this round."""
+
+    def publish(self, server_round: int, total: Vector, within: float) -> Vector:
+        """Return the mean that the rule steps from.
+
+        Parameters
+        ----------
+        server_round : int
+            Number of the round.
+        total : Vector
+            The sum of the clipped differences; it may be changed.
+        within : float
+            ``sum_i (b_i - 1/2)``, where b_i is 1 if a difference was no longer than `bound`, and else 0.
+        """
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The server rules: one file each."""
+"""The server rules: one file for each family."""

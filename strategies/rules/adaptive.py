@@ -1,4 +1,8 @@
-"""The common part of FedAdagrad, FedYogi and FedAdam: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2."""
+"""Rules with a step size for each parameter.
+
+FedAdagrad, FedAdam and FedYogi: Reddi et al. 2021 (arXiv 2003.00295), Algorithm 2.
+FedAMS: Wang et al. 2022, "Communication-Efficient Adaptive Federated Learning" (arXiv 2205.02719).
+"""
 
 from abc import abstractmethod
 
@@ -77,3 +81,81 @@ class DecayingStrategy(AdaptiveStrategy):
 
     def second_correction(self, t: int) -> float:
         return 1 - self.beta_2**t
+
+
+class FedAdagrad(AdaptiveStrategy):
+    """``x += eta m / (sqrt(v) + tau)``, ``m = b1 m + (1 - b1) D``, ``v += D^2``; by default b1 is 0.
+
+    v is a sum, not an average, so it has no bias and no decay ``beta_2``. As in the paper, m is not corrected
+    either: ``bias_correction`` is off.
+    """
+
+    purpose = "A step size for each parameter that only shrinks: for sparse gradients, as of text."
+    helps = ("few-rounds", "label-skew")
+    paper = "reddi2021adaptive"
+
+    beta_1 = 0.0
+    bias_correction = False
+
+    def second_moment(self, v: Vector, squared: Vector) -> None:
+        v += squared
+
+
+class FedAdam(DecayingStrategy):
+    """``x += eta m^ / (sqrt(v^) + tau)``, ``m = b1 m + (1 - b1) D``, ``v = b2 v + (1 - b2) D^2``."""
+
+    purpose = "A step size for each parameter that follows recent rounds: few rounds, label skew."
+    helps = ("few-rounds", "label-skew")
+    paper = "reddi2021adaptive"
+
+    def second_moment(self, v: Vector, squared: Vector) -> None:
+        v *= self.beta_2
+        v += (1 - self.beta_2) * squared
+
+
+class FedYogi(DecayingStrategy):
+    """``x += eta m^ / (sqrt(v^) + tau)``, m as in FedAdam, ``v -= (1 - b2) D^2 sign(v - D^2)``.
+
+    v moves by at most ``(1 - b2) D^2`` a round.
+    """
+
+    purpose = "A step size for each parameter that changes slowly: the default."
+    helps = ("few-rounds",)
+    paper = "reddi2021adaptive"
+
+    eta_l = 0.0316
+
+    def second_moment(self, v: Vector, squared: Vector) -> None:
+        v -= (1 - self.beta_2) * squared * np.sign(v - squared)
+
+
+class FedAMS(PseudoGradientStrategy):
+    """``x += eta m / sqrt(v^)``, m and v as in FedAdam, uncorrected, ``v^ = max(v^, v, eps)``.
+
+    eps is inside the maximum, not beside the root, and v^ never falls, so no step is longer than
+    ``eta |m| / sqrt(eps)``.
+    """
+
+    purpose = "FedAdam whose step sizes never grow again: no burst after quiet rounds."
+    helps = ("few-rounds",)
+    paper = "wang2022fedams"
+    post_processes_mean = True
+
+    eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")
+    beta_1: float = setting(0.9, ge=0, lt=1, description="decay of the first moment")
+    beta_2: float = setting(0.99, ge=0, lt=1, description="decay of the second moment")
+    epsilon: float = setting(
+        1e-6, gt=0, alias="ams-epsilon", description="least second moment that a step is divided by"
+    )
+
+    def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
+        m, v = state.vector("m", like=delta), state.vector("v", like=delta)
+        greatest = state.vector("v-max", like=delta, fill=self.epsilon)
+        for part in blocks(delta.size):
+            m[part] *= self.beta_1
+            m[part] += (1 - self.beta_1) * delta[part]
+            v[part] *= self.beta_2
+            v[part] += (1 - self.beta_2) * np.square(delta[part])
+            np.maximum(greatest[part], v[part], out=greatest[part])
+            np.divide(self.eta * m[part], np.sqrt(greatest[part]), out=delta[part])
+        return delta

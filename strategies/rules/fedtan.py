@@ -16,8 +16,7 @@ from ..aggregation.vectors import Vector
 from ..asking import Ask, AsksFirst
 from ..messages.gate import ReplyRefused
 from ..messages.npy import encoded
-from ..messages.ranges import Range
-from ..messages.validation import MAX_WEIGHT
+from ..messages.validation import MAX_WEIGHT, Range
 
 MOST_CALLS = 100
 """Of each BatchNorm layer in a pass: it bounds the questions of a round, as clients say what is next."""

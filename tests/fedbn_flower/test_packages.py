@@ -126,7 +126,7 @@ def test_an_app_with_such_packages_has_its_own_and_ours(installed, tmp_path, fil
         place.parent.mkdir(exist_ok=True)
         place.write_text(f"MINE = 'their-{name}'\n")
     assert run(tmp_path, installed, imports + PRINT) == [
-        "fedbn_flower.strategies.rules.fedavg",
+        "fedbn_flower.strategies.rules.averaging",
         "fedbn_flower.clients.base",
         "their-strategies",
         "their-clients",

@@ -21,7 +21,7 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.gate import content_of, printable, record_of, refusing
 from fedbn_flower.strategies.messages.nodes import KnowsPartitions
 from fedbn_flower.strategies.messages.npy import encoded
-from fedbn_flower.strategies.messages.ranges import Range
+from fedbn_flower.strategies.messages.validation import Range
 from fedbn_flower.strategies.partial_sums import take_sums
 
 from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN

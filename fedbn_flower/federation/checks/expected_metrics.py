@@ -13,8 +13,7 @@ from fedbn_flower.clients import PROBLEMS, Problem
 from fedbn_flower.clients.modules.head import features
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.strategies import ExpectedMetrics, Range
-from fedbn_flower.strategies.messages.ranges import LARGEST
-from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
+from fedbn_flower.strategies.messages.validation import LARGEST, MAX_WEIGHT
 
 from ...config.run_config import RunConfig
 from ...core.ground import columns, wire

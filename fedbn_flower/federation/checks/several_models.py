@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedbn_flower.clients.modules.head import head_entries
-from fedbn_flower.strategies.rules.several.fedap import FedAP, layers
-from fedbn_flower.strategies.rules.several.fedpac import FedPAC
+from fedbn_flower.strategies.rules.personal import FedAP, FedPAC, layers
 
 from ...core.errors import not_allowed
 from ...names import CLIENT, STRATEGY

@@ -138,11 +138,6 @@ class Root(Norm):
         return nn.RMSNorm(layer.num_features)
 '''),
     "selection": ("first-ones", "first_ones:FirstOnes", '''
-import numpy as np
-
-from .base import Candidates, Positions, Selection
-
-
 class FirstOnes(Selection):
     """Those of the least partitions, for a selection that is new."""
 
@@ -152,12 +147,6 @@ class FirstOnes(Selection):
         return np.arange(count)
 '''),
     "compress": ("half", "half:Half", '''
-import numpy as np
-from numpy.typing import NDArray
-
-from .base import Codec, Codes, Layout
-
-
 class Half(Codec):
     """Every value in half precision, for a codec that is new."""
 
@@ -216,11 +205,12 @@ def narrow(spec: InputSpec) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 3), nn.ReLU(), nn.Linear(3, spec.outputs))
 '''),
 }  # fmt: skip
-"""By kind: a name, where it is in the package that names it, and the text of its file."""
+"""By kind: a name, where it is in the package that names it, and the text of its file, or of its class
+where all of the kind are in one file."""
 
 
 def stated_places():
-    """By kind, where CONTRIBUTING says that a new one's file and its entry go."""
+    """By kind, where CONTRIBUTING says that a new one's class and its entry go."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = re.findall(r"^ +\| (\w+) \| `(.*)` \| `(.*)` \|$", text, re.MULTILINE)
     return {kind: (folder, registry) for kind, folder, registry in rows}
@@ -239,16 +229,20 @@ def changed_lines(before, after):
 
 
 def add(project, kind):
-    """Write a new one's file, its import, and its entry at the end of the dictionary."""
+    """Write a new one's file and its import, or its class, and its entry at the end of the dictionary."""
     name, place, text = NEW[kind]
-    folder, registry = stated_places()[kind]
+    home, registry = stated_places()[kind]
     module, _, attribute = place.partition(":")
-    (project / folder / f"{module}.py").write_text(f'"""New."""\n{text}')
     path = project / registry
-    inside = (project / folder / module).relative_to(path.parent).as_posix().replace("/", ".")
+    if home == registry:
+        above = text
+    else:
+        (project / home / f"{module}.py").write_text(f'"""New."""\n{text}')
+        inside = (project / home / module).relative_to(path.parent).as_posix().replace("/", ".")
+        above = f"from .{inside} import {attribute}\n"
     table = re.compile(r"\n(?=[A-Z]+: dict.* = \{\n)(.*?)(?=^\})", re.DOTALL | re.MULTILINE)
-    line, entry = f"from .{inside} import {attribute}", f'    "{name}": {attribute},'
-    path.write_text(table.sub(rf"{line}\n\n\g<1>{entry}\n", path.read_text()))
+    entry = f'    "{name}": {attribute},\n'
+    path.write_text(table.sub(lambda found: f"{above}\n{found[1]}{entry}", path.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -282,17 +276,21 @@ def done(project, tmp_path_factory, cache_dir):
     return *json.loads(result.stdout.splitlines()[-1]), run
 
 
-def test_adding_one_is_a_file_and_an_entry_with_its_import(project):
+def test_adding_one_is_a_file_or_a_class_and_an_entry(project):
     _, before, after = project
-    assert stated_places().keys() == NEW.keys()
+    places = stated_places()
+    assert places.keys() == NEW.keys()
     assert after.keys() - before.keys() == {
-        f"{stated_places()[kind][0]}{place.partition(':')[0]}.py" for kind, (_, place, _) in NEW.items()
+        f"{places[kind][0]}{place.partition(':')[0]}.py"
+        for kind, (_, place, _) in NEW.items()
+        if places[kind][0] != places[kind][1]
     }
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {registry for _, registry in stated_places().values()}
-    for name in changed:
-        lost, got = changed_lines(before[name], after[name])
-        assert (len(lost), len(got)) == (0, 2), name
+    assert changed == {registry for _, registry in places.values()}
+    for kind, (home, registry) in places.items():
+        lost, got = changed_lines(before[registry], after[registry])
+        added = len(NEW[kind][2].splitlines()) if home == registry else 1  # the class, or its import
+        assert (len(lost), len(got)) == (0, added + 1), registry
 
 
 def test_each_says_what_it_is_for():

@@ -11,8 +11,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.wire import ARRAYS, COMPRESSED
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
-from strategies.messages.bfloat16 import from_upper_halves, upper_halves
-from strategies.messages.npy import viewed
+from strategies.messages.npy import from_upper_halves, upper_halves, viewed
 
 from .test_sums import CLIENTS, run
 

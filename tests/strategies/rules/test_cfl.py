@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 
 from strategies import CFL
-from strategies.rules.several.cfl import bipartition
+from strategies.rules.clustered import bipartition
 
 from ..helpers import CannedGrid, ndarrays, record, train_reply
 

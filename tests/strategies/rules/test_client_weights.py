@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from strategies import AFL, TERM, FedAvg, FedDisco
-from strategies.rules.fair.afl import on_simplex
+from strategies.rules.fair import on_simplex
 
 from ..helpers import CannedGrid, ndarrays, record, train_reply
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from strategies import FedPAC
-from strategies.rules.several.fedpac import head_weights
+from strategies.rules.personal import head_weights
 
 from ..helpers import CannedGrid, ndarrays, record, train_reply
 

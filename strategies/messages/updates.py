@@ -6,9 +6,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from ...aggregation.vectors import all_finite
-from ..npy import decoded, encoded, encoded_bytes, viewed
-from .base import Codec
+from ..aggregation.vectors import all_finite
+from .codecs import Codec
+from .npy import decoded, encoded, encoded_bytes, viewed
 
 Arrays = Mapping[str, NDArray]
 

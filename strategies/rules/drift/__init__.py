@@ -1,1 +1,0 @@
-"""Rules that correct the drift of clients by momentum, dual variables or what the server knows."""

@@ -1,1 +1,0 @@
-"""Rules that weigh clients by how well the model fits them."""

@@ -1,1 +1,0 @@
-"""Rules that keep more than one model."""
