@@ -97,6 +97,8 @@ class Result:
     def predictions(self) -> DataFrame:
         """One row per held-out case with what was predicted of it: ``predictions.parquet``.
 
+        Where ``new`` is true, it is of a client that did not train.
+
         Raises
         ------
         UserError

@@ -7,14 +7,17 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from numpy.typing import NDArray
 from pydantic import Field as setting
 
+from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
-from ..core.ground.wire import ARRAYS, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
+from ..core.ground.wire import ARRAYS, CASES, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
 from ..core.key_group import KeyGroup
-from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo
+from ..records.cases import cases_used
+from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo, prefix_of
+from ..records.exact import make_exact
 from .base import Extension, Moment
 from .conflict import Conflict
 
@@ -50,13 +53,19 @@ class Holdout(Extension):
         The run.
     held_out : frozenset[int]
         The partitions that take no part in the rounds.
+    keeps_cases : bool
+        Whether the run keeps its predictions.
+    problem : Problem
+        The problem, with the run's metrics.
     """
 
     keys = HoldoutKeys
 
-    def __init__(self, run: RunInfo, held_out: frozenset[int]) -> None:
+    def __init__(self, run: RunInfo, held_out: frozenset[int], keeps_cases: bool, problem: Problem) -> None:
         super().__init__(run)
         self.held_out = held_out
+        self.keeps_cases = keeps_cases
+        self.problem = problem
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -69,12 +78,21 @@ class Holdout(Extension):
     ) -> Mapping[str, PhaseReport]:
         if not (moment.tests and self.held_out and moment.shared):
             return {}
+        if self.keeps_cases:
+            settings = {**settings, CASES: moment.splits.split(",")[-1]}
         if not self.run.config["leave-one-site-out"]:
-            return {NEW: evaluated_by(self.held_out, PHASE, model, settings, moment)}
-        return {
-            phase: evaluated_by(self.held_out, PHASE, model, {**settings, OWN_STATISTICS: own}, moment)
-            for phase, own in ((NEW, True), (NEW_AS_RECEIVED, False))
-        }
+            return {NEW: self._evaluated(model, settings, moment)}
+        received, own = (  # a site keeps the cases of the last one
+            self._evaluated(model, {**settings, OWN_STATISTICS: own}, moment) for own in (False, True)
+        )
+        return {NEW: own, NEW_AS_RECEIVED: received}
+
+    def _evaluated(self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment) -> PhaseReport:
+        report = evaluated_by(self.held_out, PHASE, model, settings, moment)
+        if self.keeps_cases:
+            report.cases = cases_used(moment.exchange.cases, moment.rule.node_directory, report)
+            make_exact(report, prefix_of(moment.splits), self.problem)
+        return report
 
 
 def evaluated_by(

@@ -37,7 +37,7 @@ def collaborators(
     inputs: RunInputs, privacy: RunPrivacy | None, clock: Clock | None, buffers: Buffers | None
 ) -> Collaborators:
     """Return what the built-in extensions are made of beside the run, by class; of others nothing."""
-    config = inputs.config
+    config, keeps = inputs.config, keeps_cases(inputs)
 
     def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
         set_rates(rule, config, server_round)
@@ -60,8 +60,12 @@ def collaborators(
         Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
         Devices: {"ends": end_of_round(clock, buffers)},
-        Holdout: {"held_out": inputs.held_out_clients},
+        Holdout: {
+            "held_out": inputs.held_out_clients,
+            "keeps_cases": keeps,
+            "problem": inputs.dataset.problem,
+        },
         Patience: {"problem": inputs.dataset.problem},
-        Predictions: {"kept": keeps_cases(inputs)},
+        Predictions: {"kept": keeps},
         Rates: {"scheduled": config.scheduled_rates, "set_rates": set_rate},
     }

@@ -34,6 +34,7 @@ from ..data.notes import Note
 from ..extensions import Moment
 from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
+from ..records.cases import cases_used
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult, RunInfo, prefix_of
 from ..records.exact import make_exact
@@ -50,7 +51,6 @@ from .checks.site_names import check_names
 from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
-from .evaluating.cases import cases_used
 from .evaluating.evaluation import GlobalEvaluation
 from .evaluating.one_exchange import Course, Made, Over, Together, Waiting, why_apart
 from .exchange import Exchange, Simulates
@@ -446,8 +446,8 @@ class Federation:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
                 metrics = strategy.aggregate_evaluate(number, noted)
             report = strategy.phase_report
-        cases, prefix = cases_used(exchange.cases, strategy.node_directory, report), prefix_of(moment.splits)
-        make_exact(report, cases, prefix, self.problem)
+        report.cases = cases_used(exchange.cases, strategy.node_directory, report)
+        make_exact(report, prefix_of(moment.splits), self.problem)
         means = round_means(made.metrics, metrics, report, after_training, self.problem)
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}
@@ -490,7 +490,6 @@ class Federation:
             bytes_sent=exchange.bytes_sent,
             bytes_received=exchange.bytes_received,
             others=others,
-            cases=cases_used(exchange.cases, self.strategy.node_directory, evaluate),
             decide_by=self.decide_by,
             costs=self.totals.costs(),
             diverged=diverged,

@@ -160,9 +160,14 @@ def _of_every_split(
     rows: Mapping[str, NDArray[np.int64]], train: Columns, test: Columns, prepare: Prepare, device: str
 ) -> Examples:
     """Return all examples of a client that never trains, its training examples first: it is tested on all."""
-    kept = np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]]))
-    columns = {name: np.concatenate([train[name][kept], test[name][rows[TEST]]]) for name in test}
-    return Examples(columns, np.arange(len(kept) + len(rows[TEST])), prepare, device=device)
+    kept, tested = of_every_split(rows)
+    columns = {name: np.concatenate([train[name][kept], test[name][tested]]) for name in test}
+    return Examples(columns, np.arange(len(kept) + len(tested)), prepare, device=device)
+
+
+def of_every_split(rows: Mapping[str, NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a client that never trains in the training set and in the test set, in order."""
+    return np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]])), rows[TEST]
 
 
 def example_terms(inputs: RunInputs) -> ExampleTerms:

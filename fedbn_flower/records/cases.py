@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
+from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies.messages.nodes import NodeDirectory
+from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.free_memory import regular
-from ..core.ground.columns import RECALIBRATED
+from ..core.ground.columns import RECALIBRATED, TEST
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pandas import DataFrame
 
 PREDICTIONS_FILE = "predictions.parquet"
 SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
-SOURCE, PREDICTED = "source", "predicted"
+NEW, SPLIT, SOURCE, PREDICTED = "new", "split", "source", "predicted"
 SUBGROUP = "subgroup-"
 """How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
@@ -62,6 +67,10 @@ class CaseColumns:
     """What the groups are called, by number."""
     origins: NDArray[np.bytes_] | None = None
     """Where each row of the split comes from, in UTF-8."""
+    split: str = TEST
+    """The split that the rows are of."""
+    new: bool = False
+    """Whether the cases are of clients that never train."""
 
     @property
     def words(self) -> list[str]:
@@ -103,8 +112,22 @@ class CaseColumns:
         return [f"{TARGET}-{name}" for name in self.outputs]
 
 
-def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
+def cases_used(
+    sent: Mapping[int, ArrayRecord], nodes: NodeDirectory, report: PhaseReport
+) -> dict[int, dict[str, NDArray]]:
+    """Return the cases of the clients whose answers were used, by partition, in its order."""
+    by_partition = {nodes.partition(node): record for node, record in sent.items()}
+    return {
+        partition: {name: np.array(viewed(array)) for name, array in record.items()}
+        for partition, record in sorted(by_partition.items())
+        if partition in report.metrics
+    }
+
+
+def predictions_file(*parts: tuple[Mapping[str, Cases], CaseColumns]) -> bytes:
     """Return the content of ``predictions.parquet``: the cases of each site, in the order of its rows.
+
+    What has other columns, as cases of another split, is a part of its own; one without cases is left out.
 
     Of two classes ``score`` is the probability of the event. Otherwise there is a column of scores for each
     class, label or number. Where a site has recalibrated its scores, there are as many columns of these.
@@ -113,6 +136,15 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     """
     import pyarrow as pa
     from pyarrow import parquet
+
+    tables = [_table(cases, columns) for cases, columns in parts if cases]
+    content = io.BytesIO()
+    parquet.write_table(pa.concat_tables(tables, promote_options="default"), content)
+    return content.getvalue()
+
+
+def _table(cases: Mapping[str, Cases], columns: CaseColumns) -> pa.Table:
+    import pyarrow as pa
 
     rows, scores, targets = (
         np.concatenate([found[name] for found in cases.values()]) for name in (ROWS, SCORES, TARGETS)
@@ -128,6 +160,8 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
     scores = scores[:, second]
     table = {
         SITE: pa.array(np.repeat(list(cases), [len(found[ROWS]) for found in cases.values()]).astype(object)),
+        NEW: pa.array(np.full(count, columns.new)),
+        SPLIT: pa.array([columns.split] * count, pa.string()),
         ID: pa.array(rows),
         SOURCE: pa.array(columns.sources_of(rows), pa.string()),
         GROUP: pa.array(columns.groups_of(rows), pa.string()),
@@ -143,9 +177,7 @@ def predictions_file(cases: Mapping[str, Cases], columns: CaseColumns) -> bytes:
         FOLD: pa.array([columns.fold or None] * count, pa.int64()),
         SEED: pa.array(np.full(count, columns.seed)),
     }
-    content = io.BytesIO()
-    parquet.write_table(pa.table(table), content)
-    return content.getvalue()
+    return pa.table(table)
 
 
 def _recalibrated(cases: Mapping[str, Cases], columns: CaseColumns, second: slice) -> dict[str, NDArray]:
@@ -176,10 +208,20 @@ def in_numbers(table: DataFrame) -> DataFrame:
     return table.assign(**{TARGET: table[TARGET].cat.codes.astype(np.int64)})
 
 
-def predictions_of(folder: Path, only_if: str = SITE) -> DataFrame | None:
-    """Return the table of a run's folder, `in_numbers`; None if it has none, or no column ``only_if``."""
+def predictions_of(folder: Path, only_if: str = SITE, new: bool = False) -> DataFrame | None:
+    """Return the cases of a run's folder, `in_numbers`; None if it has none, or no column ``only_if``.
+
+    They are those of the clients that trained, or of the ``new`` ones. Of several splits an ``id`` names its
+    split, too.
+    """
     table = written_predictions(folder, only_if)
-    return None if table is None else in_numbers(table)
+    if table is None:
+        return None
+    of_new = table[NEW] if NEW in table.columns else np.full(len(table), False)
+    table = in_numbers(table[of_new == new].reset_index(drop=True))
+    if SPLIT in table.columns and table[SPLIT].nunique() > 1:
+        table = table.assign(**{ID: table[SPLIT] + " " + table[ID].astype(str)})
+    return table if len(table) else None
 
 
 def written_predictions(folder: Path, only_if: str = SITE) -> DataFrame | None:

@@ -98,8 +98,6 @@ class RoundResult:
     """Seconds spent waiting for replies, by phase."""
     bytes_sent: int = 0
     bytes_received: int = 0
-    cases: Mapping[int, Mapping[str, NDArray]] = field(default_factory=dict)
-    """What simulated clients predicted of each held-out case, by partition; see `cases.Cases`."""
     others: Mapping[str, PhaseReport] = field(default_factory=dict)
     """What clients that do not train found of the model, by phase: `NEW`, and with ``leave-one-site-out``
     `NEW_AS_RECEIVED`, without BatchNorm statistics of their own."""

@@ -1,6 +1,6 @@
 """Metrics of single cases in the place of those of fixed thresholds, wherever a run knows its cases."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,26 +13,25 @@ from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.ground.columns import RECALIBRATED
-from .cases import SCORE, TARGET, Cases
+from .cases import SCORE, TARGET
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def make_exact(report: PhaseReport, cases: Mapping[int, Cases], prefix: str, problem: Problem) -> None:
+def make_exact(report: PhaseReport, prefix: str, problem: Problem) -> None:
     """Replace what a report says of metrics of scores, if the cases of all its clients are known.
 
     Parameters
     ----------
     report : PhaseReport
-        What clients found; it is changed, and gets the metrics of all cases in one place.
-    cases : Mapping[int, Cases]
-        The cases by partition.
+        What clients found, and their cases; it is changed, and gets the metrics of all cases in one place.
     prefix : str
         How the metrics of their split begin.
     problem : Problem
         The problem, with the run's metrics.
     """
+    cases = report.cases
     if problem.case_metrics or not cases or cases.keys() != report.metrics.keys():
         return
     for begin, column in ((prefix, SCORES), (f"{RECALIBRATED}-", RECALIBRATED)):

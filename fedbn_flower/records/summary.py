@@ -80,14 +80,14 @@ class NewClients(Part):
     mean: Figures | None = None
     client_mean: Figures | None = None
     clients: Mapping[str, OfClient] = {}
+    intervals: Mapping[str, Any] | None = None
+    """As those of the summary."""
 
 
 class Recalibrated(NewClients):
     """The metrics of the clients' recalibrated scores."""
 
     method: str = ""
-    intervals: Mapping[str, Any] | None = None
-    """As those of the summary."""
 
 
 class CrossFitted(NewClients):
@@ -168,6 +168,11 @@ class RoundFigures(Part):
     """With ``recalibrate``: of the test cases, with scores that each client has recalibrated."""
 
     @property
+    def left_out(self) -> NewClients | None:
+        """The metrics of the client that ``leave-one-site-out`` left out; None of other runs."""
+        return self.new_clients if self.new_clients_as_received else None
+
+    @property
     def by_group(self) -> dict[str, Figures]:
         """The metrics that there are, by the key of whose they are."""
         found = {
@@ -234,7 +239,7 @@ class Summary(RoundFigures, RunFigures):
 def tested_on(summaries: Iterable[Summary]) -> str:
     """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known."""
     every = [one for one in summaries if one.mean]
-    if any(one.new_clients_as_received for one in every):
+    if any(one.left_out for one in every):
         return "the site left out is evaluated on all of its examples, none of which is trained on"
     found = {one.eval_data for one in every} & TESTED_ON.keys()
     return "; in other runs ".join(TESTED_ON[name] for name in sorted(found, reverse=True))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 INTERVALS, NOTE, BY_CASE, CALIBRATION = "intervals", "note", "by-case", "calibration"
+NEW_CLIENTS = "new-clients"
 """Keys in ``summary.json``; ``note``, in ``intervals``, is a sentence: which are missing, and why. Beside it,
 ``calibration`` has a test in place of the interval of the ECE."""
 MOST = 200_000
@@ -71,22 +72,25 @@ OWN: dict[str, dict[str, CaseMetric]] = {
 def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
     """Add the intervals to a run's ``summary.json``, if the run has a table of its held-out cases.
 
-    Of masks, the metrics of single cases are added too.
+    Those of recalibrated scores, and of clients that did not train, are beside their metrics. Of masks, the
+    metrics of single cases are added too.
     """
     path = folder / "summary.json"
-    column = problem.case_metrics[0] if problem.case_metrics else TARGET
-    cases = predictions_of(folder, column) if path.exists() else None
-    if cases is None:
+    if not path.exists():
         return
+    column = problem.case_metrics[0] if problem.case_metrics else TARGET
+    cases, of_new = (predictions_of(folder, column, new) for new in (False, True))
     summary = json_object(path)
-    if problem.case_metrics:
-        summary[BY_CASE], summary[INTERVALS] = by_case(cases, problem, seed)
-    else:
-        summary[INTERVALS] = intervals_of(cases, summary, problem, seed)
-    again = with_recalibrated(cases)
-    if again is not None and (of_these := summary.get(RECALIBRATED)):
-        of_these[INTERVALS] = intervals_of(again, of_these, problem, seed)
-    write_atomically(path, json_text(summary, indent=2) + "\n")
+    recalibrated = None if cases is None else with_recalibrated(cases)
+    parts = (cases, summary), (recalibrated, summary.get(RECALIBRATED)), (of_new, summary.get(NEW_CLIENTS))
+    found = [(table, part) for table, part in parts if table is not None and part]
+    for table, part in found:
+        if problem.case_metrics:
+            part[BY_CASE], part[INTERVALS] = by_case(table, problem, seed)
+        else:
+            part[INTERVALS] = intervals_of(table, part, problem, seed)
+    if found:
+        write_atomically(path, json_text(summary, indent=2) + "\n")
 
 
 def by_case(table: DataFrame, problem: Problem, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -207,9 +207,9 @@ def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
     some groups.
     """
     clients, new = summary.clients, summary.new_clients or NewClients()
-    if received := summary.new_clients_as_received:  # of one client, who is left out
+    if (left_out := summary.left_out) and (received := summary.new_clients_as_received):
         return {
-            LEFT_OUT: new.mean or {},
+            LEFT_OUT: left_out.mean or {},
             f"{LEFT_OUT}, statistics as received": received.mean or {},
         }
     few = len(clients) + len(new.clients) <= LISTED_CLIENTS

@@ -15,8 +15,8 @@ from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
 from ..results.comparisons.composition import Private, added_up
-from ..results.comparisons.held_out import CASES, held_out_table
-from ..results.comparisons.left_out import left_out_table
+from ..results.comparisons.held_out import CASES, compared_cases_table
+from ..results.comparisons.left_out import left_out_table, sites_table
 from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
@@ -229,18 +229,26 @@ class Comparison:
         table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         together = "".join(f"\n{line}\n" for line in self.privacy_together)
         words = f"{sentence}\n" if (sentence := self.sentence) else ""
-        counts = held_out_table(list(self._runs.values())) if at_end else None
+        counts = compared_cases_table(list(self._runs.values())) if at_end else None
         held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
         title = self._title()
         below = f"{title[:1].upper()}{title[1:]}.\n{MEANS}\n{words}{together}"
-        over_all = self.left_out if at_end else None
-        left_out = f"\nOver all sites left out:\n\n{over_all.markdown()}" if over_all else ""
+        left_out = "".join(
+            f"\n{title.capitalize()}:\n\n{found.markdown()}"
+            for title, found in self.left_out.items()
+            if at_end
+        )
         return f"{table}\n{below}{left_out}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
 
     @property
-    def left_out(self) -> Table | None:
-        """The methods over all sites that were left out, in turn; None of other sweeps."""
-        return left_out_table(self._rows_of_runs(), self.compared_by) if self._alike else None
+    def left_out(self) -> dict[str, Table]:
+        """The sites that were left out, in turn, and the methods over all of them, by title."""
+        rows = self._rows_of_runs() if self._alike else []
+        found = {
+            "sites left out": sites_table(rows, self.compared_by),
+            "over all sites left out": left_out_table(rows, self.compared_by),
+        }
+        return {title: table for title, table in found.items() if table}
 
     def _ranks_in_markdown(self) -> str:
         found = self._ranks
@@ -285,7 +293,7 @@ class Comparison:
         folds = self.folds.table()
         found = {
             "out of fold": folds and folds.without_common(folds.words - 1),
-            "over all sites left out": self.left_out,
+            **self.left_out,
             **({self._ranks.title: self._ranks.table()} if self._ranks else {}),
         }
         return {title: table for title, table in found.items() if table}

@@ -44,7 +44,7 @@ def end_line(name: str, summary: Summary) -> str:
 
     It is that of the site left out, if one is; the clients' mean; or else the global model's value.
     """
-    by, left_out = summary.compared_by, summary.new_clients if summary.new_clients_as_received else None
+    by, left_out = summary.compared_by, summary.left_out
     value = ((left_out and left_out.mean) or summary.main).get(by)
     metric = f"  {by} {shown(by, value)}" if value is not None else ""
     return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"

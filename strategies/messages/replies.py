@@ -37,6 +37,8 @@ class PhaseReport:
     """States of the further metrics by partition id, of the answers that have any."""
     pooled: dict[str, float] = field(default_factory=dict)
     """Metrics of all clients' cases in one place, where these are known one by one."""
+    cases: Mapping[int, Mapping[str, NDArray]] = field(default_factory=dict)
+    """What simulated clients predicted of each held-out case, by partition id; see `cases.Cases`."""
     models: dict[int, str] = field(default_factory=dict)
     """Of a rule that keeps several models, the name of the one trained or evaluated, by partition id."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...records.metrics import PERCENT, percent
-from ...records.summary import OfClasses, Summary
+from ...records.summary import OfClasses
 from ...statistics.paired import (
     FEWEST_EVENTS,
     FEWEST_SEEDS,
@@ -19,6 +19,7 @@ from ...statistics.paired import (
 )
 from ..run_reader import Run
 from ..summary import LEFT_OUT, metrics_by_group, seeds_text
+from .held_out import held_out_by_site
 from .same_cases import OnCases, compare_runs
 
 K = TypeVar("K", bound=Hashable)
@@ -50,14 +51,17 @@ def deciding_column(columns: Collection[Collection[str]]) -> str:
     return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL
 
 
-def examples_by_class(summary: Summary) -> Sequence[int]:
-    """Return how many held-out examples are of each class; empty without classes."""
-    return (summary.per_class or summary.global_per_class or OfClasses()).examples
+def examples_by_class(run: Run) -> Sequence[int]:
+    """Return how many held-out examples are of each class, or of a site left out; empty without."""
+    if run.summary.left_out:
+        of_sites = held_out_by_site(run, new=True).values()
+        return [number for of in of_sites for name, number in of.items() if name]
+    return (run.summary.per_class or run.summary.global_per_class or OfClasses()).examples
 
 
-def events_of(summary: Summary) -> int | None:
+def events_of(run: Run) -> int | None:
     """Return how many held-out examples are not of the most frequent class; None without classes."""
-    counts = examples_by_class(summary)
+    counts = examples_by_class(run)
     return sum(counts) - max(counts) if counts else None
 
 
@@ -144,7 +148,7 @@ def verdict(
         if len({str(run.config.get(key)) for run in every}) > 1:
             return Verdict(column, frozenset(), False, words)
     higher = any(metric in run.summary.higher_is_better for run in every)
-    events = min((n for run in every if (n := events_of(run.summary)) is not None), default=None)
+    events = min((n for run in every if (n := events_of(run)) is not None), default=None)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
     rows = {cell: np.array([of.get(seed, np.nan) for seed in seeds]) for cell, of in found.items()}
     few = events is not None and too_few(events, "event", FEWEST_EVENTS)
@@ -211,7 +215,7 @@ def _by_seed(members: Sequence[Run], column: str, metric: str) -> dict[object, f
 
 def _resolution(runs: Sequence[Run], metric: str) -> float:
     """Return what one held-out example changes an accuracy by, at most; 0 of other metrics."""
-    counts = [sum(examples_by_class(run.summary)) for run in runs]
+    counts = [sum(examples_by_class(run)) for run in runs]
     return 1 / min(counts) if metric == "accuracy" and counts and min(counts) else 0.0
 
 

@@ -24,15 +24,16 @@ def events_column(event: str) -> str:
     return f"{EVENTS} ({event})"
 
 
-def held_out_by_site(run: Run) -> dict[str, dict[str, int]]:
+def held_out_by_site(run: Run, new: bool = False) -> dict[str, dict[str, int]]:
     """Return the number of held-out cases by site and class; empty where a run did not count them.
 
-    They are counted in ``predictions.parquet``, else in ``classes.csv``.
+    They are counted in ``predictions.parquet``, else in ``classes.csv``: those of sites that train, or of
+    ``new`` ones.
     """
-    table = predictions_of(run.folder, TARGET)
+    table = predictions_of(run.folder, TARGET, new)
     classes = [] if table is None else [n.removeprefix(OF_CLASS) for n in table if n.startswith(OF_CLASS)]
     if table is None or not (classes or SCORE in table.columns):
-        return _from_classes(run)
+        return {} if new else _from_classes(run)
     if not classes and is_binary(table):
         classes = run.outcomes if len(run.outcomes) == 2 else ["0", "1"]
     if not classes:
@@ -51,13 +52,18 @@ def _from_classes(run: Run) -> dict[str, dict[str, int]]:
     return found
 
 
-def held_out_table(runs: Sequence[Run]) -> Table | None:
+def compared_cases_table(runs: Sequence[Run]) -> Table | None:
+    """Return `held_out_table` of runs that are compared: of the sites left out, if they leave out any."""
+    return held_out_table(runs, any(run.summary.left_out for run in runs))
+
+
+def held_out_table(runs: Sequence[Run], new: bool = False) -> Table | None:
     """Return a row per site with its cases, by class if these are few; None if no run has counted them.
 
     Where runs differ, as under other seeds, it is from the least to the most. Where sites may have the same
     cases, or not all are in every run, as when each is left out in turn, there is no sum.
     """
-    every = [found for run in runs if (found := held_out_by_site(run))]
+    every = [found for run in runs if (found := held_out_by_site(run, new))]
     if not every:
         return None
     sites = list(dict.fromkeys(site for found in every for site in found))

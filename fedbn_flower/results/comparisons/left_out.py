@@ -1,12 +1,20 @@
-"""Methods over the sites that were left out in turn: each site's value, and their mean with its interval."""
+"""Methods over the sites that were left out in turn: each site's value, and their mean, with intervals."""
 
 from statistics import mean
 
-from ...records.metrics import PERCENT, percent
+from ...records.metric_words import decimals
+from ...records.metrics import PERCENT, percent, shown
+from ...records.summary import NewClients
 from ...statistics.intervals import LEVEL
+from ..plotting.by_site_plot import Ends
+from ..report.sections.intervals import with_interval
 from ..report.tables import Table
-from .over_blocks import LEFT_OUT_KEY, SITES_LEFT_OUT, Rows, values_by_block
+from ..run_reader import Run
+from ..summary import name_of_left_out
+from .over_blocks import LEFT_OUT_KEY, SITES_LEFT_OUT, Rows, by_block, values_by_block
 
+MOST_METHODS, MOST_SITES = 6, 40
+OF_CASES = "In brackets: 95 % intervals of a site's cases; they do not cover how training varies over seeds."
 HEADER = ("method", "sites left out", "mean over them", "95 % interval")
 
 
@@ -20,9 +28,53 @@ def values_left_out(rows: Rows, metric: str) -> dict[str, dict[str, list[float]]
     metric : str
         The metric.
     """
-    of_sites = [row for row in rows if any(run.summary.new_clients_as_received for run in row[1])]
-    in_order = sorted(of_sites, key=lambda row: int(str(row[1][0].config.get(LEFT_OUT_KEY))))
-    return values_by_block(in_order, metric, SITES_LEFT_OUT)
+    return values_by_block(_in_order(rows), metric, SITES_LEFT_OUT)
+
+
+def intervals_left_out(rows: Rows, metric: str) -> dict[str, dict[str, Ends]]:
+    """Return the interval of each such value, of the site's cases; None with several seeds, or none."""
+    found = by_block(
+        _in_order(rows), SITES_LEFT_OUT, lambda run: [(name_of_left_out(run.summary), _ends(run, metric))]
+    )
+    return {
+        method: {site: ends[0] if len(ends) == 1 else None for site, ends in of.items()}
+        for method, of in found.items()
+    }
+
+
+def _ends(run: Run, metric: str) -> Ends:
+    summary = run.summary
+    found = (summary.left_out or NewClients()).intervals or {}
+    low, high = found.get("clients", {}).get(name_of_left_out(summary), {}).get(metric) or (None, None)
+    return None if low is None or high is None else (low, high)
+
+
+def _in_order(rows: Rows) -> Rows:
+    """Return the rows of runs that leave out a site, by its number."""
+    found = [row for row in rows if any(run.summary.left_out for run in row[1])]
+    return sorted(found, key=lambda row: int(str(row[1][0].config.get(LEFT_OUT_KEY))))
+
+
+def sites_table(rows: Rows, metric: str) -> Table | None:
+    """Return a row for each site left out, with a column for each method; None of many, and of other sweeps.
+
+    A value is the mean over seeds or, of one seed, has the interval of the site's cases.
+    """
+    found, ends = values_left_out(rows, metric), intervals_left_out(rows, metric)
+    sites = list(dict.fromkeys(site for of in found.values() for site in of))
+    if not found or len(found) > MOST_METHODS or len(sites) > MOST_SITES:
+        return None
+    digits = decimals(metric, (value for of in found.values() for seeds in of.values() for value in seeds))
+
+    def cell(method: str, site: str) -> str:
+        seeds, interval = found[method].get(site), ends.get(method, {}).get(site)
+        return with_interval(metric, shown(metric, mean(seeds), digits), interval, digits) if seeds else ""
+
+    return Table(
+        ["site left out", *found],
+        [[site, *(cell(method, site) for method in found)] for site in sites],
+        note=OF_CASES if any(one for of in ends.values() for one in of.values()) else "",
+    )
 
 
 def left_out_table(rows: Rows, metric: str) -> Table | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ..summary import LEFT_OUT, metrics_by_group, name_of_left_out
 from .best_cells import MARK, deciding_column, in_words, p_text
 from .held_out import have_same_cases, held_out_by_site
 
+T = TypeVar("T")
 Rows = Sequence[tuple[Mapping[str, str], Sequence[Run]]]
 """The values of each row of a table by key, and its complete runs."""
 SITES, SITES_LEFT_OUT, DATA_SETS = "sites", "sites left out", "data sets"
@@ -128,22 +130,29 @@ def _are_comparable(runs: Sequence[Run]) -> bool:
 
 
 def _what(runs: Sequence[Run]) -> str:
-    if any(run.summary.new_clients_as_received for run in runs):
+    if any(run.summary.left_out for run in runs):
         return SITES_LEFT_OUT
     return DATA_SETS if len({run.dataset for run in runs}) > 1 else SITES
 
 
 def values_by_block(rows: Rows, metric: str, what: str) -> dict[str, dict[str, list[float]]]:
     """Return the values of all seeds by method and block."""
+    column = deciding_column([metrics_by_group(run.summary).keys() for _, runs in rows for run in runs])
+    return by_block(rows, what, lambda run: _by_block(run, metric, what, column))
+
+
+def by_block(
+    rows: Rows, what: str, read: Callable[[Run], Sequence[tuple[str, T]]]
+) -> dict[str, dict[str, list[T]]]:
+    """Return what is ``read`` of each run, as pairs of a block and its value, by method and block."""
     names = [_method(given, what) for given, _ in rows]
     different = {key for given in names for key in given if len({n.get(key) for n in names}) > 1}
-    column = deciding_column([metrics_by_group(run.summary).keys() for _, runs in rows for run in runs])
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, list[T]]] = {}
     for given, (_, runs) in zip(names, rows, strict=True):
         label = label_of({key: value for key, value in given.items() if key in different})
         for run in runs:
             of_method = found.setdefault(label or run.algorithms, {})
-            for block, value in _by_block(run, metric, what, column):
+            for block, value in read(run):
                 of_method.setdefault(block, []).append(value)
     return {method: of for method, of in found.items() if of}
 

@@ -98,9 +98,10 @@ def difference_of(first: Run, second: Run, metric: str, values: tuple[float, flo
 def cases_of(run: Run) -> DataFrame | None:
     """Return the cases of a run as `Cases.of` takes them; None if it keeps none, or has several targets.
 
+    Of a run that leaves out a site they are that site's, as its metrics are.
     Where clients have the same cases, all are of one site, and those of one example are a group.
     """
-    table = predictions_of(run.folder, TARGET)
+    table = predictions_of(run.folder, TARGET, new=bool(run.summary.left_out))
     if table is None:
         return None
     names = [name for name in table.columns if name.startswith(OF_CLASS)]

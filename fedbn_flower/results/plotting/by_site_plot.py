@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...records.metric_words import spelt
 from ...records.metrics import percent
 from ..terminal import shorten_middle
@@ -13,17 +15,22 @@ from .plots import legend_below, new_figure, plain
 if TYPE_CHECKING:
     from .svg_figure import InlineFigure
 
+Ends = tuple[float, float] | None
+NO_ENDS: Mapping[str, Mapping[str, Ends]] = {}
 LABEL_LENGTH = 44  # characters
 APART = 0.7  # of the room of a site, over which the methods are spread
 
 
 def by_site_plot(
-    values: Mapping[str, Mapping[str, Sequence[float]]], metric: str, title: str = ""
+    values: Mapping[str, Mapping[str, Sequence[float]]],
+    metric: str,
+    title: str = "",
+    ends: Mapping[str, Mapping[str, Ends]] = NO_ENDS,
 ) -> "InlineFigure":
     """Draw the mean over seeds of each method at each site, with one sample standard deviation (n - 1), and a
     line at the mean over the sites.
 
-    ``values`` has each seed's value by method and site.
+    ``values`` has each seed's value by method and site, and ``ends`` the interval of values of one seed.
     """
     values = {label: found for label, found in values.items() if found}  # a method may have no run that ended
     factor = percent(metric)
@@ -33,11 +40,14 @@ def by_site_plot(
     for number, (label, found) in enumerate(values.items()):
         places = [sites.index(site) + APART * ((number + 0.5) / len(values) - 0.5) for site in found]
         means = [factor * mean(of) for of in found.values()]
-        spread = [factor * stdev(of) if len(of) > 1 else 0.0 for of in found.values()]
+        spread = [
+            [factor * part for part in _spread(of, ends.get(label, {}).get(site))]
+            for site, of in found.items()
+        ]
         colour = COLOURS[number % len(COLOURS)]
         axes.errorbar(
-            means, places, xerr=spread, linestyle="", marker=MARKERS[number % len(MARKERS)], markersize=4,
-            color=colour, label=plain(label), elinewidth=1,
+            means, places, xerr=np.transpose(spread), linestyle="", marker=MARKERS[number % len(MARKERS)],
+            markersize=4, color=colour, label=plain(label), elinewidth=1,
         )  # fmt: skip
         axes.axvline(mean(means), color=colour, linewidth=0.6, linestyle=":")
     axes.set_yticks(range(len(sites)), [plain(name) for name in shorten_middle(sites, LABEL_LENGTH)])
@@ -49,3 +59,10 @@ def by_site_plot(
     axes.tick_params(axis="y", length=0)
     legend_below(figure)
     return figure
+
+
+def _spread(seeds: Sequence[float], ends: Ends) -> tuple[float, float]:
+    """Return how far a bar goes below and above the mean."""
+    if len(seeds) > 1:
+        return stdev(seeds), stdev(seeds)
+    return (seeds[0] - ends[0], ends[1] - seeds[0]) if ends else (0.0, 0.0)

@@ -11,7 +11,7 @@ from ...records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
 from ...records.summary import Summary
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import Gain
-from ..comparisons.held_out import CASES, held_out_table
+from ..comparisons.held_out import CASES, compared_cases_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section, without_folders
@@ -150,7 +150,11 @@ def costs(groups: Sequence[Group]) -> Table:
 
 def held_out_of(groups: Sequence[Group]) -> Table | None:
     """Return the held-out cases of each site; None of runs on different data, or that have not counted."""
-    return None if data_warning(groups) else held_out_table([run for group in groups for run in group.runs])
+    return (
+        None
+        if data_warning(groups)
+        else compared_cases_table([run for group in groups for run in group.runs])
+    )
 
 
 def in_common(groups: Sequence[Group]) -> str:

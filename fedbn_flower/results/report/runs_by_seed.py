@@ -14,7 +14,7 @@ from ...records.metric_words import heading
 from ...records.metrics import PERCENT, percent
 from ...records.stored import rows_of
 from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
-from ..comparisons.left_out import left_out_table
+from ..comparisons.left_out import left_out_table, sites_table
 from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
 from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run
@@ -149,9 +149,10 @@ def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
     return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
 
 
-def left_out_of(groups: Sequence[Group], metric: str) -> Table | None:
-    """Return the methods over all sites that were left out; None of other sweeps."""
-    return left_out_table([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
+def left_out_of(groups: Sequence[Group], metric: str) -> list[Table]:
+    """Return the sites that were left out, and the methods over all of them; none of other sweeps."""
+    rows = [(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups]
+    return [table for made in (sites_table, left_out_table) if (table := made(rows, metric))]
 
 
 def folds_table(sweep: Sweep, metric: str) -> Table | None:

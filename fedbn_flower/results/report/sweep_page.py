@@ -12,8 +12,8 @@ from ...records.metric_words import heading, spelt
 from ...records.metrics import PERCENT
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import gains_of
-from ..comparisons.held_out import CASES, held_out_table
-from ..comparisons.left_out import values_left_out
+from ..comparisons.held_out import CASES, compared_cases_table
+from ..comparisons.left_out import intervals_left_out, values_left_out
 from ..comparisons.over_blocks import Ranking
 from ..plotting.by_site_plot import by_site_plot
 from ..plotting.rank_plot import critical_difference_diagram
@@ -60,9 +60,9 @@ def sweep_page(sweep: Sweep) -> str:
     ranks = ranking_of(sweep.groups, metric)
     folds = folds_table(sweep, metric)
     runs = sweep.runs
-    held_out = held_out_table([run for run in runs if run.summary.rounds])
+    held_out = compared_cases_table([run for run in runs if run.summary.rounds])
     left_out = left_out_of(sweep.groups, metric)
-    further = [found for found in (left_out, ranks and ranks.table(), folds, held_out) if found]
+    further = [found for found in (*left_out, ranks and ranks.table(), folds, held_out) if found]
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -85,7 +85,7 @@ def sweep_page(sweep: Sweep) -> str:
             section("Heat map", heat_table(sweep.groups, metric)),
             section("By site", gallery(sites, wide=True)),
             section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
-            section("Over all sites left out", *(with_note(left_out) if left_out else ())),
+            section("Sites left out", *(part for one in left_out for part in with_note(one))),
             *rank_sections(ranks),
             section("Out of fold", *(with_note(folds) if folds else ())),
             section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
@@ -163,7 +163,8 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     name, column = headline(groups, metric)
     if name == LEFT_OUT:
         rows = [(group.names, group.runs) for group in groups]
-        return by_site_plot(values_left_out(rows, metric), metric, f"{title}: sites left out".lstrip(": "))
+        values, ends = values_left_out(rows, metric), intervals_left_out(rows, metric)
+        return by_site_plot(values, metric, f"{title}: sites left out".lstrip(": "), ends)
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column, cost))}
@@ -215,7 +216,7 @@ def noise_of(groups: Sequence[Group], cells: Sequence[Sequence[float]], metric: 
     """
     if any(len(values) > 1 for values in cells):
         return deviation_over_seeds(cells), "two deviations over the seeds"
-    found = [run.summary.intervals or {} for group in groups for run in group.runs]
+    found = [(run.summary.left_out or run.summary).intervals or {} for group in groups for run in group.runs]
     ends = [of.get("pooled", {}).get(metric) for of in found]
     widths = [high - low for low, high in (e for e in ends if e and None not in e)]
     return (max(widths) / (2 * QUANTILE) if widths else inf), "two standard errors of the held-out cases"

@@ -15,7 +15,7 @@ from ...core.errors import not_allowed, os_errors_as_user_errors
 from ...core.files import ONLY_OWNER, path_of, write_atomically
 from ...core.ground.wire import CASES, CONFIG
 from ...core.partition_id import partition_id_of
-from ...federation.evaluating.cases import case_columns
+from ...federation.evaluating.cases import case_parts
 from ...federation.tasks import inputs_at
 from ...records.cases import predictions_file
 from ...results.checkpoints.memory_folder import run_of
@@ -74,9 +74,9 @@ def settled(cases: object, message: Message, context: Context, config: RunConfig
     path = _path(context, asked)
     inputs = inputs_at(config, context.node_config)
     site = partition_id_of(context)
-    content = predictions_file(
-        {name_of(context) if site is None else str(site): cases}, case_columns(inputs, str(asked[CASES]))
-    )
+    partition, name = (-1, name_of(context)) if site is None else (site, str(site))
+    parts = case_parts({partition: cases}, {partition: name}, inputs, str(asked[CASES]))
+    content = predictions_file(*parts)
     with os_errors_as_user_errors(STATE_DIR, f"write to {str(path)!r}"):
         path.parent.mkdir(mode=ONLY_OWNERS, parents=True, exist_ok=True)
         write_atomically(path, content, ONLY_OWNER)

@@ -14,17 +14,19 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from fedbn_flower import Result, UserError
-from fedbn_flower.federation.evaluating.cases import cases_used, keeps_cases
+from fedbn_flower.federation.evaluating.cases import keeps_cases
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.records.cases import CaseColumns, predictions_file
+from fedbn_flower.records.cases import CaseColumns, cases_used, predictions_file
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.statistics.intervals import delong
 from strategies import PhaseReport
 from tests.quick import diagonal_quick
 
+from .html_page import page
 from .test_supernodes import SuperNodes, run_app
 
 RNG = np.random.default_rng(0)
@@ -57,7 +59,7 @@ def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client
     result = run(**TEN, **LOCALLY, client=client, strategy="fedavg", **patience, checkpoint_every=1)
     table = result.predictions
     assert [*table.columns] == [
-        *("site", "id", "source", "group", "target", "predicted"),
+        *("site", "new", "split", "id", "source", "group", "target", "predicted"),
         *(f"score-{i}" for i in range(10)), "fold", "seed",
     ]  # fmt: skip
     assert sorted(table.id) == list(range(400))
@@ -79,7 +81,7 @@ def test_metrics_of_the_file_are_the_pooled_ones(run):
     result = run(**BINARY, **LOCALLY, metrics="auroc,accuracy", client="fedbn", thresholds=10)
     table, pooled = result.predictions, result.summary["pooled"]
     assert [*table.columns] == [
-        *("site", "id", "source", "group", "target", "predicted", "score", "fold", "seed")
+        *("site", "new", "split", "id", "source", "group", "target", "predicted", "score", "fold", "seed")
     ]
     assert accuracy_score(table.target, table.score > 0.5) == pooled["accuracy"]
     assert roc_auc_score(table.target, table.score) == pytest.approx(pooled["auroc"], abs=1e-12)
@@ -132,7 +134,7 @@ def test_labels_and_numbers_have_columns_of_their_own(run):
     targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
     data = (X[:200], targets[:200], X[200:], targets[200:])
     table = run(data=data, num_clients=2, partition="iid", **LOCALLY, problem="multi-label").predictions
-    assert [*table.columns[4:10]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
+    assert [*table.columns[6:12]] == [f"{kind}-{i}" for kind in ("target", "score") for i in range(3)]
     assert (table[[f"target-{i}" for i in range(3)]].to_numpy() == targets[200:][table.id]).all()
     numbers = (X[:200], X[:200, :1], X[200:], X[200:, :1])
     result = run(data=numbers, num_clients=2, partition="iid", **LOCALLY, client="shared")
@@ -177,26 +179,31 @@ def test_without_a_final_test_the_cases_are_those_of_validation(run):
     assert right == pytest.approx(result.summary["mean"]["accuracy"])
 
 
-def test_clients_that_never_train_have_no_rows(run):
-    keys = BINARY | {"num_clients": 4}
-    result = run(**keys, **LOCALLY, holdout_clients=2)
-    assert len(result.summary["new-clients"]["clients"]) == 2
-    assert set(result.predictions.site) == result.summary["clients"].keys()
-
-
-def test_they_are_not_even_asked_for_them(configured):
-    asked = {}
-
-    class Notes(InlineGrid):
-        def answer(self, group, summed):
-            for message in group:
-                told = message.content["config"]
-                asked.setdefault(partition_of(message), []).append("held-out-cases" in told)
-            return super().answer(group, summed)
-
-    config = configured(num_clients=2, holdout_clients=1, rounds=2, backend="inline")
-    Federation(config).run(Notes(2, config.to_user_config()), [])
-    assert sorted(asked.values()) == [[False], [False, False, False, True]]  # train, evaluate, twice
+def test_rows_of_clients_that_never_train_say_so_and_give_their_metrics(run):
+    """By scikit-learn, although thresholds are few; those of the others are not mixed with them."""
+    keys = {"num_clients": 4, "holdout_clients": 2, "metrics": "auroc,accuracy", "thresholds": 10}
+    result = run(**BINARY | keys, **LOCALLY, client="fedbn")
+    table, summary = result.predictions, result.summary
+    new, of_new = table[table.new], summary["new-clients"]
+    assert set(table[~table.new].site) == summary["clients"].keys() == summary["intervals"]["clients"].keys()
+    assert set(new.site) == of_new["clients"].keys() == of_new["intervals"]["clients"].keys()
+    assert (new.target == Y[200:][new.id]).all()
+    parts = [(of_new["pooled"], of_new["intervals"]["pooled"], new)]
+    parts += [
+        (of_new["clients"][site], of_new["intervals"]["clients"][site], part)
+        for site, part in new.groupby("site")
+    ]
+    for values, ends, part in parts:
+        assert values["accuracy"] == accuracy_score(part.target, part.predicted)
+        assert values["auroc"] == pytest.approx(roc_auc_score(part.target, part.score), abs=1e-12)
+        expected = delong(part.target == 1, part.score)
+        assert ends["auroc"] == pytest.approx([expected.low, expected.high])
+    rows = {row[0]: row for row in page(result.folder).rows}
+    for site, part in new.groupby("site"):
+        low, high = of_new["intervals"]["clients"][site]["auroc"]
+        counts = [str(len(part)), str(part.target.sum())]
+        assert rows[f"client {site}"][2:4] == counts
+        assert f"({low:.3f} to {high:.3f})" in " ".join(rows[f"client {site}"])
 
 
 def test_cases_of_an_answer_that_was_refused_are_left_out():
@@ -352,7 +359,7 @@ def test_what_a_site_sends_unasked_is_dropped_unread():
 def test_groups_are_those_of_the_rows():
     cases = {"rows": np.array([2, 0]), "scores": np.eye(2), "targets": np.array([1, 0])}
     columns = CaseColumns(["no", "yes"], True, 7, np.array([5, 6, 9]))
-    table = pd.read_parquet(BytesIO(predictions_file({"a": cases}, columns)))
+    table = pd.read_parquet(BytesIO(predictions_file(({"a": cases}, columns))))
     assert table.group.tolist() == ["9", "5"]
     assert table.score.tolist() == [0.0, 1.0]
     assert table.seed.tolist() == [7, 7]

@@ -66,7 +66,7 @@ def test_each_case_has_the_metrics_of_the_kept_model(run):
     kinds = ["case-dice", "surface-dice", "hd95"]
     of_one = ["reference-pixels", "predicted-pixels"]
     columns = [f"{name}{s}" for names in (of_one, kinds) for s in ("", "-1", "-2") for name in names]
-    assert [*table.columns] == ["site", "id", "source", "group", *columns, "fold", "seed"]
+    assert [*table.columns] == ["site", "new", "split", "id", "source", "group", *columns, "fold", "seed"]
     assert sorted(table.id) == [*range(10)]
     for site, rows in table.groupby("site"):
         said = predicted(result, site, x_test[rows.id][:, None])

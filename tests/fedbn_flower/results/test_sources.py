@@ -91,8 +91,13 @@ def splits(folder):
     (folder / "data").mkdir()
     for name, text in files.items():
         (folder / "data" / name).write_text(text)
-    read = from_csv(files["test.csv"])
-    return {"dataset": "data", **OF_TABLE}, lambda source: read(row_of("test.csv", source))
+    reads = {name: from_csv(text) for name, text in files.items()}
+
+    def read(source):
+        name, _, row = source.rpartition(":")
+        return reads[name](int(row))
+
+    return {"dataset": "data", **OF_TABLE}, read
 
 
 def excel(folder):
@@ -261,12 +266,19 @@ WAYS = {
     "tested": {},
     "validated": {"val_fraction": 0.3, "final_test": False},
     "folds": {"folds": 3, "fold": 2},
+    "left out": {"leave_one_site_out": True, "left_out": 0, "val_fraction": 0.2},
 }
 CASES = [(kind, "tested") for kind in KINDS]
 CASES += [("untidy", "folds"), ("site folders", "folds"), ("by client", "folds"), ("plain", "validated")]
+CASES += [
+    ("splits", "left out"),
+    ("sites", "left out"),
+    ("site folders", "left out"),
+    ("by client", "left out"),
+]
 
 
-@pytest.mark.parametrize(("kind", "way"), some_quick(CASES, range(4)))
+@pytest.mark.parametrize(("kind", "way"), some_quick(CASES, [*range(4), len(CASES) - 4]))
 def test_each_row_leads_back_to_its_file(run, tmp_path, kind, way):
     keys, read = KINDS[kind](tmp_path)
     of_table = {"group_column": "patient"} if "label_column" in keys else {}
@@ -275,6 +287,12 @@ def test_each_row_leads_back_to_its_file(run, tmp_path, kind, way):
     table = run(**usual | keys | WAYS[way]).predictions
     assert len(table) > 3
     assert table.source.nunique() == len(table)
+    assert set(table.split) == (
+        {"train", "test"} if way == "left out" else {"val" if way == "validated" else "test"}
+    )
+    assert (table.split[~table.new] == "test").all() or way == "validated"
+    if kind == "splits":
+        assert (table.source.str.partition(".")[0] == table.split).all()
     for row in table.to_dict("records"):
         target, patient = read(row["source"])
         assert row["target"] == target

@@ -225,7 +225,7 @@ def test_of_several_classes_there_are_no_events(run):
 def test_a_case_of_no_known_subgroup_has_an_empty_cell():
     cases = {"rows": np.array([2, 0]), "scores": np.eye(2), "targets": np.array([1, 0])}
     columns = CaseColumns(["no", "yes"], True, 7, subgroups={"sex": np.array(["f", "m", ""])})
-    table = pd.read_parquet(BytesIO(predictions_file({"a": cases}, columns)))
+    table = pd.read_parquet(BytesIO(predictions_file(({"a": cases}, columns))))
     assert table["subgroup-sex"].isna().tolist() == [True, False]
     assert table["subgroup-sex"][1] == "f"
 

@@ -23,7 +23,11 @@ from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
 from fedbn_flower.results.comparisons.out_of_fold import Folds, told_out_of_fold
-from fedbn_flower.statistics.intervals import delong
+from fedbn_flower.results.comparisons.same_cases import difference_of
+from fedbn_flower.results.run_reader import Run
+from fedbn_flower.statistics.case_metrics import METRICS
+from fedbn_flower.statistics.cases import Cases
+from fedbn_flower.statistics.intervals import delong, intervals_of_cases
 from fedbn_flower.statistics.paired import delong_test
 from fedbn_flower.sweeps.experiment import Experiment
 
@@ -250,35 +254,69 @@ def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
     assert table("g/folds.csv") == first
 
 
-def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistics(swept, tmp_path):
+def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistics(swept, patients, tmp_path):
+    patients = pd.read_csv(patients)
+    patients["source"] = [f"patients.csv:{row + 2}" for row in patients.index]
     words = "--leave-one-site-out true --client silobn --partition natural:site --group-column patient"
-    assert swept(words) == 0
+    assert swept(f"{words} --metrics auroc") == 0
     rows = table("g/grid.csv")
     assert [row["left-out"] for row in rows] == ["0", "1", "2"]  # the sites' names are 0, 1 and 2
     assert {c for c in rows[0] if ": " in c} == {
-        "accuracy: left out", "accuracy: left out, statistics as received",
+        "auroc: left out", "auroc: left out, statistics as received",
     }  # fmt: skip
-    values = [float(row["accuracy: left out"]) for row in rows]
+    values = [float(row["auroc: left out"]) for row in rows]
     half = 4.302653 * np.std(values, ddof=1) / 3**0.5  # Student's 97.5 % with 2 degrees of freedom
-    ends = [f"{100 * (np.mean(values) + sign * half):.1f}" for sign in (-1, 1)]
-    told = f"| 3 | {100 * np.mean(values):.1f} | {' to '.join(ends)} |"
-    assert told in (tmp_path / "g" / "grid.md").read_text()
+    ends = [f"{np.mean(values) + sign * half:.4g}" for sign in (-1, 1)]
+    text, shown = (tmp_path / "g" / "grid.md").read_text(), page(tmp_path / "g")
+    assert f"| 3 | {np.mean(values):.4g} | {' to '.join(ends)} |" in text
     for number, row in enumerate(rows):
         folder = tmp_path / "g" / row["folder"]
         summary = json.loads((folder / "summary.json").read_text())
         assert set(summary["clients"]) == {"0", "1", "2"} - {str(number)}
         for key, column in (
-            ("new-clients", "accuracy: left out"),
-            ("new-clients-as-received", "accuracy: left out, statistics as received"),
+            ("new-clients", "auroc: left out"),
+            ("new-clients-as-received", "auroc: left out, statistics as received"),
         ):
             (client,) = summary[key]["clients"].values()
             assert list(summary[key]["clients"]) == [str(number)]
-            assert float(row[column]) == client["accuracy"]
+            assert float(row[column]) == client["auroc"]
         phases = {(r["phase"], r["partition"]) for r in table(folder / "clients.csv")}
         assert {(phase, p) for phase, p in phases if phase.startswith("new")} == {
             ("new", str(number)), ("new-as-received", str(number)),
         }  # fmt: skip
         assert {p for phase, p in phases if phase == "train"} == {"0", "1", "2"} - {str(number)}
+        cases = pd.read_parquet(folder / "predictions.parquet")
+        of_site = cases[cases.new]
+        client = summary["new-clients"]["clients"][str(number)]
+        assert sorted(of_site.source) == sorted(patients.source[patients.site == number])  # all of them
+        assert client["auroc"] == pytest.approx(roc_auc_score(of_site.target, of_site.score), abs=1e-12)
+        metric = {"auroc": METRICS["auroc"]}
+        expected = intervals_of_cases(Cases.of(of_site), metric, 0)["clients"][str(number)]["auroc"]
+        found = summary["new-clients"]["intervals"]["clients"][str(number)]["auroc"]
+        assert found == pytest.approx([expected.low, expected.high])
+        assert found != summary["intervals"]["pooled"]["auroc"]
+        line = [str(number), f"{client['auroc']:.3f} ({expected.low:.3f} to {expected.high:.3f})"]
+        assert f"| {' | '.join(line)} |" in text
+        assert line in shown.rows
+        assert [str(number), str(len(of_site))] in [row[:2] for row in shown.rows]
+
+
+def test_methods_are_compared_on_the_cases_of_the_site_left_out(swept, patients, tmp_path):
+    words = "--leave-one-site-out true --left-out 1 --strategy fedavg,fedyogi --partition natural:site"
+    assert swept(f"{words} --metrics auroc") == 0
+    frame = pd.read_csv(patients)
+    events = ((frame.site == 1) & (frame.outcome == 1)).sum()
+    text = (tmp_path / "g" / "grid.md").read_text()
+    assert f"cannot be known from only {events} events held out" in text
+    runs = [Run.read(path.parent) for path in sorted((tmp_path / "g").glob("*/summary.json"))]
+    tables = [pd.read_parquet(run.folder / "predictions.parquet") for run in runs]
+    one, other = (table[table.new].sort_values("source") for table in tables)
+    assert (one.source.to_numpy() == other.source.to_numpy()).all()
+    expected = delong_test(one.target, other.score.to_numpy(), one.score.to_numpy())
+    first, second = (run.summary.left_out.mean["auroc"] for run in runs)
+    found = difference_of(*runs, "auroc", (first, second))
+    assert found.difference == pytest.approx(second - first)
+    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("client", ["shared", "silobn", "fedbn"])
@@ -352,8 +390,8 @@ def test_a_site_is_left_out_over_messages(configured, sites):
     assert {m.metadata.message_type for m in asked[:3]} == {"query.names"}
     kinds = [(m.metadata.message_type, m.content["config"].get("own-statistics")) for m in asked[3:]]
     assert kinds == [("train", None)] * 2 + [("evaluate", None)] * 2 + [
-        ("evaluate", True),
         ("evaluate", False),
+        ("evaluate", True),
     ]
     assert (set(result.train.metrics), set(result.new.metrics)) == ({0, 1}, {2})
     assert set(result.new_as_received.metrics) == {2}

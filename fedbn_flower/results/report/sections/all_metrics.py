@@ -14,7 +14,7 @@ from ....records.summary import OfClient
 from ...comparisons.best_cells import GLOBAL, POOLED
 from ...comparisons.same_cases import difference_of
 from ...run_reader import Run
-from ...summary import NON_METRICS, metrics_by_group
+from ...summary import LEFT_OUT, NON_METRICS, metrics_by_group
 from ..runs_by_seed import Group, headline
 from ..tables import Table
 from .client_tables import MAX_LISTED
@@ -132,7 +132,7 @@ def _whole(run: Run, column: str) -> OfClient:
 
 
 def _ends(run: Run, site: str, column: str) -> Mapping[str, list[float | None]]:
-    intervals = Intervals.of(run)
+    intervals = Intervals.of(run, new=column == LEFT_OUT and not site)
     if intervals is None:
         return {}
     if site:

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from ....records.metric_words import decimals, heading, spelt
 from ....records.metrics import shown
-from ....records.summary import JAIN, NewClients, OfClient
+from ....records.summary import JAIN, NewClients, OfClient, Summary
 from ...run_reader import Run
 from ...summary import NOBODY, NON_METRICS, shown_index, shown_mean
 from ..html import folded, paragraph
 from ..tables import Table
-from .intervals import NOTHING_BESIDE, Beside, Intervals, with_interval
+from .intervals import NOTHING_BESIDE, Beside, Intervals, below, with_interval
 
 MAX_LISTED = 12  # clients, above which they have no row each
 WORST = 5  # clients in the table of the worst
@@ -30,23 +30,25 @@ MEANS = (MODELS["mean"], MODELS["client-mean"])
 
 def metrics_table(run: Run) -> Table:
     """Return the summary's metrics: each client's if they are few, the global model's, the clients' means."""
+    return _with_intervals(run, run.summary, run.summary.by_group, Intervals.of(run))
+
+
+def _with_intervals(
+    run: Run, part: Summary | NewClients, groups: Mapping[str, OfClient], found: Intervals | None
+) -> Table:
+    """Return a row for each client, if they are few, and for each group, with their intervals."""
     models: dict[str, OfClient] = {}
-    clients = run.summary.clients
+    clients = part.clients
     beside: dict[str, Beside] = {}
-    found = Intervals.of(run)
-    if found:
-        beside = {_pooled_row(run): found.beside_pooled, MODELS["client-mean"]: found.beside_mean}
+    if found:  # without further metrics, what is of all examples in one place is the mean over them
+        pooled = MODELS["pooled" if part.pooled else "mean"]
+        beside = {pooled: found.beside_pooled, MODELS["client-mean"]: found.beside_mean}
     if len(clients) <= MAX_LISTED:
         names = {f"client {_name(run, partition)}": partition for partition in clients}
         models |= {row: clients[partition] for row, partition in names.items()}
         beside |= {row: found.beside(_name(run, p)) for row, p in names.items()} if found else {}
-    models |= {MODELS[key]: metrics for key, metrics in run.summary.by_group.items()}
+    models |= {MODELS[key]: metrics for key, metrics in groups.items()}
     return _table(run, "model", models, clients, beside, found.header if found else ())
-
-
-def _pooled_row(run: Run) -> str:
-    """Return the row of what is of all examples in one place: without further metrics, the mean over them."""
-    return MODELS["pooled" if run.summary.pooled else "mean"]
 
 
 def metrics_by_class(run: Run) -> Iterator[str]:
@@ -146,13 +148,11 @@ def new_clients(run: Run) -> Iterator[str]:
     new = run.summary.new_clients
     if not new:
         return
-    found = {"pooled": new.pooled, "mean": new.mean, "client-mean": new.client_mean}
-    clients, models = new.clients, dict[str, OfClient]()
-    if len(clients) <= MAX_LISTED:
-        models |= {f"client {_name(run, partition)}": c for partition, c in clients.items()}
-    models |= {MODELS[key]: metrics for key, metrics in found.items() if metrics}
+    groups = {"pooled": new.pooled, "mean": new.mean, "client-mean": new.client_mean}
+    found = Intervals.of(run, new=True)
     yield paragraph("Clients that did not train; they were evaluated at the end as new sites.")
-    yield _table(run, "model", models, clients).html()
+    yield _with_intervals(run, new, {key: one for key, one in groups.items() if one}, found).html()
+    yield from below(found)
     if received := run.summary.new_clients_as_received:
         yield paragraph(
             "The same without BatchNorm statistics of their own: as received, or as at the start."

@@ -70,13 +70,14 @@ class Intervals:
     event: str = ""
 
     @classmethod
-    def of(cls, run: Run) -> Intervals | None:
-        """Return those of a run; None if it has none, as those of earlier versions."""
-        found = run.summary.intervals
+    def of(cls, run: Run, new: bool = False) -> Intervals | None:
+        """Return those of a run, or of its ``new`` clients; None if it has none, as of earlier versions."""
+        part = run.summary.new_clients if new else run.summary
+        found = part and part.intervals
         if not found:
             return None
         clients = found.get("clients", {})
-        cases = _counts(run) if clients else {}
+        cases = _counts(run, new) if clients else {}
         return cls(
             found.get("pooled", {}), found.get("mean", {}), clients, cases, found.get(NOTE, ""), run.event
         )
@@ -105,8 +106,8 @@ class Intervals:
         return Beside(self.mean, [""] * len(self.header))
 
 
-def _counts(run: Run) -> dict[str, tuple[int, ...]]:
-    table = predictions_of(run.folder, TARGET)
+def _counts(run: Run, new: bool) -> dict[str, tuple[int, ...]]:
+    table = predictions_of(run.folder, TARGET, new)
     if table is None:
         return {}
     targets = table.groupby(SITE, sort=False)[TARGET]
@@ -117,7 +118,7 @@ def _counts(run: Run) -> dict[str, tuple[int, ...]]:
 
 
 def with_interval(
-    name: str, text: str, interval: list[float | None] | None, digits: int | None = None
+    name: str, text: str, interval: Sequence[float | None] | None, digits: int | None = None
 ) -> str:
     """Return a value's text with its interval: ``91.0 % (87.2 to 94.0)``; alone if there is none.
 
@@ -136,14 +137,18 @@ def in_words(run: Run) -> Iterator[str]:
         return
     if figure := _figure(run, found):
         yield gallery({f"{heading(run.main_metric)} by site": figure})
-    every = [found.pooled, found.mean, *found.clients.values()]
-    if any(every):
-        yield paragraph(WORDS, "note")
-    if found.note:
-        yield paragraph(found.note, "note")
+    yield from below(found)
     if tested := (run.summary.intervals or {}).get(CALIBRATION):
         yield _of_calibration(tested).html()
         yield paragraph(NOT_BELOW, "note")
+
+
+def below(found: Intervals | None) -> Iterator[str]:
+    """Yield what stands below a table with intervals: what they are, and what is missing."""
+    if found and any([found.pooled, found.mean, *found.clients.values()]):
+        yield paragraph(WORDS, "note")
+    if found and found.note:
+        yield paragraph(found.note, "note")
 
 
 def _of_calibration(found: Mapping[str, Any]) -> Table:

@@ -61,7 +61,7 @@ def write_cases(folder, cases, groups=None, fold=0, summary=None, **config):
     """A run's folder with its predictions."""
     keys = {"client_names": list(cases), "class_names": ["well", "ill"], "num_clients": len(cases)} | config
     write_run(folder, summary or summary_of_cases(cases), fold=fold, **keys)
-    (folder / "predictions.parquet").write_bytes(predictions_file(cases, columns(groups, fold)))
+    (folder / "predictions.parquet").write_bytes(predictions_file((cases, columns(groups, fold))))
     return folder
 
 
