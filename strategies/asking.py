@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -87,10 +87,8 @@ class AsksFirst(PseudoGradientStrategy):
         self._asking_ = self.node_asking or partial(grid.send_and_receive, timeout=timeout)
         return super().configure_train(server_round, arrays, config, grid)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        found = super().aggregate_train(server_round, replies)
+    def collect_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        found = super().collect_train(server_round, replies)
         for partition, reason in self._lost_answers_.items():
             self.phase_report.failures.setdefault(partition, f"{QUESTION}: {reason}")
         return found

@@ -32,14 +32,6 @@ from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weig
 from .reply_reader import Reading, ReplyReader
 from .signature import SignatureOfClass, bound
 
-ConfigValue = bool | int | float | str
-
-CURRENT_ARRAYS = property(
-    lambda rule: rule._train_phase_.model,
-    lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
-    doc="The model that was sent last, as in Flower's classes with an attribute of this name.",
-)
-
 
 class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
     """Base of the server rules: ``x += server_step(D)`` with ``D = sum_i p_i (x_i - x)``.
@@ -99,7 +91,7 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
     extras_like_parameters: ClassVar[bool] = False
     """Whether train messages and their answers each have one more record that is as large as the stepped
     parameters. A simulated clock counts it."""
-    asks: ClassVar[Mapping[str, ConfigValue]] = {}
+    asks: ClassVar[Mapping[str, bool | int | float | str]] = {}
     """What train messages say beside the settings, by its name on the wire: what clients are to report."""
     reads_extras_anywhere: ClassVar[bool] = False
     """Whether a simulation may call `read_extras` in a worker process: it must depend only on the answer, the
@@ -178,8 +170,6 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
     def phase_report(self) -> PhaseReport:
         """The metrics and failures of the current or last phase."""
         return self._phase_replies_.report
-
-    # ---- hooks of a rule ----------------------------------------------------------------------------
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
         """Return the step that is added to the parameters.
@@ -262,8 +252,6 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
             new_round=self.new_round,
             read_extras=self.read_extras,
         )
-
-    # ---- the course of a round ----------------------------------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -364,6 +352,14 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
             When the rule needs the model that was sent and there is none; when its step makes the model not
             finite.
         """
+        collected = self.collect_train(server_round, replies)
+        return self.step_train(collected) if collected else (None, None)
+
+    def collect_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        """Return what `step_train` needs of a round's answers, each checked and summed as it comes.
+
+        None with too few usable answers. The rule's state is not changed by this.
+        """
         phase = self._train_phase_
         if self.mechanism and not (phase.bound and phase.model):
             raise AggregationError(f"{type(self).__name__} needs configure_train with a model")
@@ -380,26 +376,31 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics
             self.phase_report.states[partition] = read.states
+        usable, wanted = len(reading.contents), ""
+        if self.mechanism:
+            return reading, fold
+        if reading.round is None or usable < self._min_replies_:
+            wanted = f"min_replies is {self._min_replies_}"
+        elif reading.is_weightless:
+            usable, wanted = 0, f"{type(self).__name__} gives the others weight 0"
+        elif usable < (least := named_mean(self._mean_).least):
+            wanted = f"mean {self._mean_!r} needs {least}"
+        if wanted:
+            self._phase_replies_.too_few(usable, wanted)
+        return None if wanted else (reading, fold)
+
+    def step_train(self, collected: Any) -> tuple[ArrayRecord, MetricRecord | None]:
+        """Return the next model and the mean train metrics, from what `collect_train` returned."""
+        reading, fold = collected
+        contents, was_sent = reading.contents, bool(reading.phase.model)
         if self.mechanism:
             updated = self.__published(self.mechanism, reading, fold.result())
-        elif reading.round is None or len(reading.contents) < self._min_replies_:
-            self._phase_replies_.too_few(len(reading.contents), f"min_replies is {self._min_replies_}")
-            return None, None
-        elif reading.is_weightless:
-            self._phase_replies_.too_few(0, f"{type(self).__name__} gives the others weight 0")
-            return None, None
-        elif len(reading.contents) < (least := named_mean(self._mean_).least):
-            self._phase_replies_.too_few(len(reading.contents), f"mean {self._mean_!r} needs {least}")
-            return None, None
         else:
-            means = fold.result().means(self.rule_state if phase.model else None)
+            means = fold.result().means(self.rule_state if was_sent else None)
             delta, statistics = means.pop(PARAMETERS), means.pop(STATISTICS)
-            round = replace(
-                reading.round, num_answers=len(reading.contents), metrics=reading.metrics, means=means
-            )
-            updated = self._updated_(round, reading.reference, delta, statistics, bool(phase.model))
+            round = replace(reading.round, num_answers=len(contents), metrics=reading.metrics, means=means)
+            updated = self._updated_(round, reading.reference, delta, statistics, was_sent)
         self.rule_state.updates += 1
-        contents = reading.contents
         return updated, self.train_metrics_aggr_fn(contents, self.weighted_by_key) if contents else None
 
     def __published(self, mechanism: Mechanism, reading: ReplyReader, summed: PartialSum) -> ArrayRecord:

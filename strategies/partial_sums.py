@@ -15,8 +15,8 @@ from .messages.validation import weighted_metrics
 from .reply_reader import ReplyReader
 
 AS_THE_BASE = (
-    "__init__", "_check_and_log_replies", "_construct_messages", "aggregate_train", "configure_train",
-    "new_round", "answer_weights",
+    "__init__", "_check_and_log_replies", "_construct_messages", "aggregate_train", "answer_weights",
+    "collect_train", "configure_train", "new_round", "step_train",
 )  # fmt: skip
 """Methods that a rule must not override if workers are to sum its answers."""
 

@@ -5,8 +5,8 @@ from fedbn_flower.core.ground.overriding import overridden
 from .base import PseudoGradientStrategy
 
 BETWEEN = (
-    "_check_and_log_replies", "_construct_messages", "aggregate_train", "answer_weights", "configure_train",
-    "new_round", "read_extras",
+    "_check_and_log_replies", "_construct_messages", "aggregate_train", "answer_weights", "collect_train",
+    "configure_train", "new_round", "read_extras", "step_train",
 )  # fmt: skip
 """Methods that stand between the answers and the step: who overrides one could pass more than the mean."""
 

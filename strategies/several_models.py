@@ -103,17 +103,15 @@ class SeveralModels(PseudoGradientStrategy):
             self.rule_state.assigned[partition] = name
         report.models[partition] = self.rule_state.assigned.get(partition, MAIN)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the next main model and the mean train metrics; (None, None) with too few usable answers.
+    def collect_train(self, server_round: int, replies: Iterable[Message]) -> "Trained | None":
+        """Return the answers by model, summed as they come; None with too few usable ones.
 
         Raises
         ------
         InconsistentMessageReplies
             When all answers differ from the model that was sent in the same way.
         AggregationError
-            When no model was sent; when a step makes a model not finite.
+            When no model was sent.
         """
         main = self._train_phase_.model
         if not isinstance(main, ArrayRecord) or not main:
@@ -134,10 +132,20 @@ class SeveralModels(PseudoGradientStrategy):
             self.phase_report.models[partition] = name
         if len(reading.contents) < self._min_replies_:
             self._phase_replies_.too_few(len(reading.contents), f"min_replies is {self._min_replies_}")
-            return None, None
-        updated = trained.stepped()
+            return None
+        return trained
+
+    def step_train(self, collected: "Trained") -> tuple[ArrayRecord, MetricRecord | None]:
+        """Return the next main model and the mean train metrics; every model is stepped.
+
+        Raises
+        ------
+        AggregationError
+            When a step makes a model not finite.
+        """
+        updated = collected.stepped()
         self.rule_state.updates += 1
-        return updated, self.train_metrics_aggr_fn(reading.contents, self.weighted_by_key)
+        return updated, self.train_metrics_aggr_fn(collected.reading.contents, self.weighted_by_key)
 
     @abstractmethod
     def begin(self, reading: ReplyReader, main: ArrayRecord, count: int) -> "Trained":

@@ -11,7 +11,7 @@ from fedbn_flower.strategies.messages.npy import array_bytes
 
 from ..core.ground.wire import CASES, METRICS, SENT_BYTES
 from ..extensions.base import OnAnswer
-from .evaluating.one_exchange import Together
+from .evaluating.one_exchange import JointEvaluation
 
 
 class Waits(NamedTuple):
@@ -68,7 +68,7 @@ class Exchange:
         Whether models are summed where they were trained. Replies then say how many bytes each model has.
     on_answer : callable
         Told of the replies of a phase as they arrive.
-    together : Together, optional
+    joint : JointEvaluation, optional
         An evaluation that goes with the train messages.
 
     Attributes
@@ -93,13 +93,13 @@ class Exchange:
         timeout: float,
         summed: bool = False,
         on_answer: OnAnswer = lambda *_: None,
-        together: Together | None = None,
+        joint: JointEvaluation | None = None,
     ) -> None:
         self.grid = grid
         self.timeout = timeout
         self.summed = summed
         self.on_answer = on_answer
-        self.together = together
+        self.joint = joint
         self.read: Callable[[Message, Message], Message] = lambda reply, asked: reply
         self.carry: Callable[[str, list[Message]], Iterable[Message]] = self._carried
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
@@ -112,9 +112,9 @@ class Exchange:
 
         ``counted``: whether `on_answer` is told of them.
         """
-        sent, together = list(messages), self.together if phase == MessageType.TRAIN else None
-        if together:
-            sent = together.joined(sent)
+        sent, joint = list(messages), self.joint if phase == MessageType.TRAIN else None
+        if joint:
+            sent = joint.joined(sent)
         self._count(sent)
         began = time.monotonic()
         replies = iter(self.carry(phase, sent))
@@ -132,9 +132,9 @@ class Exchange:
                 if phase == MessageType.TRAIN and not asked:
                     asked = {message.metadata.message_id: message for message in sent}
                 answer: Message | None = reply
-                if together:
-                    evaluated, answer = together.parts(reply)
-                    together.answers += [self.received(evaluated, None)] if evaluated else []
+                if joint:
+                    evaluated, answer = joint.parts(reply)
+                    joint.answers += [self.received(evaluated, None)] if evaluated else []
                 if answer:
                     answer = self.received(answer, asked.get(answer.metadata.reply_to_message_id))
                 if counted:

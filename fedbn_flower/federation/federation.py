@@ -3,24 +3,24 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
-from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
 from ..core.ground.columns import HALVES
+from ..core.ground.overriding import overridden
 from ..core.ground.wire import (
     CASES,
     CHECKPOINT_ROUND,
@@ -52,14 +52,15 @@ from .checks.site_sizes import sites_sizes
 from .checks.site_statistics import sites_scale
 from .checks.unused_keys import unused_keys, unused_line
 from .evaluating.evaluation import GlobalEvaluation
-from .evaluating.one_exchange import Course, Made, Over, Together, Waiting, why_apart
+from .evaluating.one_exchange import JointEvaluation, why_separate
 from .exchange import Exchange, Simulates
 from .extensions import extensions_of
 from .inputs import inputs_of
 from .learnt import what_is_learnt
 from .participation.makers import buffers_of, clock_of, goes_by_partition, participation
 from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
-from .site_memories import SiteMemories
+from .rounds import CollectedRound, History, TrainedRound
+from .site_memories import FoundMemory, SiteMemories, noting
 from .strategy import errors_of_custom_rules, make_strategy, state_of, step_more
 from .tasks import client_settings
 from .totals import add_round, last_sure_checkpoint
@@ -145,6 +146,8 @@ class Federation:
         """What tells a site of the names that the others number; see `check_names`."""
         self.one_exchange = False
         """Whether clients evaluate a round's model with the next one's training."""
+        self.observers: Sequence[Observer] = ()
+        """Told of each round that is complete."""
 
     @cached_property
     def learnt(self) -> tuple[Note, ...]:
@@ -215,25 +218,27 @@ class Federation:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
         learn_class_counts(self.inputs, strategy, grid)
-        updates, course = strategy.rule_state.updates, Course(grid, tuple(observers))
-        self.one_exchange = self._has_one_exchange(grid)
+        updates, history = strategy.rule_state.updates, History()
+        self.observers, self.one_exchange = tuple(observers), self._has_one_exchange(grid)
+        waiting: TrainedRound | None = None  # for its evaluation, which goes with the next round's training
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
-            with suppress(Over):
-                arrays = self._round(server_round, arrays, course)
-            if course.failure:
-                raise course.failure
-            if course.result and course.result.last:
-                arrays = course.result.travels
+            collected = self._collect(server_round, arrays, grid, waiting)
+            if waiting and self._finish(waiting, history).last:
                 break
-        if (self.privacy and course.sampled and not course.trained) or (
-            strategy.rule_state.updates == updates and (course.sampled or not updates)
+            trained = self._step(collected)
+            arrays, waiting = trained.model, trained if trained.joint else None
+            if not waiting and self._finish(trained, history).last:
+                break
+        arrays = history.result.travels if history.result else arrays
+        if (self.privacy and history.sampled and not history.trained) or (
+            strategy.rule_state.updates == updates and (history.sampled or not updates)
         ):
-            raise course.refusals.never_updated(config, course.sampled)
-        for line in course.refusals.lines():
+            raise history.refusals.never_updated(config, history.sampled)
+        for line in history.refusals.lines():
             LOGGER.warning("%s", line)
         self.extensions.check_end()
-        if config.share_evaluating and course.found_nobody:
+        if config.share_evaluating and history.found_nobody:
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", self.last_round
             )
@@ -242,7 +247,7 @@ class Federation:
     def _has_one_exchange(self, grid: Grid) -> bool:
         """Return whether clients evaluate a round's model with the next one's training; say why not."""
         config = self.config
-        why = why_apart(config, self.extensions.own, self.strategy)
+        why = why_separate(config, self.extensions.own, self.strategy)
         if isinstance(grid, Simulates):
             return False
         evaluates = config.share_evaluating and not self._evaluates_after_training
@@ -275,80 +280,70 @@ class Federation:
         """Tell sites that the run is complete, once its folder is."""
         self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
 
-    def _round(self, server_round: int, arrays: ArrayRecord, course: Course) -> ArrayRecord:
-        """Prepare, train, step; evaluate and record, or leave that to the next round; return the model.
+    def _collect(
+        self, server_round: int, arrays: ArrayRecord, grid: Grid, waiting: TrainedRound | None
+    ) -> CollectedRound:
+        """Have clients train, and read their answers; with these come those to the evaluation that waits."""
+        began, strategy, found = time.monotonic(), self.strategy, list[FoundMemory]()
+        moment = self._moment(server_round, grid, waiting.joint if waiting else None)
+        self.extensions.prepare(moment)
+        splits = moment.splits if self._evaluates_after_training else ""
+        told = ConfigRecord({**client_settings(self.config), **self._told(MessageType.TRAIN, splits, moment)})
+        sent = self.extensions.send(arrays, moment)
+        answers = noting(self._answers(moment, arrays, sent, told), found)
+        collected = CollectedRound(moment, arrays, sent, answers, None, found, 0.0)
+        if not self._reads_its_answers:
+            with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+                collected.answers = strategy.collect_train(server_round, answers)
+            collected.train = strategy.phase_report
+        collected.seconds = time.monotonic() - began
+        return collected
 
-        Raises
-        ------
-        Over
-            When the round before was the last one after all.
-        """
-        course.began = time.monotonic()
-        moment = self._moment(server_round, course)
-        sent, told = self._prepared(moment, arrays)
-        answers = self._trained(moment, arrays, sent, told, course)
-        updated, metrics, train = self._stepped(moment, answers)
+    def _step(self, collected: CollectedRound) -> TrainedRound:
+        """Return the round with the model that the rule makes of its answers."""
+        began, strategy, moment, before = time.monotonic(), self.strategy, collected.moment, collected.before
+        updated: ArrayRecord | None = None
+        metrics: MetricRecord | None = None
+        with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
+            if collected.train is None:
+                updated, metrics = strategy.aggregate_train(moment.number, collected.answers)
+                collected.train = strategy.phase_report
+            elif collected.answers:
+                updated, metrics = strategy.step_train(collected.answers)
+        self.memories.note(moment.exchange.grid, moment.number, MessageType.TRAIN, collected.memories)
         self.memories.check()
-        model = self.extensions.published(updated or arrays, arrays, sent, moment)
-        counted = self.strategy.counted(model)
+        model = self.extensions.published(updated or before, before, collected.sent, moment)
+        counted = strategy.counted(model)
         sent = self.extensions.send(counted, moment) if moment.splits else counted
-        made = Made(moment, arrays, model, counted, sent, train, metrics)
+        trained = TrainedRound(moment, before, model, counted, sent, collected.train, metrics)
         if self.one_exchange and moment.splits and not moment.last:
-            together = Together(self._to_evaluate(made))
-            state = replace(self.strategy.rule_state, draws=dict(self.strategy.rule_state.draws))
-            course.waiting = Waiting(made, together, state, time.monotonic() - course.began)
-        else:
-            self._complete(made, course, course.began)
-        return model
+            trained.joint = JointEvaluation(self._to_evaluate(trained))
+            trained.state = strategy.rule_state.snapshot()
+        trained.seconds = collected.seconds + time.monotonic() - began
+        return trained
 
-    def _complete(
-        self, made: Made, course: Course, began: float, answers: Iterable[Message] | None = None
-    ) -> None:
-        """Evaluate and record a round, from the answers to its evaluation if they are there."""
-        moment = made.moment
-        evaluate, means = self._evaluated(made, answers)
-        others = self._evaluated_by_others(moment, made.sent) if moment.tests else {}
-        result = self._decided(self._recorded(made, began, evaluate, means, others))
-        for observer in course.observers:
+    def _finish(self, trained: TrainedRound, history: History) -> RoundResult:
+        """Evaluate, record and decide on a round."""
+        began, moment = time.monotonic() - trained.seconds, trained.moment
+        evaluate, means = self._evaluated(trained)
+        others = self._evaluated_by_others(moment, trained.sent) if moment.tests else {}
+        result = self._decided(self._recorded(trained, began, evaluate, means, others))
+        for observer in self.observers:
             observer.on_round(result)
         self.last_round = result.server_round
-        course.note(result)
+        history.note(result)
         self.extensions.on_round(result)
+        return result
 
-    def _complete_waiting(self, course: Course) -> None:
-        """Complete the round before if it waits for that, with what was known after it.
-
-        Raises
-        ------
-        Over
-            When it was the last one, or cannot be completed.
-        """
-        waiting, course.waiting = course.waiting, None
-        if not waiting:
-            return
-        strategy, began = self.strategy, time.monotonic()
-        now, strategy.rule_state = strategy.rule_state, waiting.state
-        together, number = waiting.together, waiting.made.moment.number
-        with strategy._phase_replies_.apart(MessageType.EVALUATE, number, list(together.messages)):
-            try:
-                self._complete(waiting.made, course, began - waiting.seconds, together.answers)
-            except Exception as error:  # not one of the rule, which is reading answers
-                course.failure = error
-        strategy.rule_state = now
-        course.began += time.monotonic() - began
-        if course.failure or (course.result and course.result.last):
-            raise Over
-
-    def _moment(self, server_round: int, course: Course) -> Moment:
+    def _moment(self, server_round: int, grid: Grid, joint: JointEvaluation | None) -> Moment:
         """Return what a round is about."""
         config, inputs = self.config, self.inputs
         last = self.extensions.before_round(server_round) or server_round == config.rounds
         due = last or server_round % config.evaluate_every == 0
         tests = due and (last or config.tests_each_round)
-        together = course.waiting.together if course.waiting else None
 
         def on_answer(phase: str, done: int, total: int) -> None:
-            for observer in course.observers:
+            for observer in self.observers:
                 observer.on_answer(server_round, phase, done, total)
 
         return Moment(
@@ -360,17 +355,10 @@ class Federation:
             tuple(inputs.stepped_names),
             inputs.rounded_names,
             self.strategy,
-            Exchange(course.grid, config.round_timeout, takes_sums(self.strategy), on_answer, together),
+            Exchange(grid, config.round_timeout, takes_sums(self.strategy), on_answer, joint),
             on_answer,
             self.totals,
         )
-
-    def _prepared(self, moment: Moment, arrays: ArrayRecord) -> tuple[ArrayRecord, ConfigRecord]:
-        """Return the model as clients get it, and what they are told with it."""
-        self.extensions.prepare(moment)
-        splits = moment.splits if self._evaluates_after_training else ""
-        told = {**client_settings(self.config), **self._told(MessageType.TRAIN, splits, moment)}
-        return self.extensions.send(arrays, moment), ConfigRecord(told)
 
     def _told(self, phase: str, splits: str, moment: Moment) -> dict[str, Any]:
         """Return what messages of a phase say beside the model and the algorithms' settings."""
@@ -386,32 +374,25 @@ class Federation:
             **({CLASSES: classes} if classes else {}),
         }
 
-    def _trained(
-        self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord, course: Course
+    def _answers(
+        self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord
     ) -> Iterable[Message]:
-        """Return the answers to the round's train messages; with them the round before is complete."""
-        strategy, grid = self.strategy, moment.exchange.grid
-        partition = strategy.node_directory.partition
+        """Return the answers to the round's train messages, as they come."""
+        grid, partition = moment.exchange.grid, self.strategy.node_directory.partition
 
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-                messages = list(strategy.configure_train(moment.number, sent, told, grid))
+                messages = list(self.strategy.configure_train(moment.number, sent, told, grid))
             self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
             return messages
 
         answers = self.extensions.answers(moment, arrays, configure)
-        if answers is None:
-            answers = moment.exchange.answers(MessageType.TRAIN, configure())
-        complete_waiting = partial(self._complete_waiting, course)
-        return self.memories.noted(grid, moment.number, MessageType.TRAIN, answers, complete_waiting)
+        return moment.exchange.answers(MessageType.TRAIN, configure()) if answers is None else answers
 
-    def _stepped(
-        self, moment: Moment, answers: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None, PhaseReport]:
-        """Return what the rule makes of the answers: its model and mean metrics, and who answered what."""
-        with errors_of_custom_rules(self.config, (*ONE_LINE_ERRORS, Over)):
-            updated, metrics = self.strategy.aggregate_train(moment.number, answers)
-        return updated, metrics, self.strategy.phase_report
+    @property
+    def _reads_its_answers(self) -> bool:
+        """Whether the rule has an `aggregate_train` of its own."""
+        return bool(overridden(type(self.strategy), PseudoGradientStrategy, ("aggregate_train",)))
 
     @property
     def _evaluates_after_training(self) -> bool:
@@ -421,34 +402,33 @@ class Federation:
         """Return how many classes are counted by themselves in a round; 0 for none."""
         return self.dataset.spec.outputs if moment.tests and self.dataset.has_classes else 0
 
-    def _to_evaluate(self, made: Made) -> list[Message]:
+    def _to_evaluate(self, trained: TrainedRound) -> list[Message]:
         """Return the messages that have clients evaluate the next model."""
-        told = ConfigRecord(self._told(MessageType.EVALUATE, made.moment.splits, made.moment))
-        number, grid = made.moment.number, made.moment.exchange.grid
+        told = ConfigRecord(self._told(MessageType.EVALUATE, trained.moment.splits, trained.moment))
+        number, grid = trained.moment.number, trained.moment.exchange.grid
         with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-            return list(self.strategy.configure_evaluate(number, made.sent, told, grid))
+            return list(self.strategy.configure_evaluate(number, trained.sent, told, grid))
 
-    def _evaluated(
-        self, made: Made, answers: Iterable[Message] | None
-    ) -> tuple[PhaseReport, dict[str, float]]:
-        """Return what clients found of the next model, and the round's means over clients.
-
-        ``answers`` are those to `_to_evaluate`; without any, clients are asked now.
-        """
-        strategy, moment = self.strategy, made.moment
+    def _evaluated(self, trained: TrainedRound) -> tuple[PhaseReport, dict[str, float]]:
+        """Return what clients found of the next model, and the round's means over clients."""
+        strategy, moment = self.strategy, trained.moment
         number, exchange = moment.number, moment.exchange
         after_training = bool(moment.splits) and self._evaluates_after_training
-        report, metrics = made.train if after_training else PhaseReport(), None
+        report, metrics = trained.train if after_training else PhaseReport(), None
         if moment.splits and not after_training:
-            if answers is None:
-                answers = exchange.answers(MessageType.EVALUATE, self._to_evaluate(made))
-            noted = self.memories.noted(exchange.grid, number, MessageType.EVALUATE, answers)
+            answers: Iterable[Message]
+            if trained.joint:
+                answers = trained.joint.answers
+            else:
+                answers = exchange.answers(MessageType.EVALUATE, self._to_evaluate(trained))
+            found: list[FoundMemory] = []
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-                metrics = strategy.aggregate_evaluate(number, noted)
+                metrics = strategy.aggregate_evaluate(number, noting(answers, found))
             report = strategy.phase_report
+            self.memories.note(exchange.grid, number, MessageType.EVALUATE, found)
         report.cases = cases_used(exchange.cases, strategy.node_directory, report)
         make_exact(report, prefix_of(moment.splits), self.problem)
-        means = round_means(made.metrics, metrics, report, after_training, self.problem)
+        means = round_means(trained.metrics, metrics, report, after_training, self.problem)
         of_half = medians(report.metrics.values(), self.problem) if self.decide_by == "median" else {}
         return report, {**of_half, **means}
 
@@ -460,14 +440,14 @@ class Federation:
 
     def _recorded(
         self,
-        made: Made,
+        trained: TrainedRound,
         began: float,
         evaluate: PhaseReport,
         means: Mapping[str, float],
         others: Mapping[str, PhaseReport],
     ) -> RoundResult:
         """Return a round as observers see it, once the server has evaluated its model."""
-        moment, model, train, state = made.moment, made.counted, made.train, self.strategy.rule_state
+        moment, model, train = trained.moment, trained.counted, trained.train
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)
         seconds = time.monotonic() - began
@@ -481,8 +461,8 @@ class Federation:
             means,
             of_global,
             problem.metrics_of_all_classes,
-            before=made.before,
-            travels=made.model,
+            before=trained.before,
+            travels=trained.model,
             splits=moment.splits,
             spread=spread(evaluate.metrics.values(), problem),
             pooled=pooled_metrics(evaluate, means, problem),
@@ -494,6 +474,5 @@ class Federation:
             costs=self.totals.costs(),
             diverged=diverged,
             last=moment.last or bool(diverged),
-            models=dict(state.models),
-            assigned=dict(state.assigned),
+            state=trained.state or self.strategy.rule_state.snapshot(),
         )

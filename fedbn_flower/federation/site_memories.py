@@ -1,9 +1,9 @@
 """Memories that sites keep, as the server knows of them: which are missing, and who hears of a run's end."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -17,6 +17,15 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 LONGEST_WAIT = 60.0
 """Seconds that the end of a run waits for sites to note it."""
+
+
+class FoundMemory(NamedTuple):
+    """The rounds of the memory that a site found and keeps, and whether on disk."""
+
+    node: int
+    found: int
+    kept: int
+    on_disk: bool
 
 
 @dataclass
@@ -56,26 +65,10 @@ class SiteMemories:
         state = {"kept": self.kept, "on_disk": self.on_disk, "lost": self.lost}
         return state if self.kept or self.lost else {}
 
-    def noted(
-        self,
-        grid: Grid,
-        server_round: int,
-        phase: str,
-        replies: Iterable[Message],
-        first: Callable[[], None] = lambda: None,
-    ) -> Iterator[Message]:
-        """Yield a phase's replies. Once all are there, call ``first``, then name sites without their memory.
-
-        So what ``first`` saves is not yet of this phase.
-        """
-        answers: list[tuple[int, tuple[int, int, bool]]] = []
-        for reply in replies:
-            if reply.has_content() and (answer := _answer(reply.content)):
-                answers.append((reply.metadata.src_node_id, answer))
-            yield reply
-        first()
-        for node, answer in () if isinstance(grid, KnowsPartitions) else answers:
-            self._note(server_round, phase, node, answer)
+    def note(self, grid: Grid, server_round: int, phase: str, found: Iterable[FoundMemory]) -> None:
+        """Note what sites said with a phase's answers, see `noting`; name those without their memory."""
+        for memory in () if isinstance(grid, KnowsPartitions) else found:
+            self._note(server_round, phase, memory)
 
     def check(self) -> None:
         """End a resumed run after the first round in which sites with a memory answered, if all lost it.
@@ -93,8 +86,8 @@ class SiteMemories:
                     "what stays at home would begin anew; start a new run: init gives it this one's model"
                 )
 
-    def _note(self, server_round: int, phase: str, node: int, answer: tuple[int, int, bool]) -> None:
-        found, kept, on_disk = answer
+    def _note(self, server_round: int, phase: str, memory: FoundMemory) -> None:
+        node, found, kept, on_disk = memory
         site = str(self.nodes.partition(node))
         expected = self.kept.get(site, 0)
         if expected and self.resumes and phase == MessageType.TRAIN:
@@ -133,12 +126,20 @@ class SiteMemories:
             )  # fmt: skip
 
 
-def _answer(content: RecordDict) -> tuple[int, int, bool] | None:
-    """Return the rounds of the memory that a site found and keeps, and whether on disk; None of others."""
-    record = content.config_records.get(MEMORY)
+def noting(replies: Iterable[Message], found: list[FoundMemory]) -> Iterator[Message]:
+    """Yield replies; add to ``found`` what they say of memories."""
+    for reply in replies:
+        if reply.has_content() and (memory := _memory_in(reply)):
+            found.append(memory)
+        yield reply
+
+
+def _memory_in(reply: Message) -> FoundMemory | None:
+    """Return what a reply says of its site's memory; None where it says nothing, or what cannot be."""
+    record = reply.content.config_records.get(MEMORY)
     if record is None:  # of an earlier version
         return None
     found, kept = record.get(FOUND), record.get(KEPT)
     if not (type(found) is int and type(kept) is int and 0 <= found <= kept):
         return None
-    return found, kept, record.get(ON_DISK) is True
+    return FoundMemory(reply.metadata.src_node_id, found, kept, record.get(ON_DISK) is True)

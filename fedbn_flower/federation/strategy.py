@@ -43,7 +43,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
     rule = STRATEGY.find(config.strategy)
     settings = {name.strip("_"): value for name, value in config.settings_for(rule).items()}
     settings |= known_beforehand(inputs, rule)
-    if not overridden(rule, PseudoGradientStrategy, ("server_step", "aggregate_train")):
+    if not overridden(rule, PseudoGradientStrategy, ("server_step", "aggregate_train", "step_train")):
         raise not_allowed("strategy", config.strategy, WITH_A_STEP)
     with as_user_error("strategy", config.strategy):
         strategy = rule(

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, UserConfigValue
 from numpy.typing import NDArray
 
-from fedbn_flower.strategies import PhaseReport
+from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.ground.columns import GLOBAL, POOLED
@@ -117,10 +117,8 @@ class RoundResult:
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False
-    models: Mapping[str, ArrayRecord] = field(default_factory=dict)
-    """By name, those of a strategy that keeps several; entries that one lacks are in ``arrays``."""
-    assigned: Mapping[int, str] = field(default_factory=dict)
-    """Which of them a client has, by partition."""
+    state: RuleState = field(default_factory=RuleState)
+    """The server rule's, when the round was over."""
     only_sums: bool = False
     """Whether nothing is known of single clients but who answered: `train` and `evaluate` name them, without
     metrics."""

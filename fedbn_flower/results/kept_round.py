@@ -143,8 +143,8 @@ def kept_round(result: RoundResult, federation: Federation, train_examples: Mapp
         states_file(result, dataset.problem),
         file_of_cases(result, inputs),
         file_of_overlays(result, inputs),
-        completed_models(result.server_round, result.arrays, result.models, federation),
-        result.assigned,
+        completed_models(result.server_round, result.arrays, result.state.models, federation),
+        result.state.assigned,
     )
 
 

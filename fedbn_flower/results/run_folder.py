@@ -171,7 +171,7 @@ class RunFolder(Observer):
         self.unwritten = 0
 
     def _save_checkpoint(self, result: RoundResult, name: str) -> None:
-        strategy = self.federation.strategy
+        state = result.state
         counters = {
             "seconds": self.seconds,
             "failures": self.failures,
@@ -185,18 +185,18 @@ class RunFolder(Observer):
             counters["figures"] = self.rounds.kept.figures.as_json()
         checkpoint = Checkpoint(
             result.server_round,
-            strategy.rule_state.updates,
+            state.updates,
             result.travels,
-            dict(strategy.rule_state.vectors),
+            state.vectors,
             counters,
             self.federation.run_name,
             self.signature,
-            dict(strategy.rule_state.draws),
+            state.draws,
             dict(self.federation.buffers.versions) if self.federation.buffers else {},
             arrays,
             result.arrays if result.arrays is not result.travels else ArrayRecord(),
-            dict(result.models),
-            dict(result.assigned),
+            state.models,
+            state.assigned,
         )
         memories = ((partition, self.memory_of(partition)) for partition in sorted(self.changed[name]))
         self.folders[name].save(checkpoint, memories, self.writer)

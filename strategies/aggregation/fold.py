@@ -67,6 +67,13 @@ class TrainPhase:
         return {name: value for name, value in bounds.items() if value}
 
 
+CURRENT_ARRAYS = property(
+    lambda rule: rule._train_phase_.model,
+    lambda rule, arrays: setattr(rule, "_train_phase_", replace(rule._train_phase_, model=arrays)),
+    doc="The model that was sent last, as in Flower's classes with an attribute of this name.",
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Round:
     """One round, as a rule receives it.

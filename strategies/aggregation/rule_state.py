@@ -1,6 +1,6 @@
 """The state of a rule between updates of the model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -43,6 +43,16 @@ class RuleState:
     new: NDArray[np.bool_] | None = None
     models: dict[str, ArrayRecord] = field(default_factory=dict)
     assigned: dict[int, str] = field(default_factory=dict)
+
+    def snapshot(self) -> "RuleState":
+        """Return the state as it is now; its arrays are shared, and later updates change some in place."""
+        return replace(
+            self,
+            vectors=dict(self.vectors),
+            draws=dict(self.draws),
+            models=dict(self.models),
+            assigned=dict(self.assigned),
+        )
 
     def next_draw(self, phase: str, server_round: int) -> int:
         """Return the number of a phase's next sample: the round, or the last number + 1 if that is greater.

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TypeVar
@@ -48,6 +47,20 @@ class PhaseReport:
         return {partition: float(v) for partition, v in found.items() if isinstance(v, int | float)}
 
 
+@dataclass
+class _Phase:
+    """A phase that has begun: its messages, and what has become of the answers."""
+
+    name: str
+    server_round: int
+    sent: list[Message]
+    report: PhaseReport = field(default_factory=PhaseReport)
+
+    @property
+    def title(self) -> str:
+        return f"round {self.server_round}, {self.name}"
+
+
 class Replies:
     """Yield the answers of a phase in partition order, and keep its report.
 
@@ -59,35 +72,28 @@ class Replies:
 
     def __init__(self, nodes: NodeDirectory) -> None:
         self.nodes = nodes
-        self.report = PhaseReport()
-        self._sent: list[Message] = []
-        self._phase = self._title = ""
+        self._current = _Phase("", 0, [])
+        self._begun: dict[str, _Phase] = {}  # the last of each name: one may wait while another is read
         self._proven: set[str] = set()  # phases that have had a usable answer
         self._times: Counter[str] = Counter()  # occurrences of each reason, logged or not
         self._named: dict[str, set[str]] = {}  # nodes that were logged with each reason
 
     def expect(self, phase: str, server_round: int, sent: list[Message]) -> None:
         """Begin a phase (``train``, ``evaluate``) with these messages. A subclass may send others instead."""
-        self.report, self._phase, self._sent = PhaseReport(), phase, sent
-        self._title = f"round {server_round}, {phase}"
+        self._current = self._begun[phase] = _Phase(phase, server_round, sent)
+
+    @property
+    def report(self) -> PhaseReport:
+        """The report of the phase that was begun or read last."""
+        return self._current.report
 
     def partitions(self) -> list[int]:
         """Return the partitions of the nodes that the phase's messages are to."""
-        return [self.nodes.partition(message.metadata.dst_node_id) for message in self._sent]
-
-    @contextmanager
-    def apart(self, phase: str, server_round: int, sent: list[Message]) -> Iterator[None]:
-        """Have another phase begin and end while the current one waits for its answers."""
-        current = self.report, self._phase, self._sent, self._title
-        self.expect(phase, server_round, sent)
-        try:
-            yield
-        finally:
-            self.report, self._phase, self._sent, self._title = current
+        return [self.nodes.partition(message.metadata.dst_node_id) for message in self._current.sent]
 
     def count(self, phase: str) -> int:
         """Return the number of messages of a phase if it is the current one, else 0."""
-        return len(self._sent) if phase == self._phase else 0
+        return len(self._current.sent) if phase == self._current.name else 0
 
     def usable(
         self, phase: str, server_round: int, replies: Iterable[Message], read: Callable[[RecordDict], T]
@@ -104,8 +110,12 @@ class Replies:
             ever usable: a mistake in one of the apps. A single answer counts only if there is a single
             node, since it may come from a malicious client.
         """
-        if phase != self._phase:
-            self.expect(phase, server_round, [])
+        if phase != self._current.name:
+            waiting = self._begun.get(phase)
+            if waiting and waiting.server_round == server_round:
+                self._current = waiting
+            else:
+                self.expect(phase, server_round, [])
         refused: list[ReplyRefused] = []
         received, errors = 0, 0
         for position, node, reply in self._in_order(replies):
@@ -146,9 +156,9 @@ class Replies:
         # the first reply. A subclass may have sent only some of the messages, or others.
         arriving = iter(replies)
         first = iter(list(islice(arriving, 1)))  # which lets go of it when asked for more
-        ids = {message.metadata.message_id: position for position, message in enumerate(self._sent)}
+        ids = {message.metadata.message_id: position for position, message in enumerate(self._current.sent)}
         positions = {message_id: position for message_id, position in ids.items() if message_id}
-        targets = [sent.metadata.dst_node_id for sent in self._sent]
+        targets = [sent.metadata.dst_node_id for sent in self._current.sent]
         unanswered = set(positions.values())
         early = EarlyAnswers()
         others: list[Message] = []
@@ -176,7 +186,7 @@ class Replies:
                 if self.nodes.partition(targets[position]) not in self.report.metrics:
                     self._drop(targets[position], NO_ANSWER)
         others.sort(key=lambda reply: self.nodes.rank(reply.metadata.src_node_id))
-        for position, reply in enumerate(others, start=len(self._sent)):
+        for position, reply in enumerate(others, start=len(self._current.sent)):
             yield position, reply.metadata.src_node_id, reply
 
     def _drop(self, node: int, reason: str) -> None:
@@ -184,13 +194,13 @@ class Replies:
         reason = printable(reason)
         self.report.failures.setdefault(self.nodes.partition(node), reason)
         name = self.nodes.name(node)
-        self._warn(reason, f"{self._title}: {name} dropped: {reason}", name)
+        self._warn(reason, f"{self._current.title}: {name} dropped: {reason}", name)
 
     def too_few(self, usable: int, wanted: str) -> None:
         """Log that the phase has no result, if it sent any message."""
-        if self._sent:
-            found = f"{usable} of {len(self._sent)} answers are usable, {wanted}"
-            self._warn(TOO_FEW, f"{self._title}: {found}: the model is unchanged")
+        if self._current.sent:
+            found = f"{usable} of {len(self._current.sent)} answers are usable, {wanted}"
+            self._warn(TOO_FEW, f"{self._current.title}: {found}: the model is unchanged")
 
     def _warn(self, reason: str, line: str, name: str = "") -> None:
         """Log a warning the 1st, 10th, 100th, ... time that a reason occurs, to keep the log readable.

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedbn_flower.core.ground.settings import setting
 
-from ..aggregation.fold import Round
+from ..aggregation.fold import CURRENT_ARRAYS, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector, blocks
-from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
+from ..base import PseudoGradientStrategy
 
 
 class AdaptiveStrategy(PseudoGradientStrategy):

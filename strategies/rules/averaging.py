@@ -19,10 +19,10 @@ from flwr.serverapp.exception import AggregationError
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import LOCAL_NORM, LOCAL_STEPS, NUM_EXAMPLES, PROXIMAL_MU
 
-from ..aggregation.fold import Extras, Round
+from ..aggregation.fold import CURRENT_ARRAYS, Extras, Round
 from ..aggregation.rule_state import CLASS_COUNTS, RuleState
 from ..aggregation.vectors import Vector, finite
-from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
+from ..base import PseudoGradientStrategy
 from ..messages.gate import ReplyRefused
 from ..messages.validation import LOGGER, MAX_WEIGHT, Answer, positive_number, update_norm
 

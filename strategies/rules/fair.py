@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import START_LOSS
 
-from ..aggregation.fold import Extras, Round
+from ..aggregation.fold import CURRENT_ARRAYS, Extras, Round
 from ..aggregation.rule_state import RuleState
 from ..aggregation.vectors import Vector, finite
-from ..base import CURRENT_ARRAYS, PseudoGradientStrategy
+from ..base import PseudoGradientStrategy
 from ..messages.gate import ReplyRefused
 from ..messages.validation import Answer, update_norm
 from .averaging import FedAvg

@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy, RuleState
+from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
 from ...core.private import ErrorCode, set_message_id
-from ...extensions import BUILT_IN, Extension, Moment
-from ...records.events import Observer, RoundResult
-from ..refusals import Refusals
+from ...extensions import BUILT_IN, Extension
 
 BEFORE_THE_ANSWERS = (
     "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",
@@ -30,12 +27,12 @@ BEFORE_THE_ANSWERS = (
 """Hooks of an extension that are called for a round before the last one is evaluated."""
 OF_MESSAGES = (
     "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
-    "_construct_messages", "_check_and_log_replies",
+    "_construct_messages", "_check_and_log_replies", "collect_train", "step_train",
 )  # fmt: skip
 """Methods of a strategy that have to do with a phase's messages."""
 
 
-class Apart(NamedTuple):
+class Reason(NamedTuple):
     """Why the evaluation of a round has an exchange of its own."""
 
     why: str
@@ -43,32 +40,32 @@ class Apart(NamedTuple):
     holds: Callable[[RunConfig, Iterable[Extension], PseudoGradientStrategy], bool]
 
 
-APART = (
-    Apart("evaluate-with-training is 'off'", lambda config, *_: config.evaluate_with_training == "off"),
-    Apart(
+REASONS = (
+    Reason("evaluate-with-training is 'off'", lambda config, *_: config.evaluate_with_training == "off"),
+    Reason(
         "no client evaluates the model that it receives",
         lambda config, *_: config.eval_model == "local" or not config.clients_evaluate,
     ),
-    Apart(
+    Reason(
         "some clients have no held-out examples",
         lambda _, __, rule: bool(getattr(rule.node_participation, "untested", ())),
     ),
-    Apart(
+    Reason(
         "with strategy {strategy!r} clients have different models",
         lambda _, __, rule: rule.keeps_models,
     ),
-    Apart(
+    Reason(
         "strategy {strategy!r} has messages of its own",
         lambda _, __, rule: any(
             not cls.__module__.startswith(PseudoGradientStrategy.__module__.rpartition(".")[0])
             for cls in _defining(rule)
         ),
     ),
-    Apart(
+    Reason(
         "strategy {strategy!r} sends another model than the one that is evaluated",
         lambda _, __, rule: bool(overridden(type(rule), PseudoGradientStrategy, ("ahead",))),
     ),
-    Apart(
+    Reason(
         "extension {extension!r} takes part in a round before the last one is evaluated",
         lambda _, own, __: any(overridden(type(one), Extension, BEFORE_THE_ANSWERS) for one in own),
     ),
@@ -83,7 +80,7 @@ def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
     yield from (cls for cls in below if not vars(cls).keys().isdisjoint(OF_MESSAGES))
 
 
-def why_apart(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientStrategy) -> str:
+def why_separate(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientStrategy) -> str:
     """Return why the evaluations of a run have exchanges of their own; empty if they need none.
 
     Parameters
@@ -96,20 +93,20 @@ def why_apart(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientS
         The server's rule.
     """
     own, values = list(own), config.model_dump()
-    whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in APART]
+    whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in REASONS]
     of_extensions = [cls.apart(config) for cls in BUILT_IN]
     return next(filter(None, [*whys[:2], *of_extensions, *whys[2:]]), "")
 
 
 @dataclass
-class Together:
+class JointEvaluation:
     """An evaluation that goes with a training, and what has come of it so far.
 
     Parameters
     ----------
     messages : Sequence[Message]
-        Those of the evaluation. Whoever trains too is not sent his, but its configuration with the train
-        message, whose model is the same.
+        Those of the evaluation. A client that trains, too, is sent only their configuration, with its train
+        message: the model is the same.
     """
 
     messages: Sequence[Message]
@@ -163,96 +160,3 @@ def _as_answer(content: RecordDict, asked: Message) -> Message:
         return Message(content, reply_to=asked)
     error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(failed.get(REASON, "")))
     return Message(error, reply_to=asked)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A round whose model is made, and is still to be evaluated.
-
-    Parameters
-    ----------
-    moment : Moment
-        The round.
-    before, model, counted, sent : ArrayRecord
-        The server's model when it began, the next one, the one that counts, and that as clients get it.
-    train : PhaseReport
-        What clients answered to the train messages.
-    metrics : MetricRecord, optional
-        The strategy's mean of their metrics.
-    """
-
-    moment: Moment
-    before: ArrayRecord
-    model: ArrayRecord
-    counted: ArrayRecord
-    sent: ArrayRecord
-    train: PhaseReport
-    metrics: MetricRecord | None
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A round that is complete once the next one's training is answered.
-
-    Parameters
-    ----------
-    made : Made
-        The round.
-    together : Together
-        Its evaluation.
-    state : RuleState
-        That of the server's rule after it.
-    seconds : float
-        What it has taken.
-    """
-
-    made: Made
-    together: Together
-    state: RuleState
-    seconds: float
-
-
-@dataclass
-class Course:
-    """The rounds of a run as they are done.
-
-    Parameters
-    ----------
-    grid : Grid
-        Carries their messages.
-    observers : Sequence[Observer]
-        Told of each round that is complete.
-    """
-
-    grid: Grid
-    observers: Sequence[Observer]
-    began: float = 0.0
-    """When the current round began, later by what the round before has taken since."""
-    waiting: Waiting | None = None
-    """The round before, if its evaluation goes with the current one's training."""
-    result: RoundResult | None = None
-    """The last round that is complete."""
-    failure: Exception | None = None
-    """Why the round before could not be completed."""
-    refusals: Refusals = field(default_factory=Refusals)
-    sampled: bool = False
-    """Whether anybody was asked to train."""
-    trained: bool = False
-    """Whether anybody's training was used."""
-
-    def note(self, result: RoundResult) -> None:
-        """Note a round that is complete."""
-        self.result = result
-        self.refusals.note(result)
-        self.sampled |= bool(result.train.metrics or result.train.failures)
-        self.trained |= bool(result.train.metrics)
-
-    @property
-    def found_nobody(self) -> bool:
-        """Whether clients were asked to train, and none was evaluated in the last round."""
-        result = self.result
-        return self.sampled and not (result and (result.evaluate.metrics or result.global_metrics))
-
-
-class Over(Exception):  # no error: what has been trained since does not count
-    """The round that was complete with these answers was the last one."""

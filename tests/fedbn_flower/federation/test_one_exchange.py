@@ -3,20 +3,24 @@
 import csv
 import json
 import logging
+import traceback
 from itertools import product
 
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 
+from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.overriding import overridden
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions import BUILT_IN, Extension
-from fedbn_flower.federation.evaluating.one_exchange import APART, Together
+from fedbn_flower.federation.evaluating.one_exchange import REASONS, JointEvaluation
+from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.round_tables import RoundTables
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.strategies import FedAvg
 
 from ..combinations import COVER, EACH, title
 from ..supernodes import PowerCut, SuperNodes, run_app
@@ -315,7 +319,7 @@ def test_where_nobody_evaluates_no_line_says_that_clients_are_asked_twice(done, 
 
 def test_each_reason_to_step_aside_is_tried():
     of_extensions = [cls for cls in BUILT_IN if overridden(cls, Extension, ("apart",))]
-    assert len(STEPS_ASIDE) == len(APART) + len(of_extensions)
+    assert len(STEPS_ASIDE) == len(REASONS) + len(of_extensions)
 
 
 @pytest.mark.sampled(3)
@@ -373,7 +377,7 @@ def answer_of(*records):
     content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"server-round": 2})})
     training = Message(content, 7, "train")
     evaluation = Message(RecordDict({"config": ConfigRecord({"server-round": 1})}), 7, "evaluate")
-    together = Together([evaluation])
+    together = JointEvaluation([evaluation])
     assert together.joined([training]) == [training]
     set_message_id(training, "one")
     return together.parts(Message(RecordDict(dict(records)), reply_to=training))
@@ -404,7 +408,7 @@ def test_who_evaluates_only_is_asked_in_the_same_exchange():
     training = [Message(content, node, "train") for node in (1, 2)]
     asked = RecordDict({"config": ConfigRecord({"server-round": 1})})
     evaluation = [Message(asked, node, "evaluate") for node in (2, 3)]
-    together = Together(evaluation)
+    together = JointEvaluation(evaluation)
     sent = together.joined(training)
     assert sent == [*training, evaluation[1]]
     assert ["evaluation" in message.content for message in sent] == [False, True, False]
@@ -416,6 +420,34 @@ def test_who_evaluates_only_is_asked_in_the_same_exchange():
     ]  # fmt: skip
     stranger = Message(RecordDict(), reply_to=Message(asked, 9, "train"))
     assert together.parts(stranger) == (None, stranger)
+
+
+@pytest.mark.parametrize("backend", ["nodes", "inline"])
+def test_a_client_works_beside_the_step_and_a_round_is_finished_beside_both(
+    backend, configured, tmp_path, monkeypatch
+):
+    """None stands in the stack of another: not a client below a step, nor a round's end below a client."""
+    stacks = {}
+
+    def seen(cls, name):
+        function = getattr(cls, name)
+
+        def noted(*arguments):
+            stacks.setdefault(name, {frame.name for frame in traceback.extract_stack()})
+            return function(*arguments)
+
+        monkeypatch.setattr(cls, name, noted)
+
+    seen(FedAvgClient, "fit")
+    seen(FedAvg, "server_step")
+    seen(Federation, "_finish")
+    config = configured(strategy="fedavg", run_dir=str(tmp_path / "run"), rounds=3)
+    inline = InlineGrid(config.num_clients, config.to_user_config())
+    run_app(config, Nodes(config, tmp_path / "state") if backend == "nodes" else inline)
+    rest = {"_collect", "_step", "_finish"}
+    assert [rest & stacks[name] for name in ("fit", "server_step")] == [{"_collect"}, {"_step"}]
+    assert not rest & stacks["_finish"]
+    assert not stacks["fit"] & {"aggregate_train", "step_train"}
 
 
 RULE = """
