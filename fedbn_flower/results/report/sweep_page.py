@@ -164,7 +164,9 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     if name == LEFT_OUT:
         rows = [(group.names, group.runs) for group in groups]
         values, ends = values_left_out(rows, metric), intervals_left_out(rows, metric)
-        return by_site_plot(values, metric, f"{title}: sites left out".lstrip(": "), ends)
+        known = any(one for of in ends.values() for one in of.values())
+        what = f"sites left out{', with 95 % intervals' if known else ''}"
+        return by_site_plot(values, metric, f"{title}: {what}".lstrip(": "), ends)
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column, cost))}

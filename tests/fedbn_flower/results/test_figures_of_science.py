@@ -10,6 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbn_flower.records.metric_words import decimals, heading, spelt
 from fedbn_flower.results.plotting import metric_plots
+from fedbn_flower.results.plotting.by_site_plot import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
 from fedbn_flower.results.report.sections.site_curves import curves_by_site
@@ -194,3 +195,12 @@ def test_ticks_below_small_axes_do_not_collide(rounds):
         boxes = [label.get_window_extent() for label in labels]
         assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
     assert figure.get_supylabel() == "IoU"
+
+
+def test_a_bar_is_the_interval_of_one_seed_or_the_deviation_over_several():
+    values, ends = {"a": {"x": [0.8], "y": [0.6, 0.8], "z": [0.5]}}, {"a": {"x": (0.7, 0.85), "y": None}}
+    (axes,) = by_site_plot(values, "auroc", ends=ends).axes
+    (bars,) = axes.containers[0][2]
+    found = [bar[:, 0].tolist() for bar in bars.get_segments()]
+    half = 0.02**0.5  # of 0.6 and 0.8, by n - 1
+    assert found == [pytest.approx(of) for of in ([0.7, 0.85], [0.7 - half, 0.7 + half], [0.5, 0.5])]

@@ -384,7 +384,8 @@ def messages_of(config, nodes):
     return federation, asked, results[-1]
 
 
-def test_a_site_is_left_out_over_messages(configured, sites):
+def test_a_site_is_left_out_over_messages(configured, sites, tmp_path):
+    sites[2] |= {"predictions": True, "state-dir": str(tmp_path / "state")}
     config = configured(**AT_SITES, leave_one_site_out=True, left_out=2)
     federation, asked, result = messages_of(config, sites)
     assert {m.metadata.message_type for m in asked[:3]} == {"query.names"}
@@ -397,6 +398,12 @@ def test_a_site_is_left_out_over_messages(configured, sites):
     assert set(result.new_as_received.metrics) == {2}
     assert result.new.metrics[2]["loss"] != result.new_as_received.metrics[2]["loss"]
     assert federation.unused == ["cache-dir"]
+    assert not result.new.cases
+    (file,) = (tmp_path / "state/predictions").rglob("*.parquet")
+    kept, rows = pd.read_parquet(file), pd.read_csv(sites[2]["data-path"])
+    assert kept.new.all()
+    assert sorted(kept.source) == sorted(f"site-2.csv:{row + 2}" for row in rows.index)
+    assert accuracy_score(kept.target, kept.predicted) == pytest.approx(result.new.metrics[2]["accuracy"])
 
 
 def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, sites):
