@@ -98,7 +98,7 @@ class _Mix(Around):
 
     def _step(self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         w = {name: p.detach() for name, p in self.parameters.items()}
-        mixed = {name: torch.lerp(w[name], v, self.alpha) for name, v in self.mixed.items()}
+        mixed = {name: torch.lerp(w[name], v, self.alpha.to(v)) for name, v in self.mixed.items()}
         output = torch.func.functional_call(model, {**mixed, **self.own}, (inputs,))
         points = [*mixed.values(), *(e for e in self.own.values() if e.requires_grad)]
         found = torch.autograd.grad(self.criterion(output, targets), points, allow_unused=True)

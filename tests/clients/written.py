@@ -199,8 +199,8 @@ def check_rounds(client, formula: Formula, where: Where = here, config=None) -> 
 def trained(
     client, formula: Formula, where: Where, x: Entries, previous: Entries | None, server_round: int
 ) -> Entries:
-    """Two epochs in batches of 8: clipped gradients, weight decay, momentum; BatchNorm moves where the
-    gradient is found."""
+    """Two epochs in batches of 8: clipped gradients, weight decay, momentum; BatchNorm moves at w,
+    wherever the gradient is found."""
     rng = np.random.default_rng([0, 5, server_round])
     rng.integers(2**63)
     w, velocity = dict(x), torch.zeros_like(flat(x))
@@ -215,8 +215,7 @@ def trained(
         gradient = exact(f, stepped_by)
         gradient = gradient * min(1.0, BOUND / (gradient.norm().item() + 1e-6)) + DECAY * point
         velocity = MOMENTUM * velocity + gradient
-        statistics_after = moved(at_point(w, stepped_by), inputs)
-        w = at_point(w, point - RATE * velocity) | statistics_after
+        w = at_point(w, point - RATE * velocity) | moved(w, inputs)
     return w
 
 

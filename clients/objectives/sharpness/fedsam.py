@@ -14,8 +14,8 @@ from ..base import Objective
 class FedSAM(Objective):
     """The gradient of f at ``w + rho grad f / ||grad f||``, applied at w (Algorithm 1).
 
-    The norm is over all trained parameters. The first pass does not update BatchNorm statistics. Loss and
-    output are those of the second pass, at the perturbed weights.
+    The norm is over all trained parameters. Loss and output are those of the second pass, at the perturbed
+    weights; BatchNorm statistics and other buffers move in the first one only, at w.
     """
 
     purpose = "Looks for flat minima, which survive averaging better; twice the work."
@@ -28,7 +28,8 @@ class FedSAM(Objective):
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
     ) -> tuple[torch.Tensor, torch.Tensor]:
         gradients = self.first_gradients(model, inputs, targets)
-        self.unperturbed: dict[torch.Tensor, torch.Tensor] = {p: p.detach().clone() for p in gradients}
+        moved = (*gradients, *model.buffers())
+        self.unperturbed: dict[torch.Tensor, torch.Tensor] = {x: x.detach().clone() for x in moved}
         self.perturb(self.direction(model, gradients))
         output = model(inputs)
         return self.criterion(output, targets, reduction), output
@@ -36,13 +37,10 @@ class FedSAM(Objective):
     def first_gradients(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> dict[nn.Parameter, torch.Tensor]:
-        """Return the gradients of f at w by trained parameter; statistics stay as they are."""
+        """Return the gradients of f at w by trained parameter."""
         trained = [p for p in model.parameters() if p.requires_grad]
-        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         first = self.criterion(model(inputs), targets)
         found = torch.autograd.grad(first, trained, allow_unused=True)
-        for buffer, before in buffers:
-            buffer.copy_(before)
         return {p: g for p, g in zip(trained, found, strict=True) if g is not None}
 
     def direction(
@@ -58,6 +56,6 @@ class FedSAM(Objective):
             p.detach().add_(gradient * (self.rho / norm))
 
     def correct_gradients(self) -> None:
-        """Restore w exactly, so that the step starts from it."""
-        for p, w in self.unperturbed.items():
-            p.detach().copy_(w)
+        """Restore w exactly, so that the step starts from it, and the buffers of the pass there."""
+        for x, before in self.unperturbed.items():
+            x.detach().copy_(before)

@@ -9,10 +9,11 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, ContextStore, Examples, LocalTraining, Received, Regression
+from clients import CLIENTS, LOSSES, OBJECTIVES, ContextStore, Examples, LocalTraining, Received, Regression
 from clients.lockstep import reason_not_equivalent, reason_not_supported
 from clients.modules.head import features
-from clients.modules.precision import compute_in, precision_of
+from clients.modules.hybrid_norm import HybridBatchNorm
+from clients.modules.precision import accept_float32, compute_in, precision_of
 from clients.objectives import Objective
 from clients.objectives.sharpness.fedsam import FedSAM
 from clients.training import LocalRun, train_model
@@ -152,3 +153,51 @@ def test_models_in_half_precision_train_one_by_one(precision):
     compute_in(model, precision)
     assert "it computes in torch." in ways()
     assert reason_not_equivalent(CLIENTS["fedbn"], client.task, {}).startswith("the trial ")
+
+
+def two_rounds(model, client, objective, loss):
+    """What two rounds send and keep, and the metrics of the second; examples are float32."""
+    record = RecordDict()
+    one = make_client(CLIENTS[client], record, model, objective=objective)
+    one.task.__dict__["loss"] = LOSSES[loss]
+    zeros = {name: np.zeros_like(one.task.initial[name]) for name in one.trained_names}
+    records = dict.fromkeys(("control", "gradient", "h", "perturbation", "momentum", "second-moment"), zeros)
+    records["batch-statistics"] = batch_statistics()
+    sent = one.get_parameters({})
+    for server_round in (1, 2):
+        given = CONFIG | {"server-round": server_round, "eval-splits": "test"}
+        update = one.fit(Received(sent.by_name(), records), given)
+        one.memory.commit()
+        sent = update.arrays
+    return sent.by_name(), ContextStore(record).groups(), update.metrics
+
+
+@pytest.mark.parametrize(
+    ("client", "objective", "loss"),
+    [
+        *((name, "plain", "auto") for name in CLIENTS),
+        *(("fedbn", name, "auto") for name in OBJECTIVES),
+        *(
+            ("shared", "plain", name)
+            for name in ("class-balanced", "focal", "label-smoothing", "logit-adjusted")
+        ),
+        ("shared", "fedsat", "calc"),
+    ],
+)
+def test_a_float64_network_trains_as_one_of_float32_does(client, objective, loss):
+    """What is of the model is float64 then, on its way and at home, and agrees to float32's precision."""
+    norm = HybridBatchNorm(5, 1e-5, 0.1, True) if client == "hbn" else nn.BatchNorm1d(5)
+    torch.manual_seed(0)
+    single = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), norm, nn.ReLU(), nn.Linear(5, 3))
+    double = copy.deepcopy(single).double()
+    accept_float32(double, torch.zeros(2, 1, 2, 2))
+    (sent, kept, metrics), expected = (
+        two_rounds(model, client, objective, loss) for model in (double, single)
+    )
+    assert sent.keys() == expected[0].keys()
+    assert kept.keys() == expected[1].keys()
+    for found, wanted in ((sent, expected[0]), *((kept[group], expected[1][group]) for group in kept)):
+        for name, array in found.items():
+            np.testing.assert_allclose(array, wanted[name], rtol=1e-3, atol=1e-4)
+    assert {array.dtype.name for array in sent.values()} <= {"float64", "int64"}
+    assert metrics["train-loss"] == pytest.approx(expected[2]["train-loss"], rel=1e-4)

@@ -111,6 +111,19 @@ def test_batch_norm_statistics_move_once_a_step(make, passes):
     assert counted == [5 * passes] * 2
 
 
+def test_batch_norm_statistics_are_those_of_the_pass_at_w():
+    """As of one pass of the batch, which no perturbation moves."""
+    model = small_model()
+    inputs, targets = make_examples().prepared(np.arange(8))
+    expected = small_model().train()
+    expected(inputs)
+    perturbed = sam_of(model.train())
+    perturbed.loss(model, inputs, targets)[0].backward()
+    perturbed.correct_gradients()
+    for name, buffer in expected.named_buffers():
+        assert torch.equal(model.get_buffer(name), buffer)
+
+
 def test_the_norm_is_over_all_that_is_trained_local_or_shared():
     """In its first round a client trains alike whether its BatchNorm stays at home or not."""
     entries = []

@@ -33,7 +33,7 @@ def shared(w, policy):
 
 
 def stepped(client, x, server_round, direction, gradient):
-    """Two epochs of batches of 8 by plain SGD; BatchNorm moves where the second pass is."""
+    """Two epochs of batches of 8 by plain SGD; BatchNorm moves in the first pass."""
     rng = np.random.default_rng([0, 5, server_round])
     rng.integers(2**63)
     w = dict(x)
@@ -48,8 +48,7 @@ def stepped(client, x, server_round, direction, gradient):
         d = direction(first)
         e = RHO * d / d.norm()
         second = exact(f, point + e)
-        statistics = moved(at_point(w, point + e), inputs)
-        w = at_point(w, point - RATE * gradient(point, first, second, e)) | statistics
+        w = at_point(w, point - RATE * gradient(point, first, second, e)) | moved(w, inputs)
     return w
 
 
