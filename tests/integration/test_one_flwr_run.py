@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
@@ -49,6 +50,8 @@ ASKS_FIRST = {
     }
     for rule, client in (("mime", "fedbn"), ("fedtan", "shared"))
 }
+OF_SITES = {**BUFFERED, "partition": "natural:site"}
+del OF_SITES["num-clients"]
 RUNS = {
     name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
     for name, sampled in PRIVATE.items()
@@ -61,7 +64,7 @@ RUNS = {
         "attack": "backdoor:3",
         "attackers": "1",
     },
-    "buffered": {**BUFFERED, "partition": "iid", "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
+    "buffered": {**OF_SITES, "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
 }
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
 RUNS |= ASKS_FIRST | {
@@ -93,9 +96,13 @@ def several(undrawn_project, tmp_path_factory):
 
 
 def write_numbers(path):
-    """Write a table with numbers to predict."""
+    """Write a table with numbers to predict, of as many sites as there are clients."""
     digits = load_digits()
-    table = pd.DataFrame(digits.data).add_prefix("pixel").assign(label=digits.data.mean(1) / 16)
+    table = (
+        pd.DataFrame(digits.data)
+        .add_prefix("pixel")
+        .assign(label=digits.data.mean(1) / 16, site=np.arange(len(digits.data)) % CLIENTS)
+    )
     table.to_csv(path, index=False)
     return str(path)
 
@@ -150,9 +157,11 @@ def test_the_same_model_and_ledger_and_the_key_nowhere(folders, name):
 
 
 def test_buffers(folders):
-    """Of a table with numbers, which all clients standardise alike, with every metric of those."""
+    """Of a table with numbers, which all clients standardise alike, with every metric of those. All of its
+    sites take part; nobody has said how many these are."""
     here, there = map(output, folders["buffered"])
     assert there == here
+    assert len(here[2]["clients"]) + len(here[2]["new-clients"]["clients"]) == CLIENTS
     assert max(int(row["staleness-max"]) for row in here[1][0]) > 1
 
 

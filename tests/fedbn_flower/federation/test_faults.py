@@ -6,11 +6,12 @@ import pytest
 from flwr.app import Error, Message
 
 from clients import CLIENTS
-from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.server_app import StreamingGrid
 from fedbn_flower.runtime.simulation import simulate
 from strategies import STRATEGIES
 from strategies.messages.replies import NO_ANSWER
@@ -65,6 +66,27 @@ def test_nodes_that_never_come_are_one_line(configured):
         RunFailed, match=r"^waited 0.1 s for 5 nodes \(num-clients\); 2 connected; .* a clock"
     ):
         Federation(config).run(InlineGrid(2, config.to_user_config()), [])
+
+
+class Registering(InlineGrid):
+    """Of whose nodes one more is there at each look."""
+
+    seen = 0
+
+    def get_node_ids(self):
+        self.seen += 1
+        return list(super().get_node_ids())[: self.seen - 1]
+
+
+def test_where_flower_simulates_fewer_nodes_nobody_waits_for_others(configured, monkeypatch):
+    """What it is still registering is waited for."""
+    monkeypatch.setattr("fedbn_flower.federation.checks.nodes.REGISTERING", 0)
+    config = configured(partition="iid", num_clients=5, rounds=1)
+    keys = config.to_user_config()
+    line = "^num-clients: 5 is not allowed; expected 3, the number of simulated .* num-supernodes=5$"
+    with pytest.raises(UserError, match=line):
+        Federation(config).run(StreamingGrid(Registering(3, keys)), [])
+    Federation(config).run(StreamingGrid(Registering(5, keys)), [])
 
 
 def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
