@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.files import path_of
+from ...core.free_memory import COPIES, check_fits
 from ...core.listing import number_of
 from ..dataset import OF_TEXTS, Decoded, Request, with_rows
 from ..images.decoding import ImageDecoder, ImageFile
@@ -21,8 +22,12 @@ from ..notes import Note
 from ..rounding import as_float32
 from ..splits import origins
 from ..splits.held_out import find_test_split, of_split_columns, train_and_test
+from ..walk import walk
 from .tables.column_text import Feature, joined
+from .tables.header import CELL
 from .tables.labels import Targets, encode_targets, find_labels
+from .tables.large import check_parquet
+from .tables.table_file import PARQUET
 from .tables.words import alike, listed
 
 if TYPE_CHECKING:
@@ -44,6 +49,9 @@ def load_splits(name: str, path: str) -> Splits:
     """
     from datasets import load_dataset
 
+    for file in walk(Path(path)).files if Path(path).is_dir() else ():
+        if file.name.lower().endswith(PARQUET):
+            check_parquet(file)
     found: Splits = _load(name, lambda: load_dataset(path))
     return {split: with_images(rows) for split, rows in found.items()}
 
@@ -58,6 +66,7 @@ def load_parquet(name: str, path: Path) -> Splits:
     """
     from datasets import Dataset
 
+    check_parquet(path)
     return {"train": with_images(_load(name, lambda: Dataset.from_parquet(str(path))))}
 
 
@@ -105,6 +114,23 @@ def _load(name: str, load: Callable[[], Any]) -> Any:
         raise UserError(f"dataset: cannot load {name!r}: {reason[0]}") from error
 
 
+def _check_fits(name: str, splits: Splits) -> None:
+    """Compare the values of the columns that are no pictures with the memory; those stay on the disk.
+
+    Raises
+    ------
+    UserError
+        When they do not fit.
+    """
+    from datasets import Image
+
+    for split in splits.values():
+        columns = [one for one, feature in split.features.items() if not isinstance(feature, Image)]
+        size = COPIES * split.data.select(columns).nbytes
+        needed = max(size, split.num_rows * len(columns) * CELL)
+        check_fits("dataset", f"{split.num_rows} rows of {name!r}", needed)
+
+
 def version_of(splits: Splits) -> str:
     """Return a text that differs between versions of a downloaded dataset: its files are named by a hash."""
     return repr([(n, s.num_rows, [file["filename"] for file in s.cache_files]) for n, s in splits.items()])
@@ -125,6 +151,7 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
         if value != default and not request.of_site:
             wanted = f"{default!r}: {request.name!r} is read without it"
             raise not_allowed(field.replace("_", "-"), value, wanted)
+    _check_fits(request.name, splits)
     if "train" not in splits:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
     test_name, notes = find_test_split(list(splits))

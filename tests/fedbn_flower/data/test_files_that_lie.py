@@ -6,6 +6,7 @@ import socket
 import zipfile
 from io import BytesIO
 
+import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -132,6 +133,32 @@ def parquet_words(path):
     )
 
 
+ROWS = 50_000
+LONG = pa.array(["x" * 1000]).dictionary_encode().take(pa.array(np.zeros(ROWS, int))).cast(pa.string())
+LABELS = np.arange(ROWS) % 2
+
+
+def parquet_repeats(path):
+    parquet.write_table(pa.table({"a": LONG, "label": LABELS}), path.with_suffix(".parquet"))
+
+
+def parquet_prefixes(path):
+    how = {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}}
+    parquet.write_table(pa.table({"a": LONG}), path.with_suffix(".parquet"), **how)
+
+
+def parquet_listed(path):
+    lists = pa.ListArray.from_arrays(np.arange(ROWS + 1, dtype=np.int32), LONG)
+    parquet.write_table(pa.table({"a": lists, "label": LABELS}), path.with_suffix(".parquet"))
+
+
+def parquet_pictures(path):
+    written = BytesIO()
+    Image.new("L", (4, 4)).save(written, "PNG")
+    table = {"image": pa.array([written.getvalue()] * ROWS), "a": LONG, "label": LABELS}
+    parquet.write_table(pa.table(table), path.with_suffix(".parquet"))
+
+
 def sheet(path, change):
     """A workbook whose sheet was changed as XML."""
     pytest.importorskip("openpyxl")
@@ -163,20 +190,35 @@ def sheet_of_unplaced(path):
     "make",
     [
         *(csv_rows, csv_wide, csv_long, csv_old, parquet_rows, parquet_lists, parquet_words),
+        *(parquet_repeats, parquet_prefixes, parquet_listed, parquet_pictures),
         *(sheet_packed, sheet_far, sheet_of_unplaced),
     ],
 )
 def test_a_table_larger_than_memory_is_not_read(load, tmp_path, monkeypatch, little_memory, make):
     make(tmp_path / "t")
-    for reader in ("read_csv", "read_parquet"):
+    for reader in ("read_csv", "read_parquet", "read_excel"):
         monkeypatch.setattr(pd, reader, None)
-    monkeypatch.setattr(pd.ExcelFile, "parse", None)
+    monkeypatch.setattr(datasets.Dataset, "from_parquet", None)
     (path,) = tmp_path.iterdir()
     assert path.stat().st_size < SPARE // 10
     with pytest.raises(
         UserError, match=rf"^dataset: too large: .*{path.name}'.* would take .* of memory, of which"
     ):
         load(path)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_what_the_datasets_library_reads_is_no_larger_than_memory(load, tmp_path, little_memory, saved):
+    """Saved to disk, and a folder of Parquet files, as the hub has them."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    if saved:
+        datasets.Dataset(pa.table({"a": LONG, "label": LABELS})).save_to_disk(folder)
+    else:
+        for number in range(2):
+            parquet_pictures(folder / f"train-0000{number}-of-00002")
+    with pytest.raises(UserError, match=r"^dataset: too large: .*d'?.* would take .* of memory, of which"):
+        load(folder)
 
 
 def class_folders(folder, write):

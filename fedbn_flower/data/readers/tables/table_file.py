@@ -335,9 +335,8 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
     import pandas as pd
     from pyarrow import parquet
 
-    metadata, schema = parquet.read_metadata(path), parquet.read_schema(path)
-    check_parquet(path, metadata)
-    checked_names(schema.names, str(path))
+    check_parquet(path)
+    checked_names(parquet.read_schema(path).names, str(path))
     frame, notes = pd.read_parquet(path), []
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index([name for name in frame.index.names if name is not None])
@@ -361,7 +360,7 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
         sheet, *others = book.sheet_names
         check_sheet(path, book.book[sheet])
         above = max(request.header_row - 1, 0)
-        parse = partial(book.parse, sheet, keep_default_na=False, na_values=[""])
+        parse = partial(pd.read_excel, book, sheet_name=sheet, keep_default_na=False, na_values=[""])
         if not request.header_row:
             top = parse(header=None, nrows=LOOKED_AT + 1)
             above = title_rows(top.astype(object).where(top.notna(), None).to_numpy().tolist())
