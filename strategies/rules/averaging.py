@@ -156,9 +156,9 @@ class FedDisco(FedAvg):
 
     p_i is client i's share of the examples of those that are asked, d_i the L2 distance of its shares of
     the classes from the shares in all clients' data together. Counts of classes travel once: the server needs
-    them before the first round, as the vector ``class-counts`` of its state. If no weight is positive, all
-    are p_i. The authors' code has other distances too; unless told, it takes the Kullback-Leibler divergence,
-    divided by its sum over the clients.
+    them before the first round, as the vector ``class-counts`` of its state. A client of which it has none
+    weighs nothing. If no weight is positive, all are p_i. The authors' code has other distances too; unless
+    told, it takes the Kullback-Leibler divergence, divided by its sum over the clients.
     """
 
     purpose = "Gives clients with unusual shares of classes less weight than their size would."
@@ -183,9 +183,10 @@ class FedDisco(FedAvg):
         sizes = counts.sum(axis=1)
         shares = counts / np.maximum(sizes, 1)[:, None]
         distances = np.linalg.norm(shares - counts.sum(axis=0) / counts.sum(), axis=1)
-        total = sizes[list(asked)].sum()
+        total = max(sizes[list(asked)].sum(), 1)
         sized = {partition: float(sizes[partition] / total) for partition in asked}
-        weights = {i: max(0.0, p - self.a * float(distances[i]) + self.b) for i, p in sized.items()}
+        far = {i: self.a * float(distances[i]) for i in asked}
+        weights = {i: max(0.0, p - far[i] + self.b) if p else 0.0 for i, p in sized.items()}
         return weights if any(weights.values()) else sized
 
 
