@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 from flwr.app import RecordDict
+from safetensors.numpy import load_file
 
 from fedbn_flower import cli
 from fedbn_flower.federation.federation import Federation
@@ -27,7 +28,7 @@ from fedbn_flower.runtime.process_memory import MEMORY
 from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.ray.pool import RayPool
-from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.runtime.simulation import make_grid, simulate
 from strategies.aggregation.fold import GROUP
 
 from .processes import ROOT, bits, end, marked
@@ -110,6 +111,41 @@ def test_a_killed_worker_changes_nothing(pool, configured, pair):
     assert killer.failures == 0
     assert disturbed == final_model(config, None)
     assert all(ray.get([worker.process_id.remote() for worker in pool.workers]))
+
+
+COUNTS = """
+import torch
+from torch import nn
+
+class Counts(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(spec.size, spec.outputs), 0
+        self.register_buffer("seen", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 0.1
+        return self.layer(x.flatten(1)) * (1 + self.calls / 10 + self.seen.clone())
+"""
+"""A network whose outputs go by what is in no state dict: an attribute, a buffer that does not persist."""
+
+
+def test_what_a_network_keeps_for_itself_does_not_depend_on_who_works_where(configured, tmp_path):
+    """Clients one after the other, on one worker, on two, and on both sides of a stop."""
+    (tmp_path / "own.py").write_text(COUNTS)
+    keys = {"model": f"{tmp_path / 'own.py'}:Counts", "partition": "iid", "num_clients": 4, "batch_size": 64}
+    config, run = configured(**keys, rounds=2), tmp_path / "run"
+    expected = final_model(config, None)
+    for workers in (1, 2):
+        pool = RayPool(workers, verbose=False)
+        try:
+            assert final_model(config, pool) == expected
+        finally:
+            pool.close()
+    simulate(Federation(configured(**keys, rounds=1)), run, None)
+    simulate(Federation(configured(**keys, rounds=2, resume=str(run))), run, None)
+    assert {name: array.tobytes() for name, array in load_file(run / "model.safetensors").items()} == expected
 
 
 def test_a_client_that_kills_its_worker_twice_counts_as_failed(pool, configured, own):
