@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.federation.tasks import local_task
 
 from .own_objects import Fixed, thin
 
@@ -38,6 +38,7 @@ UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedpe
 
 
 @pytest.mark.sampled(11)
+@pytest.mark.parametrize("eval_data", ["global", "local"])
 @pytest.mark.parametrize(
     "client",
     [
@@ -47,16 +48,17 @@ UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedpe
         *UNIONS,
     ],
 )
-def test_a_client_s_model_scores_what_the_client_reported(run, client, cache_dir):
-    """On the whole test set: its own BatchNorm and nobody else's, the shared entries of the last round.
+def test_a_client_s_model_scores_what_the_client_reported(run, client, eval_data, cache_dir):
+    """On all test examples and on the client's: its own BatchNorm and nobody else's, the last shared entries.
 
     Of `NOT_A_MODEL` they report what no client keeps: FedBABU and Per-FedAvg of a copy that they tune,
     kNN-Per with its neighbours.
     """
-    result = run(client=client, eval_data="global")
-    test = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).whole_split("test")
-    images, labels = next(iter(test.load([np.arange(len(test))])))
+    result = run(client=client, eval_data=eval_data)
+    config = run_config({"dataset": "digits", "cache-dir": str(cache_dir), "eval-data": eval_data})
     for number in (0, 1):
+        test = local_task(config, number, {}).evaluation["test"]
+        images, labels = next(iter(test.load([np.arange(len(test))])))
         model = load_model(result.folder, client=number)
         assert not model.training
         with torch.no_grad():

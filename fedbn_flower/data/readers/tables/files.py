@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
 from ....core.files import path_of
+from ....core.listing import number_of
 from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note
@@ -21,7 +22,7 @@ from ..class_folders import FOLDER
 from .header import is_unnamed
 from .labels import label_names, named_columns
 from .missing import AUTO
-from .table_file import PARQUET, ReadTable, is_table, open_table, stem, used_texts, words_taken
+from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem, used_texts, words_taken
 from .totals import refuse_totals
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 from .written import refuse_thousands, unread_texts
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 FILE = "file"
 """The column of a natural partition by file, where each site has a file of its own; `FOLDER` is the same."""
+MOST_FILES = 5
+"""Files of which one line says what is wrong."""
 SPLITS = ("train", "test")
 SHARD = re.compile(r"\w+-\d{5}-of-\d{5}")
 PART = re.compile(r"(chunk|part|piece|shard|slice)[-_ .]?\d+([-_.].*)?", re.IGNORECASE)
@@ -196,10 +199,9 @@ def joined_tables(request: Request, files: Files) -> Joined:
 
     _refuse_held_out(request, files)
     places = [(split, site) for split, by_site in files.items() for site in by_site]
-    read = [open_table(files[split][site], request) for split, site in places]
+    read = _opened(request, [files[split][site] for split, site in places])
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
     _refuse_unused(request, read)
-    _refuse_unread(request, read)
     _check_columns(read, every=are_sites(files))
     for part in read:
         columns = list(part.frame)
@@ -262,11 +264,25 @@ def _refuse_unused(request: Request, parts: Sequence[ReadTable]) -> None:
             raise not_allowed(field.replace("_", "-"), value, wanted)
 
 
-def _refuse_unread(request: Request, parts: Sequence[ReadTable]) -> None:
+def _opened(request: Request, paths: Sequence[Path]) -> list[ReadTable]:
+    """Read the files; what is wrong with several of them is said at once."""
+    read, wrong = [], []
+    for path in paths:
+        try:
+            read.append(open_table(path, request))
+            _refuse_unread(request, read[-1])
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        more = f"; and {number_of(len(wrong) - MOST_FILES, 'more file')}" if len(wrong) > MOST_FILES else ""
+        raise UserError(f"{at_once(wrong[:MOST_FILES])}{more}")
+    return read
+
+
+def _refuse_unread(request: Request, part: ReadTable) -> None:
     """Refuse several columns of texts that are numbers or dates at once; one is refused where it is used."""
-    for part in parts:
-        if len(wrong := unread_texts(part.frame, used_texts(request, part))) > 1:
-            raise UserError(f"dataset: {str(part.path)!r}: {'; '.join(wrong)}")
+    if len(wrong := unread_texts(part.frame, used_texts(request, part))) > 1:
+        raise UserError(f"dataset: {str(part.path)!r}: {'; '.join(wrong)}")
 
 
 def _refuse_held_out(request: Request, files: Files) -> None:

@@ -250,19 +250,20 @@ def _read_text(path: Path, request: Request) -> ReadTable:
             if not isinstance(error, Misread):  # far below the header
                 error = Misread(f"dataset: {str(path)!r} {not_of(error.encoding, error)}", encoding="latin-1")
             if str(error) in wrong:  # as with a mark that lies
-                raise UserError(_at_once(wrong)) from None
+                raise UserError(at_once(wrong)) from None
             wrong.append(str(error))
             asked = replace(asked, **error.but)
         except UserError:
             if wrong:  # the rest cannot be looked at
-                raise UserError(_at_once(wrong)) from None
+                raise UserError(at_once(wrong)) from None
             raise
     if wrong:
-        raise UserError(_at_once([*wrong, *unread_texts(found.frame, used_texts(request, found))]))
+        raise UserError(at_once([*wrong, *unread_texts(found.frame, used_texts(request, found))]))
     return found
 
 
-def _at_once(wrong: Sequence[str]) -> str:
+def at_once(wrong: Sequence[str]) -> str:
+    """Return one line of several errors of the dataset."""
     first, *others = wrong
     return "; ".join([first, *(one.removeprefix("dataset: ") for one in others)])
 

@@ -306,6 +306,22 @@ def test_all_that_is_wrong_is_said_at_once_each_with_its_key(cache_dir, tmp_path
     assert str(error.value).startswith(f"dataset: {str(path)!r}: 'day' holds dates as text")
 
 
+def test_what_is_wrong_with_several_sites_files_is_one_line(cache_dir, tmp_path):
+    """Of five files; of the others it says how many they are."""
+    for site in range(8):
+        rows = b"m\x84nnlich,1\n" if site else b"1,2\n"
+        (tmp_path / f"site-{site}.csv").write_bytes(b"a,label\n" + rows * 9)
+    with pytest.raises(UserError) as error:
+        load(cache_dir, tmp_path)
+    line = str(error.value)
+    named = [f"site-{site}.csv" in line for site in range(8)]
+    assert named == [False] + [True] * 5 + [False] * 2
+    assert line.count("encoding=cp850") == 5
+    assert line.startswith("dataset: ")
+    assert line.count("dataset: ") == 1
+    assert line.endswith("; and 2 more files")
+
+
 def test_a_mark_that_lies_is_one_line(cache_dir, tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,label\n\x81,1\n" + b"2,0\n" * 9)
     with pytest.raises(UserError, match=r"is not a text in UTF-8-SIG \(byte 0x81\)"):
