@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from ..core.files import path_of
-from ..data.readers.class_folders import FOLDER, has_class_sites
+from ..data.readers.class_folders import has_class_sites
 from ..data.readers.digits import DIGITS, SCANNERS, SITE
 from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
+from ..data.readers.pictures import FOLDER
 from ..data.readers.quadratic import QUADRATIC
 from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import FILE, SUFFIXES, has_pictures, name_sites, table_files

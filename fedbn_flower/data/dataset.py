@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
+BothOrigins = tuple[Origins, Origins]
 PROBLEM_OF = {
     "classes": "classification",
     "numbers": "regression",
@@ -98,6 +99,11 @@ class Request:
         return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     @property
+    def sampling(self) -> tuple[int | str, float | str, str]:
+        """The keys of `Sampling`."""
+        return self.image_size, self.spacing, self.window
+
+    @property
     def unit_pattern(self) -> str:
         """The pattern of paths by which rows stay together; empty where it is a column, or nothing."""
         return self.unit_column if self.unit_column.startswith(BY_NAME) else ""
@@ -162,7 +168,7 @@ class Decoded:
     notes: tuple[Note, ...] = ()
     units: tuple[Rows, Rows] | None = None
     unit_names: NDArray[np.str_] | None = None
-    origins: tuple[Origins, Origins] | None = None
+    origins: BothOrigins | None = None
     subgroups: BySplit = field(default_factory=dict)
     """See `splits.subgroups`; they are no part of what is learnt, nor of its digest."""
 
@@ -173,15 +179,12 @@ class Decoded:
         return replace(self, units=(units.numbers[train], units.numbers[test]), unit_names=units.names)
 
 
-def with_rows(decoded: Decoded, train: Sequence[NDArray], test: Sequence[NDArray]) -> Decoded:
-    """Return decoded data with the origins that the first of these arrays holds, of both splits.
-
-    The second one names the units of the rows, if there are any.
-    """
-    decoded = replace(decoded, origins=(train[0], test[0]))
-    if len(train) == 1:
+def with_rows(decoded: Decoded, places: BothOrigins | None, groups: Groups | None = None) -> Decoded:
+    """Return decoded data with the origins, and the groups as units, of the rows of both splits."""
+    decoded = replace(decoded, origins=places)
+    if groups is None:
         return decoded
-    units, count = units_of(np.concatenate([train[1], test[1]])), len(train[1])
+    units, count = units_of(np.concatenate(groups)), len(groups[0])
     return decoded.of_units(units, np.arange(count), np.arange(count, len(units.numbers)))
 
 

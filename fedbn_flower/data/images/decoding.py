@@ -401,11 +401,3 @@ def _in_colour(images: Pixels) -> Pixels:
 def to_three_channels(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Repeat the channel of grey images three times; (N, channels, height, width)."""
     return images if images.shape[1] == 3 else np.repeat(images, 3, axis=1)
-
-
-def with_equal_channels(parts: Iterable[Pixels]) -> list[Pixels]:
-    """Return all parts in colour if any is, and of 16 bits if any is."""
-    images = list(parts)
-    most, deep = max(part.shape[1] for part in images), any(part.dtype == np.uint16 for part in images)
-    images = [part if part.shape[1] == most else _in_colour(part) for part in images]
-    return [of_16_bits(part) for part in images] if deep else images

@@ -7,23 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.errors import UserError, not_allowed
+from ...core.errors import UserError
 from ...core.listing import quoted
-from ..dataset import Decoded, Request, with_rows
-from ..images.decoding import ImageDecoder, ImageFile, is_image
-from ..images.kind import images_decoded
+from ..dataset import Decoded, Request
+from ..images.decoding import ImageDecoder, is_image
 from ..images.scans.series import largest_of_studies
 from ..labels import Classes, alike
 from ..notes import Note
-from ..splits import origins
-from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders, train_and_test
+from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders
 from ..walk import Walk, walk
-from .patients import whose
 from .picture_doubts import NUMBERED, of_masks, of_people
+from .pictures import FOLDER, by_split, decoded_rows, files_of, in_order, refuse_other_sites, whose
 from .unread import counted, is_metadata, refuse_unread_folders
 
-FOLDER = "folder"
-"""The column of a natural partition by site."""
 DECIDES = f"partition natural:{FOLDER}"
 NO_SITES = "another partition: there are class folders, but no site folders"
 MAX_SHOWN = 5
@@ -168,11 +164,13 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     UserError
         For an image that cannot be read, a split without images, or ``natural`` without site folders.
     """
+    import pandas as pd
+
     pictures, smaller = largest_of_studies([path for path in found.files if is_image(path)])
     by_site = request.group_column == FOLDER
     layout, notes = layout_of([found.parts(path)[:-1] for path in pictures], by_site)
     labelled = [one for path in pictures if (one := layout.read(path, found.parts(path)[:-1])) is not None]
-    _check(request, layout, labelled)
+    refuse_other_sites(request, layout.site is not None and bool(labelled), NO_SITES)
     used = {one.path for one in labelled}
     seen = used.union(smaller)
     others = [path for path in found.files if path not in seen and not layout.leaves_out(found.parts(path))]
@@ -186,20 +184,9 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
     names = sorted({one.label for one in labelled} | {one.label for one in empty})
     first = found.parts(labelled[0].path) if labelled else ()
     notes += [*of_people(Counter(one.label for one in labelled), first), *of_masks(used)]
-    numbers = {name: number for number, name in enumerate(names)}
-    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
-    parts = []
-    for split in ("train", "test") if "test" in layout.splits.values() else ("train",):
-        here = [one for one in labelled if one.split == split]
-        rows = [row for row, one in enumerate(labelled) if one.split == split]
-        if not here:
+    for split in ("train", *layout.splits.values()):
+        if all(one.split != split for one in labelled):
             raise UserError(f"dataset: no images in the class folders of {split!r} in {request.name!r}")
-        pixels = decoder.decode((ImageFile(str(one.path), one.path) for one in here), len(here))
-        labels = np.array([numbers[one.label] for one in here], np.int64)
-        paths = [one.path for one in here]
-        sites = np.array([one.site for one in here])
-        part = pixels, labels, sites, origins.of_paths(paths, found.root)
-        parts.append(part if patients.groups is None else (*part, patients.groups[rows]))
     if lacking := sorted({*names} - {one.label for one in labelled}):
         notes.append(Note("target", f"no images in the class folders {', '.join(map(repr, lacking))}"))
     if len(names) == 1 and not request.of_site:
@@ -207,12 +194,12 @@ def decode_class_folders(request: Request, found: Walk) -> Decoded:
         within = any(note.decided_by for note in notes)
         further = f"; if the folders in it are classes, the dataset is {request.name}/{names[0]}"
         notes.append(Note("target", f"{only}{further if within else ''}"))
-    train, test, held_out = train_and_test(parts, patients.by)
+    rows = in_order(pd.DataFrame(labelled).assign(group=patients.groups), found.root)
+    decoder = ImageDecoder(*request.sampling)
+    x, y = decoder.decode(files_of(rows["path"]), len(rows)), pd.Index(names).get_indexer(rows["label"])
     classes = Classes(len(names), names, numbered_here=True)
-    groups = (train[2], test[2]) if request.group_column else None
-    notes += [*alike(names), *held_out, *decoder.notes()]
-    decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
-    return with_rows(decoded, train[3:], test[3:])
+    parts, notes = by_split(rows, x, y.astype(np.int64)), [*notes, *alike(names)]
+    return decoded_rows(request, rows, parts, classes, notes, decoder.notes(), patients.by)
 
 
 def _not_in_a_class(found: Walk, others: Sequence[Path]) -> list[Note]:
@@ -228,17 +215,6 @@ def _not_in_a_class(found: Walk, others: Sequence[Path]) -> list[Note]:
         for split, paths in of_split.items()
     ]
     return [*notes, Note("left out", f"{counted(rest)}: not pictures in a class folder")] if rest else notes
-
-
-def _check(request: Request, layout: Layout, labelled: Sequence[Labelled]) -> None:
-    """Refuse a natural partition that the folders cannot give."""
-    if not request.group_column:
-        return
-    if request.group_column != FOLDER:
-        expected = f"'natural:{FOLDER}'" if layout.site is not None else NO_SITES
-        raise not_allowed("partition", f"natural:{request.group_column}", expected)
-    if not labelled:
-        raise not_allowed("partition", f"natural:{FOLDER}", NO_SITES)
 
 
 def _of_layout(request: Request, found: Walk, layout: Layout, labelled: Sequence[Labelled]) -> list[Note]:

@@ -104,7 +104,7 @@ def _decoded(parts: Sequence[NDArray], groups: Groups | None = None) -> Decoded:
     """Return what `_split` does as a dataset."""
     train, test, train_labels, test_labels, *places = parts
     found = images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups)
-    return with_rows(found, places[:1], places[1:])
+    return with_rows(found, (places[0], places[1]))
 
 
 def _digits() -> tuple[Pixels, NDArray[np.int64]]:

@@ -12,17 +12,17 @@ from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.files import path_of
 from ...core.free_memory import COPIES, check_fits
 from ...core.listing import number_of
-from ..dataset import OF_TEXTS, Decoded, Request, with_rows
+from ..dataset import OF_TEXTS, Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
-from ..images.kind import images_decoded
 from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
 from ..rounding import as_float32
 from ..splits import origins
-from ..splits.held_out import find_test_split, of_split_columns, train_and_test
+from ..splits.held_out import find_test_split, of_split_columns
 from ..walk import walk
+from .pictures import by_split, decoded_rows
 from .tables.column_text import Feature, joined
 from .tables.header import CELL
 from .tables.labels import Targets, encode_targets, find_labels
@@ -146,6 +146,8 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     UserError
         When a split or a column is missing, or has another type; for words that are missing values.
     """
+    import pandas as pd
+
     for field in ("missing_values", *OF_TEXTS):
         value, default = getattr(request, field), getattr(Request, field)
         if value != default and not request.of_site:
@@ -160,39 +162,37 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     for split in used[1:]:
         if missing := {image_column, *(label.name for label in labels)} - set(split.column_names):
             raise UserError(f"dataset: the split {test_name!r} of {request.name!r} lacks {sorted(missing)}")
-    sampling = request.image_size, request.spacing, request.window
-    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
-    images, targets, places = [], [], []
-    for name, split in zip(("train", test_name), used, strict=False):
-        decoder.grids.clear()
-        files: list[ImageFile] = []
-        images.append(decoder.decode(_noted(_files(split, image_column), files), len(split)))
-        places.append(_origins(request, str(name), files))
-        if are_masks:
-            targets.append(masks.decode(list(_files(split, labels[0].name)), decoder.grids))
-    if are_masks:
-        owners = [_ids(request, split) for split in used] if request.group_column else None
-        targets, number, label_notes = numbered(targets, "dataset", owners)
-        classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
-    else:
-        targets, classes, label_notes = _labels(used, labels, request)
-    ids = [_ids(request, split) for split in used]
-    columns = [images, targets, ids, places]
+    decoder, masks, seen = (
+        ImageDecoder(*request.sampling),
+        MaskDecoder(*request.sampling[:2]),
+        list[ImageFile](),
+    )
+    sizes = list(map(len, used))
+    x = decoder.decode(_noted(_files(used, image_column), seen), sum(sizes))
     if request.unit_pattern:
         raise not_allowed(
             request.unit_key, request.unit_pattern, "the name of a column: pictures have no paths"
         )
-    if request.unit_column:
-        columns.append([_values_of(request.unit_key, request.unit_column, split) for split in used])
-    by = request.unit_column
-    train, test, held_out = train_and_test(list(zip(*columns, strict=True)), by)
-    groups = (train[2], test[2]) if request.group_column else None
-    notes += [*held_out, *label_notes, *decoder.notes()]
+    groups, clients = (request.unit_key, request.unit_column), ("partition", request.group_column)
+    rows = pd.DataFrame(
+        {
+            "split": np.repeat(["train", "test"][: len(used)], sizes),
+            **{name: _values_of(*by, used) for name, by in (("site", clients), ("group", groups)) if by[1]},
+            "origin": _origins(request, [name for name in ("train", test_name) if name], sizes, seen),
+        }
+    )
+    if are_masks:
+        y = masks.decode(list(_files(used, labels[0].name)), decoder.grids)
+        owners = [rows["site"].to_numpy(np.str_)] if request.group_column else None
+        (y,), number, label_notes = numbered([y], "dataset", owners)
+        classes, label_notes = Classes(number), [*masks.notes(), *label_notes]
+    else:
+        y, classes, label_notes = _labels(used, labels, request)
+    more_notes = [*label_notes, *decoder.notes()]
     if len(used) == 1:
         others = set(_texts(used[0])) - {label.name for label in labels} - {request.group_column}
-        notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
-    decoded = images_decoded(train[:2], test[:2], classes, groups, notes)
-    return with_rows(decoded, train[3:], test[3:])
+        more_notes += of_split_columns({name: used[0].unique(name) for name in sorted(others)}, BY_SPLIT)
+    return decoded_rows(request, rows, by_split(rows, x, y), classes, notes, more_notes, request.unit_column)
 
 
 def _texts(split: "Dataset") -> list[str]:
@@ -245,8 +245,8 @@ def _columns(request: Request, split: "Dataset") -> tuple[str, list[Feature], bo
 
 def _labels(
     splits: Sequence["Dataset"], columns: Sequence[Feature], request: Request
-) -> tuple[list[NDArray], Classes, list[Note]]:
-    """Return the class numbers or the numbers of each split, the classes, and notes.
+) -> tuple[NDArray, Classes, list[Note]]:
+    """Return the class numbers or the numbers of all splits, the classes, and notes.
 
     Several columns, fractions and lists are numbers; whole numbers are if ``predict`` says so. Lists of
     classes are a number for each class, 1 for those in the list.
@@ -255,30 +255,35 @@ def _labels(
 
     label, names = columns[0], [column.name for column in columns]
     column, feature = label.name, splits[0].features[label.name]
+    values = _cells(splits, column)
     if isinstance(of_list := getattr(feature, "feature", None), ClassLabel):
-        several_hot = [_multi_hot(split[column], of_list.num_classes) for split in splits]
-        return several_hot, Classes(names=of_list.names), []
+        return _multi_hot(values, of_list.num_classes), Classes(names=of_list.names), []
     several = len(names) > 1
     as_numbers = request.predict == "numbers" and not isinstance(feature, ClassLabel)
-    if not label.values and (several or as_numbers or any(_holds_numbers(split, column) for split in splits)):
-        return [_numbers(split, names) for split in splits], Classes(names=names if several else ()), []
-    values = [list(split[column]) for split in splits]
-    together = [value for part in values for value in part]
-    stops = np.cumsum([len(part) for part in values])[:-1]
+    if not label.values and (several or as_numbers or _holds_numbers(values)):
+        found = [_numbers(_cells(splits, name), name) for name in names]
+        return np.concatenate(found, axis=1), Classes(names=names if several else ()), []
     if label.values:
-        targets = _of_named_classes(together, label, feature, request)
-        return np.split(targets.y, stops), Classes(targets.outputs, targets.class_names), [*targets.notes]
-    if any(isinstance(value, str) for value in together):
-        labels, classes = number_names(together, column)
+        targets = _of_named_classes(values, label, feature, request)
+        return targets.y, Classes(targets.outputs, targets.class_names), [*targets.notes]
+    if any(isinstance(value, str) for value in values):
+        labels, classes = number_names(values, column)
         if same := alike(classes.names):
             form = joined([str(Feature(column, tuple(sorted({*map(same_word, classes.names)}))))])
-            found = f"{listed(same)}, which differ only in case or blanks"
-            raise UserError(f"label-column: {column!r} holds {found}; expected classes with names: {form!r}")
-        return np.split(labels, stops), classes, []
-    labels = as_class_numbers(together, column)
+            found_same = f"{listed(same)}, which differ only in case or blanks"
+            raise UserError(
+                f"label-column: {column!r} holds {found_same}; expected classes with names: {form!r}"
+            )
+        return labels, classes, []
+    labels = as_class_numbers(values, column)
     if isinstance(feature, ClassLabel):
-        return np.split(labels, stops), Classes(feature.num_classes, feature.names), []
-    return np.split(labels, stops), Classes(), gaps(labels)
+        return labels, Classes(feature.num_classes, feature.names), []
+    return labels, Classes(), gaps(labels)
+
+
+def _cells(splits: Sequence["Dataset"], column: str) -> list[Any]:
+    """Return the values of a column in all splits."""
+    return [value for split in splits for value in split[column]]
 
 
 def _of_named_classes(values: Sequence[Any], label: Feature, feature: Any, request: Request) -> Targets:
@@ -295,44 +300,43 @@ def _multi_hot(lists: Iterable[Sequence[int]], classes: int) -> NDArray[np.float
     return np.stack([np.bincount(one, minlength=classes) > 0 for one in lists]).astype(np.float32)
 
 
-def _holds_numbers(split: "Dataset", column: str) -> bool:
-    """Return whether a column holds fractions, or lists of numbers of one length."""
+def _holds_numbers(values: Sequence[Any]) -> bool:
+    """Return whether these are fractions, or lists of numbers of one length."""
     try:
-        values = np.asarray(list(split[column]))
+        found = np.asarray(values)
     except ValueError:  # lists of several lengths
         return False
-    several = values.ndim == 2 and values.dtype.kind in "biuf"
-    return several or (values.dtype.kind == "f" and bool((values != np.floor(values)).any()))
+    several = found.ndim == 2 and found.dtype.kind in "biuf"
+    return several or (found.dtype.kind == "f" and bool((found != np.floor(found)).any()))
 
 
-def _numbers(split: "Dataset", columns: Sequence[str]) -> NDArray[np.float32]:
-    """Return the numbers in columns, or the lists of numbers in one, (N, values).
+def _numbers(values: Sequence[Any], column: str) -> NDArray[np.float32]:
+    """Return the numbers of a column, or the lists of numbers, (N, values).
 
     Raises
     ------
     UserError
-        When a column holds anything else.
+        When it holds anything else.
     """
-    found = []
-    for column in columns:
-        try:
-            values = as_float32(np.asarray(list(split[column]), np.float64).reshape(len(split), -1))
-        except (TypeError, ValueError):
-            values = np.array([[np.nan]], np.float32)
-        if not np.isfinite(values).all():
-            raise UserError(f"label-column: {column!r} does not hold a finite number in each row")
-        found.append(values)
-    return np.concatenate(found, axis=1)
+    try:
+        found = as_float32(np.asarray(values, np.float64).reshape(len(values), -1))
+    except (TypeError, ValueError):
+        found = np.array([[np.nan]], np.float32)
+    if not np.isfinite(found).all():
+        raise UserError(f"label-column: {column!r} does not hold a finite number in each row")
+    return found
 
 
-def _files(split: "Dataset", column: str) -> Iterator[ImageFile]:
-    """Yield the encoded images of a column."""
+def _files(splits: Sequence["Dataset"], column: str) -> Iterator[ImageFile]:
+    """Yield the encoded images of a column, called by their rows in their split."""
     from datasets import Image
 
-    for row, found in enumerate(split.cast_column(column, Image(decode=False))[column]):
-        content, path = ((found or {}).get(key) for key in ("bytes", "path"))
-        named = f" ({path})" if path else ""
-        yield ImageFile(f"row {row} of {column!r}{named}", content or Path(path) if path else content or b"")
+    for split in splits:
+        for row, found in enumerate(split.cast_column(column, Image(decode=False))[column]):
+            content, path = ((found or {}).get(key) for key in ("bytes", "path"))
+            named = f" ({path})" if path else ""
+            source = content or Path(path) if path else content or b""
+            yield ImageFile(f"row {row} of {column!r}{named}", source)
 
 
 def _noted(files: Iterable[ImageFile], seen: list[ImageFile]) -> Iterator[ImageFile]:
@@ -342,29 +346,31 @@ def _noted(files: Iterable[ImageFile], seen: list[ImageFile]) -> Iterator[ImageF
         yield file
 
 
-def _origins(request: Request, split: str, files: Sequence[ImageFile]) -> origins.Origins:
+def _origins(
+    request: Request, splits: Sequence[str], sizes: Sequence[int], files: Sequence[ImageFile]
+) -> list[bytes]:
     """Return the path of each picture in the dataset's folder, or the rows of a split or a Parquet file."""
-    root = path_of(request.name)
-    paths = [file.content for file in files if isinstance(file.content, Path)]
-    if len(paths) == len(files) and all(path.is_relative_to(root.resolve()) for path in paths):
-        return origins.of_paths(paths, root.resolve())
-    return origins.of_items(root.name if root.is_file() else split, len(files))
+    root, stop, found = path_of(request.name), 0, list[bytes]()
+    for split, size in zip(splits, sizes, strict=True):
+        start, stop = stop, stop + size
+        paths = [file.content for file in files[start:stop] if isinstance(file.content, Path)]
+        if len(paths) == size and all(path.is_relative_to(root.resolve()) for path in paths):
+            found += list(origins.of_paths(paths, root.resolve()))
+        else:
+            found += list(origins.of_items(root.name if root.is_file() else split, size))
+    return found
 
 
-def _ids(request: Request, split: "Dataset") -> NDArray[np.str_]:
-    """Return the natural clients' ids; empty texts if no group column was requested."""
-    if not request.group_column:
-        return np.full(len(split), "")
-    return _values_of("partition", request.group_column, split)
-
-
-def _values_of(key: str, column: str, split: "Dataset") -> NDArray[np.str_]:
+def _values_of(key: str, column: str, splits: Sequence["Dataset"]) -> NDArray[np.str_]:
     """Return a column as text; refuse one that is not there, in the name of the key that asked for it."""
-    if column not in split.features:
-        raise unknown_name(key, column, split.features)
-    values = split[column][:]
-    if missing := sum(value is None for value in values):
-        raise UserError(
-            f"{key}: {column!r} is missing in {number_of(missing, 'row')}; expected a value in each"
-        )
-    return np.asarray(values).astype(np.str_)
+    found = []
+    for split in splits:
+        if column not in split.features:
+            raise unknown_name(key, column, split.features)
+        values = split[column][:]
+        if missing := sum(value is None for value in values):
+            raise UserError(
+                f"{key}: {column!r} is missing in {number_of(missing, 'row')}; expected a value in each"
+            )
+        found.append(np.asarray(values).astype(np.str_))
+    return np.concatenate(found)

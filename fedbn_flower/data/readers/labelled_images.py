@@ -12,14 +12,14 @@ import numpy as np
 from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.listing import number_of
 from ..dataset import Decoded, Request
-from ..images.decoding import ImageDecoder, ImageFile, is_image, is_image_name, name_of_image
+from ..images.decoding import ImageDecoder, is_image, is_image_name, name_of_image
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..notes import Note
 from ..splits import origins, units_of
 from ..splits.held_out import of_split_columns, split_folders
 from ..walk import Walk
-from .patients import whose
+from .pictures import files_of, whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES, find_labels
@@ -337,8 +337,8 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         others = [name for name in others if name not in {*found.label_names, request.group_column}]
         words = {name: table[name].dropna().unique().tolist() for name in others}
         of_split = [note, *of_split_columns(words, BY_SPLIT)]
-    decoder = ImageDecoder(request.image_size, request.spacing, request.window)
-    x = decoder.decode((ImageFile(str(file), file) for file in files), len(files))
+    decoder = ImageDecoder(*request.sampling)
+    x = decoder.decode(files_of(files), len(files))
     of_labels = [
         note._replace(decided_by=DECIDES.get(note.decided_by, note.decided_by)) for note in targets.notes
     ]

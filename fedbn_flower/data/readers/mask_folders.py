@@ -1,29 +1,28 @@
 """Read images and their masks from two folders, ``images`` and ``masks``, perhaps of several sites."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UserError, not_allowed
+from ...core.errors import UserError
 from ...core.listing import number_of
-from ..dataset import Decoded, Request, with_rows
-from ..images.decoding import ImageDecoder, ImageFile, Pixels, is_image, name_of_image
-from ..images.kind import images_decoded
+from ..dataset import Decoded, Request
+from ..images.decoding import ImageDecoder, Pixels, is_image, name_of_image
 from ..images.mask_files import MaskDecoder
 from ..labels import CLASS_NAMES, classes_of_folder
 from ..masks import numbered
 from ..notes import Note
-from ..splits import origins
-from ..splits.held_out import split_folders, train_and_test
+from ..splits.held_out import split_folders
 from ..walk import Walk, walk
-from .class_folders import FOLDER
-from .patients import whose
 from .picture_doubts import MASK_ENDING
+from .pictures import by_split, decoded_rows, files_of, in_order, refuse_other_sites, whose
 from .unread import counted, refuse_unread
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 IMAGES, MASKS = "images", "masks"
 
@@ -31,7 +30,7 @@ IMAGES, MASKS = "images", "masks"
 class Pair(NamedTuple):
     """An image, its mask, its site, empty without sites, and its split."""
 
-    image: Path
+    path: Path
     mask: Path
     site: str
     split: str
@@ -83,6 +82,8 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
         For an image without a mask, a file that cannot be read, sizes that differ, masks whose values are no
         class numbers, or ``natural`` without sites.
     """
+    import pandas as pd
+
     images = _by_context(found, IMAGES)
     splits, notes = _splits(images)
     notes += found.notes()
@@ -91,57 +92,33 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
         refuse_unread(request.name, found.files)
         raise UserError(f"dataset: no images with masks in the folders {IMAGES!r} of {request.name!r}")
     sites = _are_sites([pair.site for pair in pairs])
-    if request.group_column and not (sites and request.group_column == FOLDER):
-        expected = f"'natural:{FOLDER}'" if sites else "another partition: there are no folders of sites"
-        raise not_allowed("partition", f"natural:{request.group_column}", expected)
+    refuse_other_sites(request, sites, "another partition: there are no folders of sites")
     if others := [path for path in found.files if path not in seen]:
         notes.append(Note("left out", f"{counted(others)}: not pictures in {IMAGES!r} or {MASKS!r}"))
-    parts, of_masks = _decoded(request, pairs, notes)
-    targets, classes, of_values = numbered([y for _, y, _ in parts], "dataset", [ids for *_, ids in parts])
-    parts = [(pixels, y, ids) for (pixels, _, ids), y in zip(parts, targets, strict=True)]
-    paths = [pair.image for pair in _in_order(pairs)]
-    patients = whose(request, paths, found.root)
-    stops = np.cumsum([len(part[0]) for part in parts])[:-1]
-    rows = [origins.of_paths(paths, found.root), patients.groups]
-    for of_rows in (array for array in rows if array is not None):
-        parts = [(*part, here) for part, here in zip(parts, np.split(of_rows, stops), strict=True)]
-    train, test, held_out = train_and_test(parts, patients.by)
-    groups = (train[2], test[2]) if request.group_column else None
-    notes += [*patients.notes, *held_out, *of_masks, *of_values]
-    named = classes_of_folder(found.root, classes)
-    decoded = images_decoded(train[:2], test[:2], named, groups, notes)
-    return with_rows(decoded, train[3:], test[3:])
+    rows = in_order(pd.DataFrame(pairs), found.root)
+    x, y, of_masks = _decoded(request, rows, notes)
+    (y,), classes, of_values = numbered([y], "dataset", [rows["site"].to_numpy(np.str_)])
+    patients = whose(request, rows["path"].tolist(), found.root)
+    rows, named = rows.assign(group=patients.groups), classes_of_folder(found.root, classes)
+    notes, parts = [*notes, *patients.notes], by_split(rows, x, y)
+    return decoded_rows(request, rows, parts, named, notes, [*of_masks, *of_values], patients.by)
 
 
 def _decoded(
-    request: Request, pairs: Sequence[Pair], notes: list[Note]
-) -> tuple[list[tuple[NDArray, ...]], list[Note]]:
-    """Return images, masks and sites of each split, and notes on the masks."""
-    sampling = request.image_size, request.spacing, request.window
-    decoder, masks = ImageDecoder(*sampling), MaskDecoder(*sampling[:2])
-    parts: list[tuple[NDArray, ...]] = []
-    for _, several in groupby(_in_order(pairs), lambda pair: pair.split):
-        here = list(several)
-        decoder.grids.clear()
-        pixels = decoder.decode((ImageFile(str(pair.image), pair.image) for pair in here), len(here))
-        files = [ImageFile(str(pair.mask), pair.mask) for pair in here]
-        y = masks.decode(files, decoder.grids, decoder.pages)
-        parts.append((pixels, y, np.array([pair.site for pair in here])))
-    if len({y.ndim for _, y, _ in parts}) > 1:
-        raise UserError("dataset: the masks of training and test images differ in their number of pages")
-    volumes = parts[0][1].ndim > 3
+    request: Request, rows: "DataFrame", notes: list[Note]
+) -> tuple[Pixels, NDArray[np.uint8], list[Note]]:
+    """Return images and masks, and notes on the masks; add those on the images."""
+    decoder, masks = ImageDecoder(*request.sampling), MaskDecoder(*request.sampling[:2])
+    x = decoder.decode(files_of(rows["path"]), len(rows))
+    y = masks.decode(files_of(rows["mask"]), decoder.grids, decoder.pages)
+    volumes = y.ndim > 3
     notes += decoder.notes(volumes)
     if volumes:
         what = f"of {decoder.pages} pages each " if decoder.pages > 1 else ""
-        notes.append(Note("inputs", f"{len(pairs)} images and masks {what}are volumes"))
+        notes.append(Note("inputs", f"{len(rows)} images and masks {what}are volumes"))
     if volumes and decoder.pages > 1:
-        parts = [(_as_volumes(x, decoder.pages), y, ids) for x, y, ids in parts]
-    return parts, masks.notes()
-
-
-def _in_order(pairs: Iterable[Pair]) -> list[Pair]:
-    """Return the pairs to train on, and then those to test on."""
-    return sorted(pairs, key=lambda pair: pair.split != "train")
+        x = _as_volumes(x, decoder.pages)
+    return x, y, masks.notes()
 
 
 def _as_volumes(images: Pixels, depth: int) -> Pixels:

@@ -1,6 +1,5 @@
 """Read folders of NumPy files."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +7,15 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
-from ..dataset import Decoded, Request, with_rows
+from ..dataset import Decoded, Request
 from ..images.channels import channels_first
-from ..images.kind import Part, images_decoded
+from ..images.kind import Part
 from ..labels import Classes, classes_of_folder, gaps
 from ..masks import as_masks, decoded, numbered, with_channels
 from ..notes import Note
 from ..numeric import as_targets, floats_as_classes
 from ..splits import origins
-from ..splits.held_out import train_and_test
+from .pictures import decoded_rows
 from .unread import IN_PYTHON
 
 
@@ -38,6 +37,8 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
     UserError
         When a file cannot be read, or has another dtype or shape.
     """
+    import pandas as pd
+
     masks = has_mask_arrays(folder)
     kinds = ("images", "masks" if masks else "labels")
     notes: list[Note] = []
@@ -74,32 +75,25 @@ def decode_numpy_files(request: Request, folder: Path) -> Decoded:
             f"dataset: {request.name!r} has training and test images of different shapes, {shapes}"
         )
     every = [labels for _, labels in parts]
+    sizes = {split: len(labels) for split, labels in zip(("train", "test"), every, strict=False)}
+    places = [origins.of_items(f"{split}-images.npy", size) for split, size in sizes.items()]
+    rows = pd.DataFrame(
+        {"split": np.repeat([*sizes], [*sizes.values()]), "origin": list(np.concatenate(places))}
+    )
     if masks:
-        every, classes, of_values = numbered(every, "dataset")
-        train, test, held_out = train_and_test(_with_origins(parts, every))
-        found = classes_of_folder(folder, classes)
-        of_masks = decoded(train[:2], test[:2], found, notes=[*notes, *held_out, *of_values])
-        return with_rows(of_masks, train[3:], test[3:])
-    if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
-        shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
-        raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
-    every, names, of_floats = floats_as_classes(every, given, request.predict, request.of_site)
-    notes += of_floats
-    train, test, held_out = train_and_test(_with_origins(parts, every))
-    together = np.concatenate(every)
-    named, of_gaps = Classes(), list[Note]()
-    if together.ndim == 1:
-        named = classes_of_folder(folder, 1 + int(together.max()))
-        named = named if named.names or not names else Classes(len(names), names)
-        of_gaps = gaps(together)
-    of_labels = images_decoded(train[:2], test[:2], named, notes=[*notes, *held_out, *of_gaps])
-    return with_rows(of_labels, train[3:], test[3:])
-
-
-def _with_origins(parts: Sequence[Part], targets: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:
-    """Return the images of each split with these targets, of one site, and where they come from."""
-    found = zip(("train", "test"), parts, targets, strict=False)
-    return [
-        (images, y, np.zeros(len(y)), origins.of_items(f"{split}-images.npy", len(y)))
-        for split, (images, _), y in found
-    ]
+        every, classes, more_notes = numbered(every, "dataset")
+        named = classes_of_folder(folder, classes)
+    else:
+        if len({(labels.ndim, labels.shape[1:]) for labels in every}) > 1:
+            shapes = " and ".join(f"{labels.dtype} {labels.shape}" for labels in every)
+            raise UserError(f"dataset: {request.name!r} has labels of different kinds, {shapes}")
+        every, names, of_floats = floats_as_classes(every, given, request.predict, request.of_site)
+        notes += of_floats
+        together = np.concatenate(every)
+        named, more_notes = Classes(), []
+        if together.ndim == 1:
+            named = classes_of_folder(folder, 1 + int(together.max()))
+            named = named if named.names or not names else Classes(len(names), names)
+            more_notes = gaps(together)
+    parts = [(images, y) for (images, _), y in zip(parts, every, strict=True)]
+    return decoded_rows(request, rows, parts, named, notes, more_notes, make=decoded)

@@ -7,14 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
-from ...core.free_memory import check_fits
-from ..images.decoding import with_equal_channels
 from ..notes import Note
 from .folds import folds_of
 from .groups import crossed, strata_of, usual
 
 Rows = NDArray[np.int64]
-Arrays = tuple[NDArray, ...]
 TRAIN_NAMES = ("train", "training")
 """Names of the split to train on, in order of preference."""
 TEST_NAMES = ("test", "testing", "validation", "valid", "val")
@@ -59,38 +56,31 @@ def of_split_columns(columns: Mapping[str, Collection[object]], advice: str) -> 
     return notes
 
 
-def train_and_test(parts: Sequence[Arrays], grouped_by: str = "") -> tuple[Arrays, Arrays, list[Note]]:
-    """Return the training set, the test set and notes.
+def held_out_images(
+    targets: NDArray, owners: NDArray | None, groups: NDArray | None = None, grouped_by: str = ""
+) -> tuple[Rows, Rows, Note]:
+    """Return the training rows and the test rows of images without a test set, and a note.
 
-    Each of the one or two ``parts`` is a tuple of arrays of equal length: images, labels, their owners, and
-    any others. If there is only one part, a fifth of each class of each owner is held out as the test set,
-    with a note; of masks a fifth of each owner. With ``grouped_by`` the last array holds the groups, and
-    whole groups are held out, see `held_out_groups`.
+    A fifth of each class of each owner is held out; of masks a fifth of each owner; and of groups, (N,),
+    which are called ``grouped_by``, a fifth of these, see `held_out_groups`.
 
     Raises
     ------
     UserError
-        When there are fewer than five images and no test set.
+        When there are fewer than five images.
     """
-    images = with_equal_channels(part[0] for part in parts)
-    sets = [(x, *part[1:]) for x, part in zip(images, parts, strict=True)]
-    if len(sets) == 2:
-        return sets[0], sets[1], []
-    labels = sets[0][1]
-    masks = labels.ndim > 2
-    owners = sets[0][2]
-    if grouped_by:
-        train, test = held_out_groups(labels, sets[0][-1], owners)
+    count, masks = len(targets), targets.ndim > 2
+    if groups is not None:
+        train, test = held_out_groups(targets, groups, owners)
     else:
-        train, test = held_out_fifth(np.zeros(len(labels)) if masks else labels, owners)
-    check_fits("dataset", f"a copy of {len(labels):,} images", sets[0][0].nbytes)
-    if len(labels) < 5:
-        raise UserError(f"dataset: {len(labels)} images without a test split; expected at least 5")
+        train, test = held_out_fifth(np.zeros(count) if masks else targets, owners)
+    if count < 5:
+        raise UserError(f"dataset: {count} images without a test split; expected at least 5")
     of_each = ["site"] * (owners is not None and len({*owners.tolist()}) > 1) + ["class"] * (not masks)
     share = " ".join(["20 %", *(["per", " and ".join(of_each)] if of_each else ())])
     share = f"those of a fixed fifth of the groups by {grouped_by!r}" if grouped_by else share
-    note = Note("examples", f"no test split: {len(test)} of {len(labels)} images ({share}) are held out")
-    return tuple(a[train] for a in sets[0]), tuple(a[test] for a in sets[0]), [note]
+    held_out = f"no test split: {len(test)} of {count} images ({share}) are held out"
+    return train, test, Note("examples", held_out)
 
 
 def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Rows, Rows]:

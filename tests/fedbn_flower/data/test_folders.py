@@ -11,7 +11,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
-from fedbn_flower.data.splits.held_out import train_and_test
+from fedbn_flower.data.splits.held_out import held_out_images
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.plotting.plots import class_counts
@@ -57,15 +57,12 @@ def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
 
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
-    images, rows = np.zeros((83, 1, 2, 2), np.uint8), np.arange(83)
-    owners = np.full(83, "")
-    train, test, output = train_and_test([(images, labels, owners, rows)])
-    assert sorted([*train[3], *test[3]]) == list(range(83))
-    np.testing.assert_allclose(np.bincount(labels[test[3]]), [10, 5, 1.6], atol=1)
-    assert list(test[1]) == list(labels[test[3]])
-    assert output == [Note("examples", "no test split: 16 of 83 images (20 % per class) are held out")]
+    train, test, output = held_out_images(labels, np.full(83, ""))
+    assert sorted([*train, *test]) == list(range(83))
+    np.testing.assert_allclose(np.bincount(labels[test]), [10, 5, 1.6], atol=1)
+    assert output == Note("examples", "no test split: 16 of 83 images (20 % per class) are held out")
     with pytest.raises(UserError, match="4 images without a test split; expected at least 5"):
-        train_and_test([(images[:4], labels[:4], labels[:4])])
+        held_out_images(labels[:4], labels[:4])
 
 
 def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):

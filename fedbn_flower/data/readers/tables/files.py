@@ -18,7 +18,7 @@ from ...images.decoding import is_image
 from ...notes import Note
 from ...splits import origins
 from ...walk import walk
-from ..class_folders import FOLDER
+from ..pictures import FOLDER
 from .header import is_unnamed
 from .labels import label_names, named_columns
 from .missing import AUTO
