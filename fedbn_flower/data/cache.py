@@ -23,7 +23,7 @@ from .notes import Note
 from .sources import ARRAYS, Source, open_source
 from .splits.joined import joined
 
-FORMAT = 9  # version of the cached files; part of the cache key
+FORMAT = 10  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 UNIT_NAMES = "unit-names.npy"
 
@@ -87,21 +87,16 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / folder.name
         target.mkdir()
-        for i, (split, columns) in enumerate(zip(SPLITS, (decoded.train, decoded.test), strict=True)):
-            for name, column in columns.items():
-                np.save(target / f"{split}-column-{name}.npy", column)
-            subgroups = [both[i] for both in decoded.subgroups.values()]
-            of_rows = {
-                "groups": decoded.groups and decoded.groups[i],
-                "units": decoded.units and decoded.units[i],
-                "origins": decoded.origins and decoded.origins[i],
-                "subgroups": np.stack(subgroups) if subgroups else None,
-            }
-            for name, array in of_rows.items():
+        for split, rows in zip(SPLITS, (decoded.train, decoded.test), strict=True):
+            of_rows = {name: getattr(rows, name) for name in ("groups", "units", "origins")}
+            subgroups = np.stack([*rows.subgroups.values()]) if rows.subgroups else None
+            columns = {f"column-{name}": column for name, column in rows.columns.items()}
+            arrays = {**columns, **of_rows, "subgroups": subgroups}
+            for name, array in arrays.items():
                 if array is not None:
                     np.save(target / f"{split}-{name}.npy", array)
-        if decoded.unit_names is not None:
-            np.save(target / UNIT_NAMES, decoded.unit_names)
+        if decoded.train.unit_names is not None:
+            np.save(target / UNIT_NAMES, decoded.train.unit_names)
         for path in target.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -112,7 +107,7 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
             "facts": decoded.facts,
             "class-names": decoded.class_names,
             "notes": decoded.notes,
-            **({"subgroups": list(decoded.subgroups)} if decoded.subgroups else {}),
+            "subgroups": list(decoded.train.subgroups),
         }
         (target / "meta.json").write_text(json.dumps(meta))
         target.rename(folder)
@@ -120,12 +115,10 @@ def _write(decoded: Decoded, fingerprint: str, folder: Path) -> None:
 
 def _digest(decoded: Decoded) -> str:
     """Return the SHA-256 digest of the columns, and units: names, dtypes, shapes and contents."""
-    units = [("units", numbers) for numbers in decoded.units or ()]
-    return sha256_of(
-        (f"{name} {column.dtype} {column.shape}", column)
-        for columns in (decoded.train, decoded.test, *({name: one} for name, one in units))
-        for name, column in sorted(columns.items())
-    )
+    splits = decoded.train, decoded.test
+    arrays = [pair for split in splits for pair in sorted(split.columns.items())]
+    arrays += [("units", split.units) for split in splits if split.units is not None]
+    return sha256_of((f"{name} {array.dtype} {array.shape}", array) for name, array in arrays)
 
 
 def _open(folder: Path) -> Dataset:
@@ -143,8 +136,7 @@ def _open(folder: Path) -> Dataset:
         }
         of_rows = (folder / f"{name}-{what}.npy" for what in ("groups", "units", "subgroups"))
         groups, units, found = (np.load(path) if path.exists() else None for path in of_rows)
-        attributes = meta.get("subgroups", ())
-        subgroups = dict(zip(attributes, () if found is None else found, strict=True))
+        subgroups = dict(zip(meta["subgroups"], () if found is None else found, strict=True))
         return Split(columns, groups, units, mapped(UNIT_NAMES), mapped(f"{name}-origins.npy"), subgroups)
 
     train = split("train")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,11 +20,10 @@ from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
 from .notes import Note
-from .splits import Units, split_at_random, units_of
+from .splits import split_at_random
 from .splits.groups import BY_NAME, crossed, strata_of
 from .splits.origins import Origins
 from .splits.split_by import SplitBy
-from .splits.subgroups import BySplit
 
 if TYPE_CHECKING:
     from .outcome.event import Event
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
-BothOrigins = tuple[Origins, Origins]
 PROBLEM_OF = {
     "classes": "classification",
     "numbers": "regression",
@@ -133,6 +131,74 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
+class Split:
+    """Examples, a row each: their columns, and what else is known of each row.
+
+    Parameters
+    ----------
+    columns : Columns
+        Of equal length, any dtype: ``x``, the inputs, and ``y``, the targets (int64 for classes, uint8 for
+        masks).
+    groups : NDArray[np.str_], optional
+        The natural clients' ids, if a group column was requested.
+    units : NDArray[np.int64], optional
+        The unit of each row, if a unit column was requested.
+    unit_names : NDArray[np.str_], optional
+        What the units are called in the data, by number.
+    origins : Origins, optional
+        Where each row comes from; see `origins`.
+    subgroups : Mapping[str, NDArray[np.str_]]
+        The subgroup of each row, by attribute, if they were requested; see `splits.subgroups`. They are no
+        part of what is learnt, nor of its digest.
+    """
+
+    columns: Columns
+    groups: NDArray[np.str_] | None = None
+    units: Rows | None = None
+    unit_names: NDArray[np.str_] | None = None
+    origins: Origins | None = None
+    subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+
+    def at(self, rows: Rows | slice) -> Split:
+        """Return some of the rows."""
+        return self._each(lambda values: values[rows])
+
+    def and_then(self, other: Split) -> Split:
+        """Return these rows and those of another split with the same columns."""
+        return self._each(lambda *both: np.concatenate(both), other)
+
+    def _each(self, change: Callable[..., NDArray], *others: Split) -> Split:
+        """Return what a function makes of each array with a value for each row, of this split and others."""
+
+        def of(name: str) -> NDArray | None:
+            arrays = [getattr(split, name) for split in (self, *others)]
+            return None if any(array is None for array in arrays) else change(*arrays)
+
+        def by_name(name: str) -> dict[str, NDArray]:
+            several = [getattr(split, name) for split in (self, *others)]
+            return {key: change(*(arrays[key] for arrays in several)) for key in several[0]}
+
+        columns, subgroups = map(by_name, ("columns", "subgroups"))
+        return Split(columns, of("groups"), of("units"), self.unit_names, of("origins"), subgroups)
+
+    def __len__(self) -> int:
+        return len(self.columns["y"])
+
+    def held_out(self, rng: np.random.Generator, rows: Rows, share: float, evenly: bool) -> tuple[Rows, Rows]:
+        """Return a random share of these rows, and the others; both in random order.
+
+        Rows of a unit stay together. ``evenly`` divides the units of each outcome and natural client alike.
+        """
+        strata = None
+        if evenly:
+            outcomes = strata_of(self.columns["y"][rows])
+            strata = outcomes if self.groups is None else crossed(outcomes, self.groups[rows])
+        units = None if self.units is None else self.units[rows]
+        held_out, rest = split_at_random(rng, len(rows), share, units, strata)
+        return rows[held_out], rows[rest]
+
+
+@dataclass(frozen=True, eq=False)
 class Decoded:
     """A decoded source, as it is written to the cache.
 
@@ -140,52 +206,22 @@ class Decoded:
     ----------
     kind : str
         The name in `kinds.KINDS`.
-    train, test : Mapping[str, NDArray]
-        Columns of equal length, any dtype: ``x``, the inputs, and ``y``, the targets (int64 for classes,
-        uint8 for masks).
+    train, test : Split
+        The examples.
     facts : Mapping
         Further values that the kind needs, of JSON types.
-    groups : tuple[NDArray, NDArray], optional
-        The natural clients' ids in both splits, as text.
     class_names : tuple[str, ...]
         The names of the classes, or of the labels or numbers, in their order; empty if they have none.
     notes : tuple[Note, ...]
         What to show whenever the data are used, beside what follows from the columns themselves.
-    units : tuple[NDArray, NDArray], optional
-        The unit of each row in both splits, int64, if a unit column was requested.
-    unit_names : NDArray[np.str_], optional
-        What the units are called in the data, by number.
-    origins : tuple[NDArray, NDArray], optional
-        Where each row in both splits comes from; see `origins`.
     """
 
     kind: str
-    train: Columns
-    test: Columns
+    train: Split
+    test: Split
     facts: Facts
-    groups: Groups | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    units: tuple[Rows, Rows] | None = None
-    unit_names: NDArray[np.str_] | None = None
-    origins: BothOrigins | None = None
-    subgroups: BySplit = field(default_factory=dict)
-    """See `splits.subgroups`; they are no part of what is learnt, nor of its digest."""
-
-    def of_units(self, units: Units | None, train: Rows, test: Rows) -> Decoded:
-        """Return these data with the units of the rows of both splits, if there are any."""
-        if units is None:
-            return self
-        return replace(self, units=(units.numbers[train], units.numbers[test]), unit_names=units.names)
-
-
-def with_rows(decoded: Decoded, places: BothOrigins | None, groups: Groups | None = None) -> Decoded:
-    """Return decoded data with the origins, and the groups as units, of the rows of both splits."""
-    decoded = replace(decoded, origins=places)
-    if groups is None:
-        return decoded
-    units, count = units_of(np.concatenate(groups)), len(groups[0])
-    return decoded.of_units(units, np.arange(count), np.arange(count, len(units.numbers)))
 
 
 @dataclass(frozen=True)
@@ -283,37 +319,6 @@ class Kind:
     def augmentation(self, name: str) -> Augment | None:
         """Return the augmentation of that name for training batches; None for no augmentation."""
         return None
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Memory-mapped columns; ``groups`` holds the natural clients' ids if a group column was requested, and
-    ``units`` the number of each row's unit if a unit column was. The others are as in `Decoded`.
-    """
-
-    columns: Columns
-    groups: NDArray[np.str_] | None = None
-    units: Rows | None = None
-    unit_names: NDArray[np.str_] | None = None
-    origins: Origins | None = None
-    subgroups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
-    """The subgroup of each row, by attribute, if they were requested."""
-
-    def __len__(self) -> int:
-        return len(self.columns["y"])
-
-    def held_out(self, rng: np.random.Generator, rows: Rows, share: float, evenly: bool) -> tuple[Rows, Rows]:
-        """Return a random share of these rows, and the others; both in random order.
-
-        Rows of a unit stay together. ``evenly`` divides the units of each outcome and natural client alike.
-        """
-        strata = None
-        if evenly:
-            outcomes = strata_of(self.columns["y"][rows])
-            strata = outcomes if self.groups is None else crossed(outcomes, self.groups[rows])
-        units = None if self.units is None else self.units[rows]
-        held_out, rest = split_at_random(rng, len(rows), share, units, strata)
-        return rows[held_out], rows[rest]
 
 
 @dataclass(frozen=True, eq=False)

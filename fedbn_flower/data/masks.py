@@ -1,6 +1,7 @@
 """Masks: the class of each pixel of an image, or of each voxel of a volume."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +10,9 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
 from ..core.listing import quoted
-from .dataset import Decoded, Groups
+from .dataset import Decoded, Split
 from .images.channels import channels_first
-from .images.kind import Part, images_decoded
+from .images.kind import images_decoded
 from .labels import Classes
 from .notes import Note
 from .rounding import as_bytes, columns_of
@@ -129,23 +130,15 @@ def with_channels(inputs: NDArray, masks: Masks, where: str) -> tuple[NDArray, l
     )
 
 
-def decoded(
-    train: Part, test: Part, classes: Classes, groups: Groups | None = None, notes: Sequence[Note] = ()
-) -> Decoded:
+def decoded(train: Split, test: Split, classes: Classes, notes: Sequence[Note] = ()) -> Decoded:
     """Return inputs (N, channels, ...) and `numbered` masks as a dataset: of images if uint8."""
-    if train[0].dtype == np.uint8:
-        return images_decoded(train, test, classes, groups, notes)
-    first, second, facts = columns_of(train[0], test[0])
+    if train.columns["x"].dtype == np.uint8:
+        return images_decoded(train, test, classes, notes)
+    one, other, facts = columns_of(train.columns["x"], test.columns["x"])
     facts |= {"predicts": "masks", "outputs": classes.declared}
-    return Decoded(
-        "numeric",
-        {**first, "y": train[1]},
-        {**second, "y": test[1]},
-        facts,
-        groups,
-        tuple(classes.names),
-        tuple(notes),
-    )
+    train = replace(train, columns={**train.columns, **one})
+    test = replace(test, columns={**test.columns, **other})
+    return Decoded("numeric", train, test, facts, tuple(classes.names), tuple(notes))
 
 
 def pixel_counts(masks: Masks, rows: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """Feature shift: the same images as sites with different scanners would see them, generated offline."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -45,7 +46,7 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
         raise not_allowed("feature-shift", text, "'none': only images of 8 bits can be shifted")
     names = domains(text)
     facts, notes = dict(dataset.kind.facts), list(dataset.notes)
-    train, test = dataset.train.columns, dataset.test.columns
+    train, test = dataset.train, dataset.test
     channels, colourful = dataset.spec.channels, COLOURFUL.intersection(names)
     if colourful and channels not in (1, 3):
         expected = f"no colours: the images have {channels} channels, neither 1 nor 3"
@@ -53,26 +54,16 @@ def shift_images(dataset: Dataset, text: str) -> Decoded:
     if colourful and channels == 1:
         why = "because some domains of feature-shift are in colour"
         notes.append(Note("inputs", f"the images are converted to three channels, {why}"))
-        train, test = ({**columns, "x": to_three_channels(columns["x"])} for columns in (train, test))
+        train, test = (
+            replace(one, columns={**one.columns, "x": to_three_channels(one.columns["x"])})
+            for one in (train, test)
+        )
         facts |= {key: facts[key] * 3 for key in ("mean", "std")}
-    groups = None
-    if dataset.train.groups is not None and dataset.test.groups is not None:
-        groups = dataset.train.groups, dataset.test.groups
-    train, test = (_with_domains(columns, names, split) for split, columns in enumerate((train, test)))
-    subgroups = {
-        name: (words, dataset.test.subgroups[name]) for name, words in dataset.train.subgroups.items()
-    }
-    return Decoded(
-        *("images", train, test, facts, groups, dataset.class_names, tuple(notes)),
-        units=_both(dataset.train.units, dataset.test.units),
-        unit_names=dataset.train.unit_names,
-        origins=_both(dataset.train.origins, dataset.test.origins),
-        subgroups=subgroups,
+    train, test = (
+        replace(one, columns=_with_domains(one.columns, names, split))
+        for split, one in enumerate((train, test))
     )
-
-
-def _both(one: NDArray | None, other: NDArray | None) -> tuple[NDArray, NDArray] | None:
-    return None if one is None or other is None else (one, other)
+    return Decoded("images", train, test, facts, dataset.class_names, tuple(notes))
 
 
 def _with_domains(columns: Columns, names: tuple[str, ...], split: int) -> Columns:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns, Prepare
@@ -14,7 +13,7 @@ from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.input_spec import InputSpec
-from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows
+from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows, Split
 from ..labels import Classes
 from ..notes import Note
 from .augment import CropFlip
@@ -95,35 +94,22 @@ class ScalePixels:
 
 
 def images_decoded(
-    train: Part,
-    test: Part,
-    classes: Classes = NOTHING_DECLARED,
-    groups: tuple[NDArray[np.str_], NDArray[np.str_]] | None = None,
-    notes: Sequence[Note] = (),
+    train: Split, test: Split, classes: Classes = NOTHING_DECLARED, notes: Sequence[Note] = ()
 ) -> Decoded:
     """Return images and targets as a dataset, with at least ``classes.declared`` classes.
 
-    Of masks that is the number of classes; their values are `masks.numbered`. The last two are as in
-    `Decoded`.
+    Of masks that is the number of classes; their values are `masks.numbered`.
     """
-    masks, scale = train[1].ndim > 2, Moments.of(train[0]).scale()
-    numbers = train[1].ndim == 2
+    targets = [split.columns["y"] for split in (train, test)]
+    axes, scale = targets[0].ndim, Moments.of(train.columns["x"]).scale()
     num_classes = classes.declared
-    if not masks:
-        num_classes = max(num_classes, *(1 + int(targets.max(initial=0)) for _, targets in (train, test)))
+    if axes < 3:
+        num_classes = max(num_classes, *(1 + int(y.max(initial=0)) for y in targets))
     facts = {
-        "classes": train[1].shape[1] if numbers else num_classes,
-        "predicts": "masks" if masks else "numbers" if numbers else "classes",
+        "classes": targets[0].shape[1] if axes == 2 else num_classes,
+        "predicts": "masks" if axes > 2 else "numbers" if axes == 2 else "classes",
         "mean": list(scale.mean),
         "std": list(scale.std),
         "numbered-here": classes.numbered_here,
     }
-    return Decoded(
-        "images",
-        {"x": train[0], "y": train[1]},
-        {"x": test[0], "y": test[1]},
-        facts,
-        groups,
-        tuple(classes.names),
-        tuple(notes),
-    )
+    return Decoded("images", train, test, facts, tuple(classes.names), tuple(notes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from numbers import Number
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ...core.errors import UserError
 from ...core.files import sha256_of
 from ..cache import decode_once
-from ..dataset import Decoded, Groups, Request
+from ..dataset import Decoded, Groups, Request, Split
 from ..images.channels import channels_first
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
@@ -214,27 +213,31 @@ def keep_arrays(
     of_units = (*np.split(units.numbers, [len(x)]), units.names) if units else ()
     of_rows = *(groups or ()), *rests, *of_units, *words
     digest = _digest((train["x"], y, test["x"], y_test, *of_rows), [*notes, *(subgroups or ())])
+    given = places or (origins.of_items("x", len(x)), origins.of_items("x_test", len(x_test)))
+    first, second = (
+        Split(
+            columns,
+            groups and groups[i],
+            of_units[i] if of_units else None,
+            units.names if units else None,
+            given[i],
+            {name: both[i] for name, both in (subgroups or {}).items()},
+        )
+        for i, columns in enumerate(({**train, "y": y}, {**test, "y": y_test}))
+    )
     request = Request(f"{ARRAYS}{OF_CLIENTS if groups else ''}{digest}{OF_MASKS if classes else ''}")
 
     def decode() -> Decoded:
         all_notes = (*notes, *_notes_on_targets(arrays, y, y_test))
         if is_image:
-            named = Classes(classes or len(names), names)
-            return images_decoded((x, y), (x_test, y_test), named, groups, all_notes)
+            return images_decoded(first, second, Classes(classes or len(names), names), all_notes)
         outputs, predicts = (y.shape[1], "numbers") if y.ndim == 2 else (classes, "masks")
         if y.ndim == 1:
             outputs, predicts = 1 + int(max(y.max(), y_test.max())), "classes"
         of_all = {**facts, "predicts": predicts, "outputs": outputs}
-        columns = {**train, "y": y}, {**test, "y": y_test}
-        return Decoded("numeric", *columns, of_all, groups, names, all_notes)
+        return Decoded("numeric", first, second, of_all, names, all_notes)
 
-    def with_rows() -> Decoded:
-        given = places or (origins.of_items("x", len(x)), origins.of_items("x_test", len(x_test)))
-        found = replace(decode(), origins=given, subgroups=subgroups or {})
-        return found.of_units(units, np.arange(len(x)), np.arange(len(x), len(x) + len(x_test)))
-
-    whole = Source(request.name, with_rows)
-    decode_once(whole, request, cache)
+    decode_once(Source(request.name, decode), request, cache)
     return request.name
 
 

@@ -9,7 +9,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...core.free_memory import check_fits
-from ..dataset import Decoded, Groups, Request, with_rows
+from ..dataset import Decoded, Request, Split
 from ..images.kind import images_decoded
 from ..images.scans import Sampling
 from ..splits import origins
@@ -91,20 +91,18 @@ def decode_scanners(request: Request) -> Decoded:
         seen = np.rint(shown).clip(0, 255).astype(np.uint8)
         places = origins.of_items(DIGITS, rows)
         found.append(_split(_resized(seen, request.image_size), labels[rows], places))
-    groups = None
-    if request.group_column:
-        ids = np.array(list(SITES))
-        train_ids, test_ids = (np.repeat(ids, [len(part[split]) for part in found]) for split in (2, 3))
-        groups = train_ids, test_ids
     parts = list(map(np.concatenate, zip(*found, strict=True)))
-    return _decoded(parts, groups)
+    if not request.group_column:
+        return _decoded(parts)
+    return _decoded(parts, [np.repeat([*SITES], [len(part[split]) for part in found]) for split in (2, 3)])
 
 
-def _decoded(parts: Sequence[NDArray], groups: Groups | None = None) -> Decoded:
+def _decoded(parts: Sequence[NDArray], groups: Sequence[NDArray[np.str_] | None] = (None, None)) -> Decoded:
     """Return what `_split` does as a dataset."""
     train, test, train_labels, test_labels, *places = parts
-    found = images_decoded((train[:, None], train_labels), (test[:, None], test_labels), groups=groups)
-    return with_rows(found, (places[0], places[1]))
+    each = zip((train, test), (train_labels, test_labels), groups, places, strict=True)
+    first, second = (Split({"x": x[:, None], "y": y}, ids, origins=rows) for x, y, ids, rows in each)
+    return images_decoded(first, second)
 
 
 def _digits() -> tuple[Pixels, NDArray[np.int64]]:

@@ -323,7 +323,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     files = _files(found.table[column], pictures, column)
     patients = whose(request, files, walked.root)
     found = found if patients.groups is None else replace(found, units=units_of(patients.groups))
-    y, ids, targets = found.targets.y, found.ids, found.targets
+    y, targets = found.targets.y, found.targets
     if tables.test:
         if request.split_by:
             raise not_allowed("split-by", request.split_by, "none: the data have a test set")
@@ -352,16 +352,9 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes += gaps(y)
     elif len(found.label_names) > 1:
         names = tuple(found.label_names)
-    decoded = images_decoded(
-        (x[train], y[train]),
-        (x[test], y[test]),
-        Classes(targets.outputs, names, numbered_here),
-        (ids[train], ids[test]) if ids is not None else None,
-        notes,
-    )
-    paths = origins.of_paths(files, walked.root)
-    decoded = replace(decoded, origins=(paths[train], paths[test]), subgroups=found.subgroups_of(train, test))
-    return decoded.of_units(found.units, train, test)
+    whole = found.with_columns({"x": x}, origins.of_paths(files, walked.root))
+    classes = Classes(targets.outputs, names, numbered_here)
+    return images_decoded(whole.at(train), whole.at(test), classes, notes)
 
 
 def _of_repeated(files: Sequence[Path], y: np.ndarray) -> list[Note]:

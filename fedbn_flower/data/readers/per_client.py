@@ -1,13 +1,13 @@
 """Build datasets from parts that are given client by client."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import unknown_name
-from ..dataset import Decoded, Request
+from ..dataset import Decoded, Request, Split
 from ..notes import Note
 
 Part = tuple[NDArray[Any], NDArray[Any]]
@@ -34,18 +34,11 @@ def join_clients(
     notes: Iterable[Note] = (),
 ) -> Decoded:
     """Concatenate the training and test parts of the clients, given by id."""
-    train, test = ([parts[split] for parts in clients.values()] for split in (0, 1))
-    groups = None
-    if request.group_column:
-        ids = np.array(list(clients))
-        groups = _repeat(ids, train), _repeat(ids, test)
-    return Decoded(kind, _columns(train), _columns(test), facts or {}, groups, notes=tuple(notes))
 
+    def split(parts: Sequence[Part]) -> Split:
+        inputs, targets = map(np.concatenate, zip(*parts, strict=True))
+        ids = np.repeat(list(clients), [len(y) for _, y in parts]) if request.group_column else None
+        return Split({"x": inputs, "y": targets}, ids)
 
-def _repeat(ids: NDArray[np.str_], parts: Iterable[Part]) -> NDArray[np.str_]:
-    return np.repeat(ids, [len(y) for _, y in parts])
-
-
-def _columns(parts: Iterable[Part]) -> dict[str, NDArray[Any]]:
-    inputs, targets = zip(*parts, strict=True)
-    return {"x": np.concatenate(inputs), "y": np.concatenate(targets)}
+    train, test = map(split, zip(*clients.values(), strict=True))
+    return Decoded(kind, train, test, facts or {}, notes=tuple(notes))

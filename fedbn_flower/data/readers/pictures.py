@@ -7,21 +7,22 @@ The frame has the columns ``split``, ``train`` or ``test``; ``origin``, see `ori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import not_allowed
 from ...core.free_memory import check_fits
-from ..dataset import Decoded, Request, with_rows
+from ..dataset import Decoded, Request, Split
 from ..images.decoding import ImageFile
 from ..images.kind import Part, images_decoded
 from ..images.scans.series import patients_of
 from ..labels import Classes
 from ..notes import Note
-from ..splits import origins
+from ..splits import origins, units_of
 from ..splits.groups import PATIENT, groups_of_paths
 from ..splits.held_out import held_out_images
 from .picture_doubts import of_patients
@@ -119,10 +120,13 @@ def decoded_rows(
         train, test, note = held_out_images(y, sites, groups, grouped_by)
         check_fits("dataset", f"a copy of {len(y):,} images", x.nbytes)
         parts, held_out = [(x[some], y[some]) for some in (train, test)], [note]
-
-    def of_each(values: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        return None if values is None else (values[train], values[test])
-
-    clients = of_each(sites) if request.group_column else None
-    found = make(*parts, classes, clients, [*notes, *held_out, *more_notes])
-    return with_rows(found, of_each(rows["origin"].to_numpy(np.bytes_)), of_each(groups))
+    of_rows = Split({}, sites if request.group_column else None, origins=rows["origin"].to_numpy(np.bytes_))
+    if groups is not None:
+        order = np.concatenate([train, test])
+        units = units_of(groups[order])
+        of_rows = replace(of_rows, units=units.numbers[np.argsort(order)], unit_names=units.names)
+    first, second = (
+        replace(of_rows.at(some), columns={"x": x, "y": y})
+        for some, (x, y) in zip((train, test), parts, strict=True)
+    )
+    return make(first, second, classes, [*notes, *held_out, *more_notes])

@@ -36,7 +36,8 @@ def test_synthetic_clients_have_rows_of_their_own(configured):
 
 
 def by_client(decoded):
-    ids, x, y = decoded.groups[0], decoded.train["x"].astype(np.float64), decoded.train["y"]
+    ids, columns = decoded.train.groups, decoded.train.columns
+    x, y = columns["x"].astype(np.float64), columns["y"]
     return [(x[ids == i], y[ids == i]) for i in np.unique(ids)]
 
 

@@ -52,7 +52,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     used = [*found.label_names, *request.columns_of_rows]
     table, dates = as_days(table, used)
     features = parse_columns(request, table, found.label_names)
-    x, y, ids = encode(features, table), targets.y, found.ids
+    x = encode(features, table)
     numbers = found.label_names if targets.predicts == "numbers" else []
     rest, of_rounding, lost = rounded_off(features, table, numbers)
     notes = [*read.notes, *found.notes]
@@ -70,13 +70,12 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     if days := [feature.name for feature in features if feature.name in dates]:
         notes.append(Note("inputs", f"dates are days since 1970-01-01: {listed(days)}"))
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
-    columns = {"x": x, "y": y} | rest
-    train, test = ({n: column[rows] for n, column in columns.items()} for rows in (train_rows, test_rows))
-    places = read.origins(request)[found.rows]
-    decoded = Decoded(
+    whole = found.with_columns({"x": x, **rest}, read.origins(request)[found.rows])
+    train = whole.at(train_rows)
+    return Decoded(
         "table",
         train,
-        test,
+        whole.at(test_rows),
         {
             **of_rounding,
             "predicts": targets.predicts,
@@ -85,19 +84,15 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             "targets": found.label_names,
             "columns": [{"name": feature.name, "values": list(feature.values)} for feature in features],
         },
-        (ids[train_rows], ids[test_rows]) if ids is not None else None,
         targets.class_names,
         (
             *notes,
             *targets.notes,
             *_notes_on_columns(features, table, read.words_taken),
-            *_constant(features, train["x"]),
+            *_constant(features, train.columns["x"]),
             *lost,
         ),
-        origins=(places[train_rows], places[test_rows]),
-        subgroups=found.subgroups_of(train_rows, test_rows),
     )
-    return decoded.of_units(found.units, train_rows, test_rows)
 
 
 def _numbers_again(table: "DataFrame") -> "DataFrame":

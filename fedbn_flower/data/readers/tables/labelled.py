@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients import Columns
+
 from ....core.errors import UserError, not_allowed, unknown_name
 from ....core.listing import number_of
-from ...dataset import Request
+from ...dataset import Request, Split
 from ...notes import Note
 from ...splits import Rows, Units, held_out_fifth, held_out_groups, held_out_units, units_of
 from ...splits.groups import PATIENT
+from ...splits.origins import Origins
 from ...splits.split_by import SplitBy
 from ...splits.subgroups import KEY as SUBGROUPS
-from ...splits.subgroups import BySplit, Words
+from ...splits.subgroups import Words
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .subgroups import attributes_in, read_subgroups
 from .words import alike, as_text, listed, refuse_nested
@@ -81,9 +84,10 @@ class Labelled:
         first = np.unique(self.units.numbers, return_index=True)[1]
         return replace(self, units=self.units._replace(names=names[first]))
 
-    def subgroups_of(self, train: Rows, test: Rows) -> BySplit:
-        """Return the subgroups of the rows of both splits."""
-        return {name: (words[train], words[test]) for name, words in self.subgroups.items()}
+    def with_columns(self, inputs: Columns, origins: Origins) -> Split:
+        """Return the rows as examples with these inputs, which come from these places."""
+        numbers, names = self.units or (None, None)
+        return Split({**inputs, "y": self.targets.y}, self.ids, numbers, names, origins, self.subgroups)
 
     def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
         """Return training rows and test rows, and a note: as ``split-by`` says, or whole groups, or units, or
