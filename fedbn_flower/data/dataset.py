@@ -44,8 +44,6 @@ GROUP_KEY = "group-column"
 OF_TEXTS = ("encoding", "decimal", "thousands", "header_row", "date_format")
 """Fields of a `Request` that say how tables are written."""
 KEYS_OF_TEXTS = tuple(name.replace("_", "-") for name in OF_TEXTS)
-LATER_FIELDS = ("unit_column", "unit_key", "split_by", "joined", "spacing", "window", "subgroups", *OF_TEXTS)
-"""Fields of a `Request` that came later: they are in the name of what is cached where they are given."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ class Request:
     unit_key: str = "dp-unit"
     split_by: str = ""
     joined: bool = False
-    private: bool = False
+    private: bool = field(default=False, repr=False)
+    """Not in the name of what is cached: it counts for a table only, see its `Source`."""
     predict_by: tuple[str, str] | None = field(default=None, repr=False, compare=False)
     spacing: float | str = 0.0
     window: str = "auto"
@@ -88,13 +87,6 @@ class Request:
     thousands: str = "auto"
     header_row: int = 0
     date_format: str = "auto"
-
-    def __str__(self) -> str:
-        """Return what the cache knows it by: a field that came later counts where it is given."""
-        came_later = {name: getattr(Request, name) for name in LATER_FIELDS}
-        given = {k: value for k, value in vars(self).items() if value != came_later.get(k, ...)}
-        del given["private"], given["predict_by"]  # the first counts for a table only: see its `Source`
-        return f"Request({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     @property
     def sampling(self) -> tuple[int | str, float | str, str]:
