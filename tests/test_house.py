@@ -30,8 +30,9 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
+    {"clinic"},
     {"records", "models", "data", "statistics"},
-    {"names", "privacy"},
+    {"names", "privacy", "inspection"},
     {"extensions"},
     {"config"},
     {"federation"},

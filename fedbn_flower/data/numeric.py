@@ -18,7 +18,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from ..core.listing import listed
-from .dataset import Dataset, Kind, Rows
+from .dataset import Kind, Rows
 from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes
 from .notes import Note, Row
@@ -243,19 +243,6 @@ def _present(
     for feature in features:
         values = with_rest(x, feature, rest)
         yield feature, values[~np.isnan(values)]
-
-
-def of_float_pictures(dataset: Dataset) -> Iterator[str]:
-    """Yield a warning of floats with the axes of pictures and the levels of 8 bits, which are not scaled."""
-    x = dataset.train.columns["x"]
-    if not isinstance(dataset.kind, Numeric) or x.dtype.kind != "f" or x.ndim < PICTURES or not x.size:
-        return
-    low, high = float(x.min()), float(x.max())
-    if low >= 0 and LEAST_LEVEL < high <= LEVELS:
-        yield (
-            f"dataset: 0..255? the inputs are floats of {low:g} to {high:g}, as pictures of 8 bits are, and "
-            "go to the model as they are; give them as uint8 or divided by 255, or set normalize=true"
-        )
 
 
 def lost_values(features: Iterable[tuple[str, Distinct]], as_they_are: bool = False) -> tuple[Note, ...]:

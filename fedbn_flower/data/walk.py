@@ -6,9 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from ..clinic.series import series_folders
 from ..core.free_memory import regular
 from ..core.listing import number_of, quoted
-from .images.scans.series import series_folders
 from .notes import Note
 
 MAX_SHOWN = 3

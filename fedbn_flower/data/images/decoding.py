@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...clinic import Grid, Sampling, has_suffix, is_scan, read_scan, stem_of
 from ...core.errors import UserError, not_allowed
 from ...core.free_memory import check_fits, check_size
 from ..notes import Note
-from .scans import Grid, Sampling, has_suffix, is_scan, read_scan, stem_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -209,7 +209,7 @@ class ImageDecoder:
         scans, turned, inverted = (self.counts[kind] for kind in ("scans", "turned", "inverted"))
         if not scans:
             return []
-        notes = self.sampling.notes(scans, self.spacings)
+        notes = [Note("inputs", *said) for said in self.sampling.notes(scans, self.spacings)]
         if turned:
             ways = "left to right, back to front and bottom to top"
             notes.append(Note("inputs", f"the axes of {turned} of {scans} scans are turned to {ways}"))

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.segmentation import VOID
 
+from ...clinic import Grid, Sampling, read_scan
 from ...core.errors import UserError
 from ..notes import Note
 from ..rounding import as_bytes
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
-from .scans import Grid, Sampling, read_scan
 
 LOSSY = frozenset({"JPEG", "MPO"})
 HALF = 128

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...clinic.series import largest_of_studies
 from ...core.errors import UserError
 from ...core.listing import quoted
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, is_image
-from ..images.scans.series import largest_of_studies
 from ..labels import Classes, alike
 from ..notes import Note
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...clinic.series import patients_of
 from ...core.errors import not_allowed
 from ...core.free_memory import check_fits
 from ..dataset import Decoded, Request, Split
 from ..images.decoding import ImageFile
 from ..images.kind import Part, images_decoded
-from ..images.scans.series import patients_of
 from ..labels import Classes
 from ..notes import Note
 from ..splits import origins, units_of

@@ -13,13 +13,10 @@ from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.ground.overriding import overridden
 from ...core.listing import listed
-from ...data.copies import of_copies, of_same_clients
-from ...data.leaks import of_leaks
-from ...data.numeric import of_float_pictures
-from ...data.outcome.doubts import of_targets
-from ...data.readers.tables.doubts import of_doubts
-from ...data.readers.tables.label_doubts import of_labels
-from ...data.readers.tables.site_units import of_site_units
+from ...inspection.copies import of_copies, of_same_clients
+from ...inspection.inputs import of_doubts, of_float_pictures, of_site_units
+from ...inspection.leaks import of_leaks
+from ...inspection.targets import of_labels, of_targets
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..evaluating.tested_on import who_lacks
 from ..group_sides import of_groups_on_both, sides_of

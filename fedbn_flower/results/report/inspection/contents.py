@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from ....core.ground.columns import TEST, VALIDATION
-from ....data.copies import of_near_copies
 from ....data.statistics import (
     Counts,
     Feature,
@@ -24,6 +23,7 @@ from ....federation.checks.site_counts import SiteCounts, features_of_sites
 from ....federation.group_sides import sides_of
 from ....federation.inputs import RunInputs
 from ....federation.learnt import what_is_learnt
+from ....inspection.copies import of_near_copies
 from ...run_reader import dataset_name
 from ..tables import Table
 

@@ -1,6 +1,6 @@
 """NIfTI and DICOM files: pictures and volumes of scanners, with spacing, orientation and units."""
 
-from .names import has_suffix, is_scan, stem_of
+from .files import has_suffix, is_scan, stem_of
 from .reading import read_scan
 from .sampling import Grid, Sampling
 from .scan import Scan

@@ -6,8 +6,8 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
-from ....core.free_memory import check_fits, opened
-from .errors import WrongScan
+from ..core.free_memory import check_fits, opened
+from .files import WrongScan
 from .scan import AXES, Scan
 
 VALUE = 8

@@ -10,8 +10,8 @@ import pytest
 from sklearn import datasets
 
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.leaks import CHANCE, of_leaks
 from fedbn_flower.data.readers.arrays import keep_arrays
+from fedbn_flower.inspection.leaks import CHANCE, of_leaks
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ def test_clean_numbers_have_none(leaks):
 
 
 def test_what_a_part_of_the_rows_shows_is_checked_on_all(leaks, monkeypatch):
-    monkeypatch.setattr("fedbn_flower.data.leaks.CELLS", 200)
-    monkeypatch.setattr("fedbn_flower.data.leaks.FEWEST", 50)
+    monkeypatch.setattr("fedbn_flower.inspection.leaks.CELLS", 200)
+    monkeypatch.setattr("fedbn_flower.inspection.leaks.FEWEST", 50)
     y = np.arange(1000) >= 500
     almost = np.arange(1000)
     almost[[1, 998]] = almost[[998, 1]]

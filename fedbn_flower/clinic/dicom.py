@@ -15,9 +15,8 @@ from pydicom.filereader import read_file_meta_info
 from pydicom.pixels import apply_color_lut, apply_modality_lut
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from ....core.free_memory import Bound, check_fits, check_size
-from .errors import WrongScan
-from .names import MARK, PREAMBLE
+from ..core.free_memory import Bound, check_fits, check_size
+from .files import MARK, PREAMBLE, WrongScan
 from .sampling import Grid
 from .scan import Scan
 

@@ -1,14 +1,16 @@
-"""Doubts about a table's label column: rows that are no examples, and classes that mean the same."""
+"""Doubts about what is learnt: rows that are no examples, classes that mean the same, labels as numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ....core.listing import listed
-from ...dataset import Dataset
-from ...labels import same_word
-from .kind import Table
-from .words import NUMBER
+from ..core.listing import listed
+from ..data.dataset import Dataset
+from ..data.labels import same_word
+from ..data.numeric import are_labels
+from ..data.readers.tables.kind import Table
+from ..data.readers.tables.words import NUMBER
 
 LEAST = 10
 """Examples of each other class, beside which a single one is odd; and rows, below which none is."""
@@ -19,6 +21,8 @@ FEW_ODD = 3
 MOST_CLASSES = 10
 """Distinct whole numbers that are probably classes."""
 MAX_SHOWN = 5
+MOST_SHOWN = 10
+"""Classes without training examples in a warning."""
 SHORT, LONG = 2, 3
 """Letters of a word that stands for another, at most, and of that one, at least."""
 OPPOSITES = (
@@ -135,3 +139,46 @@ def _shifted(dataset: Dataset, words: list[str]) -> str:
     if len(low) < 2 or high != tuple(number + 1 for number in low) or high[:-1] != low[1:]:
         return ""
     return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at the others"
+
+
+def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: bool = True) -> Iterator[str]:
+    """Yield notes on targets that are probably a mistake.
+
+    These are one-hot rows and labels that would be learnt as numbers, if the problem is ``inferred`` from the
+    data, classes that only the test set has, and clients with one class each. ``shares`` are the clients'
+    training rows.
+    """
+    train, test = dataset.train.columns["y"], dataset.test.columns["y"]
+    if dataset.spec.predicts == "numbers" and inferred and are_labels(train) and (train != train[0]).any():
+        columns = train.shape[1]
+        if _is_one_hot(train):
+            yield (
+                f"data: y looks one-hot (one 1 among {columns} numbers per row), but float targets are "
+                "learnt by regression with squared error; for classes give y.argmax(1)"
+            )
+        else:
+            yield (
+                f"data: y has {columns} columns of 0 and 1, which are learnt as numbers by regression with "
+                "squared error (problem=multi-label learns them as labels)"
+            )
+    if not dataset.has_classes:
+        return
+    if unseen := np.setdiff1d(test, train).tolist():
+        names = listed([_name(dataset, number) for number in unseen], MOST_SHOWN)
+        count = int(np.isin(test, unseen).sum())
+        yield (
+            f"labels: the training set has no examples of the class {names}, the test set "
+            f"has {count}: no client can learn it"
+        )
+    if all(len(np.unique(train[rows])) == 1 for rows in shares):
+        yield "partition: each client has examples of only one class: alone it cannot tell classes apart"
+
+
+def _is_one_hot(labels: NDArray) -> bool:
+    """Return whether each row is one 1 among zeros, and not always in the same column."""
+    return bool((labels.sum(1) == 1).all()) and not labels.all(0).any()
+
+
+def _name(dataset: Dataset, number: int) -> str:
+    names = dataset.class_names
+    return repr(names[number]) if number < len(names) else str(number)

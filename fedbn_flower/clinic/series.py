@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError
-from .errors import WrongScan, errors_named
-from .names import is_dicom
+from ..core.errors import UserError
+from .files import WrongScan, errors_named, is_dicom
 from .scan import Scan
 
 HEADERS = 2**17

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from .errors import errors_named
-from .names import is_nifti
+from .files import errors_named, is_nifti
 from .scan import Scan
 
 

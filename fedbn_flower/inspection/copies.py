@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns
 
-from .dataset import Dataset, Rows
-from .images.kind import Images
-from .numeric import Numeric
+from ..data.dataset import Dataset, Rows
+from ..data.images.kind import Images
+from ..data.numeric import Numeric
 
 BYTES = 2**30
 """Data of more bytes are not looked at."""

@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.copies import of_copies, of_near_copies, of_same_clients
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
+from fedbn_flower.inspection.copies import of_copies, of_near_copies, of_same_clients
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(80, 3)), RNG.integers(0, 2, 80)
@@ -81,7 +81,7 @@ def test_classic_tables_that_are_split_have_none(of_arrays, seed):
 
 
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
-    monkeypatch.setattr("fedbn_flower.data.copies.BYTES", 100)
+    monkeypatch.setattr("fedbn_flower.inspection.copies.BYTES", 100)
     assert not of_arrays(X, Y, X, Y)
 
 
@@ -89,7 +89,7 @@ def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
 @pytest.mark.parametrize("block", [1, 20, 2**22])
 def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, block):
     """Whatever is hashed together; rows differ in one value, or in signs only."""
-    monkeypatch.setattr("fedbn_flower.data.copies.BLOCK", block)
+    monkeypatch.setattr("fedbn_flower.inspection.copies.BLOCK", block)
     x = np.zeros((60, 7, 3), dtype)
     x[np.arange(60), np.arange(60) % 7, np.arange(60) // 7 % 3] = 1 + np.arange(60) // 21
     if dtype == np.float32:

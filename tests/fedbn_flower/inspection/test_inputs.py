@@ -11,12 +11,12 @@ from sklearn import datasets
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.readers.tables.doubts import CHANCE, of_doubts
 from fedbn_flower.federation.checks.notices import of_the_data
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.inspection.inputs import CHANCE, of_doubts
 
-from ..test_own_data import Sites
+from ..data.test_own_data import Sites
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -182,8 +182,8 @@ def test_many_columns_are_a_few_names(doubts):
 
 
 def test_what_some_rows_show_is_checked_on_all(doubts, monkeypatch):
-    monkeypatch.setattr("fedbn_flower.data.readers.tables.doubts.CELLS", 100)
-    monkeypatch.setattr("fedbn_flower.data.readers.tables.doubts.FEWEST", 50)
+    monkeypatch.setattr("fedbn_flower.inspection.inputs.CELLS", 100)
+    monkeypatch.setattr("fedbn_flower.inspection.inputs.FEWEST", 50)
     visits = np.repeat(np.arange(N), 2)
     assert not doubts(patient=visits)
     assert doubts(row=np.arange(2 * N))

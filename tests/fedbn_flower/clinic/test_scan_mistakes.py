@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from fedbn_flower.clinic import read_scan
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.images.scans import read_scan
 
 from .scan_files import write_dicom, write_nifti, write_series
 from .test_scans import load, some
@@ -178,7 +178,7 @@ def test_without_the_extra_one_line_says_which(tmp_path, monkeypatch, package, n
         write_series(tmp_path / name, some((3, 4, 4)))
     else:
         (tmp_path / name).write_bytes(b"something")
-    for module in [m for m in sys.modules if m.partition(".")[0] == package or ".images.scans." in m]:
+    for module in [m for m in sys.modules if m.partition(".")[0] == package or ".clinic." in m]:
         monkeypatch.delitem(sys.modules, module)
     imported = builtins.__import__
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError, not_allowed
-from ...notes import Note
+from ..core.errors import UserError, not_allowed
 
 KEEP = 0
 AUTO = "auto"
@@ -98,24 +97,27 @@ class Sampling:
             return not_allowed("spacing", self.spacing, f"0: {why}")
         return not_allowed("window", self.window, f"{AUTO!r}: {why}")
 
-    def notes(self, scans: int, spacings: Sequence[tuple[float, ...]]) -> list[Note]:
-        """Return notes on the intensities of so many scans, and on their spacings."""
+    def notes(self, scans: int, spacings: Sequence[tuple[float, ...]]) -> list[tuple[str, str]]:
+        """Return what is to be said of the intensities of so many scans, and of their spacings.
+
+        Each with the key that decides it, where it was guessed.
+        """
         if self.window == AUTO:
             low, high = PERCENTILES
             own = f"intensities of each of {scans} scans go from its own percentile {low:g} to {high:g}"
-            notes = [Note("inputs", own, "window")]
+            notes = [(own, "window")]
         else:
-            notes = [Note("inputs", f"intensities below and above {self.window} are cut off")]
+            notes = [(f"intensities below and above {self.window} are cut off", "")]
         kinds = sorted({tuple(round(length, 2) for length in spacing) for spacing in spacings})
         shown = [f"{'x'.join(f'{length:g}' for length in spacing)} mm" for spacing in kinds]
         if len(kinds) == 1:
-            notes.append(Note("inputs", f"the scans have values every {shown[0]}"))
+            notes.append((f"the scans have values every {shown[0]}", ""))
         elif kinds:
             every = f"from {shown[0]} to {shown[-1]}"
             guessed = "" if _numbers(self.spacing) else "spacing"
-            notes.append(Note("inputs", f"the scans have {len(kinds)} spacings, {every}", guessed))
+            notes.append((f"the scans have {len(kinds)} spacings, {every}", guessed))
         if _numbers(self.spacing):
-            notes.append(Note("inputs", f"they are resampled to {self.spacing} mm"))
+            notes.append((f"they are resampled to {self.spacing} mm", ""))
         return notes
 
     def sizes(self, axes: int) -> tuple[int, ...]:

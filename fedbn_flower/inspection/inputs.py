@@ -1,4 +1,4 @@
-"""Doubts about a table's columns: what is read as an input, and is hardly meant as one."""
+"""Doubts about inputs: columns of a table that are hardly meant as such, other units, unscaled pictures."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.listing import listed, quoted
-from ...dataset import Dataset, Rows
-from ...partition.shares import Shares
-from ...rounding import MOST_WHOLE, with_rest
-from ...statistics import columns_of
-from .kind import Table
-from .missing import AUTO
-from .words import NUMBER
+from ..core.listing import listed, quoted
+from ..data.dataset import Dataset, Rows
+from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric
+from ..data.partition.shares import Shares
+from ..data.readers.tables.kind import Table
+from ..data.readers.tables.missing import AUTO
+from ..data.readers.tables.words import NUMBER
+from ..data.rounding import MOST_WHOLE, with_rest
+from ..data.statistics import columns_of
 
 Numbers = NDArray[np.float64]
 
@@ -49,6 +50,13 @@ NINES = re.compile(r"-9+(\.9+)?|99+(\.9+)?")
 """A number that stands for a missing value in many files."""
 SURE = -99
 """A number of nines, up to which it is one among others that are not negative."""
+
+
+LEAST_FACTOR = 2.0
+SPREAD = 0.05, 0.5, 0.95
+"""The quantiles between which a site's numbers spread."""
+MOST_CELLS = 2**24
+"""Cells of a table that is looked at."""
 
 
 class Column(NamedTuple):
@@ -264,3 +272,59 @@ def _is_far(value: float, others: Numbers) -> bool:
         return True
     gap = max(low - value, value - high)
     return gap > (2 if -SURE >= value >= 0 else 1) * (high - low)
+
+
+# ---- units ----------------------------------------------------------------------------------------
+
+
+def of_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning of columns whose medians differ between clients as units do.
+
+    Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
+    any client spread. All numbers are positive but few, and a client has at least `LEAST` of them.
+    """
+    kind = dataset.kind
+    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
+        return
+    import pandas as pd
+
+    columns = {name: at.start for name, words, at in columns_of(kind) if not words}
+    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
+    table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
+    by_client = table.groupby(np.repeat(np.arange(len(shares)), shares.sizes))
+    enough = by_client.count() >= LEAST
+    low, middle, high = (by_client.quantile(q).where(enough) for q in SPREAD)
+    spread = (high / low.where(low > 0)).where(high > low)
+    middle = middle.where(spread.notna())
+    factor = middle.max() / middle.min()
+    found = factor[(factor > LEAST_FACTOR) & (factor > spread.max() ** 2)]
+    if len(found):
+        of_columns = []
+        for name in found.index:
+            least, most = middle[name].idxmin(), middle[name].idxmax()
+            said = [f"{middle[name][i]:.3g} at {_called(names, i)}" for i in (least, most)]
+            of_columns.append(f"{name!r} has a median of {' and one of '.join(said)}")
+        yield (
+            f"columns: units? {listed(of_columns, MAX_SHOWN)}, far more than the numbers of each site "
+            "spread; if the units differ, write all sites' numbers in one"
+        )
+
+
+def _called(names: Sequence[str], client: int) -> str:
+    return names[client] if names else f"client {client}"
+
+
+# ---- pictures -------------------------------------------------------------------------------------
+
+
+def of_float_pictures(dataset: Dataset) -> Iterator[str]:
+    """Yield a warning of floats with the axes of pictures and the levels of 8 bits, which are not scaled."""
+    x = dataset.train.columns["x"]
+    if not isinstance(dataset.kind, Numeric) or x.dtype.kind != "f" or x.ndim < PICTURES or not x.size:
+        return
+    low, high = float(x.min()), float(x.max())
+    if low >= 0 and LEAST_LEVEL < high <= LEVELS:
+        yield (
+            f"dataset: 0..255? the inputs are floats of {low:g} to {high:g}, as pictures of 8 bits are, and "
+            "go to the model as they are; give them as uint8 or divided by 255, or set normalize=true"
+        )

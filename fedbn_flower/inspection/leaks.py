@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.listing import quoted
+from ..data.dataset import Dataset
+from ..data.numeric import Numeric
+from ..data.readers.tables.kind import Table
+from ..data.statistics import columns_of
 from .copies import hashes
-from .dataset import Dataset
-from .numeric import Numeric
-from .readers.tables.kind import Table
-from .statistics import columns_of
 
 BY_VALUE, BY_THRESHOLD, BY_ORDER = "by its value", "by thresholds", "by its order"
 CELLS = 2**21
