@@ -27,7 +27,7 @@ from clients.problems.metrics import Predicted
 from clients.problems.metrics.base import CLASSES, NUMBERS
 from fedbn_flower.results.intervals import OWN
 from fedbn_flower.statistics.case_means import LENGTH
-from fedbn_flower.statistics.case_metrics import METRICS, CaseMetric, Mean, OfStates
+from fedbn_flower.statistics.case_metrics import METRICS, CaseMetric, Mean, OfCurve, OfStates
 from fedbn_flower.statistics.cases import Cases
 from fedbn_flower.statistics.intervals import Interval, intervals_of_cases
 
@@ -41,8 +41,8 @@ OF_TWO: Mapping[str, CaseMetric] = {
     "loss": OWN[CLASSES]["loss"],
     "balanced-accuracy": OfStates(OF_RUNS["balanced-accuracy"](TWO)),
     "f1": OfStates(OF_RUNS["f1"](TWO)),
-    "average-precision": OfStates(OF_RUNS["average-precision"](TWO)),
-    "sensitivity-at:0.9": OfStates(OF_RUNS["sensitivity-at"](TWO, "0.9")),
+    "average-precision": OfCurve(OF_RUNS["average-precision"](TWO)),
+    "sensitivity-at:0.9": OfCurve(OF_RUNS["sensitivity-at"](TWO, "0.9")),
 }
 OF_NUMBERS: Mapping[str, CaseMetric] = {
     **OWN[NUMBERS],
@@ -192,7 +192,7 @@ def rows_of_sites() -> dict[str, Draw]:
             sites, share, 2.0, 1.0, pictures
         )
         for pictures, of in ((1, ""), (3, ", 3 pictures"))
-        for sites in ((30, 60, 100), (100, 150, 200), (25,) * 10)
+        for sites in ((20, 30, 40), (30, 60, 100), (100, 150, 200), (25,) * 10)
         for share in (0.1, 0.5)
     }
 

@@ -216,6 +216,13 @@ class OfStates(CaseMetric):
         return torch.tensor(scores), torch.tensor(truth)
 
 
+def is_average_precision(metric: CaseMetric) -> bool:
+    """Return whether it is a run's average precision, of each score or of fixed thresholds."""
+    from fedbn_flower.clients.problems.metrics.scores import AveragePrecision
+
+    return isinstance(metric, OfCurve | OfStates) and isinstance(metric.metric, AveragePrecision)
+
+
 def predicted(cases: Cases, threshold: float = 0.5) -> NDArray[np.int64]:
     """Return the predicted classes, int64 (n,): of the highest score, or 1 from the threshold on."""
     if cases.scores.ndim == 1:

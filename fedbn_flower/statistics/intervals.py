@@ -1,4 +1,4 @@
-"""Intervals of metrics: Wilson's, DeLong's, and by a bootstrap over groups within sites.
+"""Intervals of metrics: Wilson's, DeLong's, Boyd's, and by a bootstrap over groups within sites.
 
 ``benchmarks/intervals.py`` measures how often they hold the true value; docs/statistics.md has the table.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .case_metrics import METRICS, Auroc, CaseMetric, Mean, Share
+from .case_metrics import METRICS, Auroc, CaseMetric, Mean, Share, is_average_precision
 from .cases import Cases
 from .delong import aurocs
 
@@ -30,7 +30,7 @@ FEWEST_OF_A_CLASS, FEWEST_OF_LONG_TAILS = 5, 30
 hold in less than 90 % of the draws of ``benchmarks/intervals.py``."""
 LARGEST = 700.0
 """Of an exponent."""
-GROUPED = "Wilson, effective cases"
+GROUPED, BINOMIAL = "Wilson, effective cases", "logit, binomial"
 
 
 class Interval(NamedTuple):
@@ -153,6 +153,20 @@ def delong(
     return by_groups(float(found.areas[0]), parts, level, "DeLong", variances[2])
 
 
+def average_precision(value: float, events: int, level: float = LEVEL) -> Interval:
+    """Return the interval of an average precision A: symmetric on log-odds, with the variance A (1 - A) / m.
+
+    It has m patients (groups) of the rarer class. With few of them it is too good, by more than a bootstrap
+    knows, so that the greatest variance is taken.
+    K. Boyd, K. Eng and C. Page: Area under the precision-recall curve: point estimates and confidence
+    intervals. ECML PKDD 2013. With Student's t, where they have the normal distribution.
+    """
+    if math.isnan(value) or events < FEWEST_OF_A_CLASS:
+        return without(value, FEWEST_OF_A_CLASS, of_classes=True)
+    error = _quantile(events - 1, level) * math.sqrt(value * (1 - value) / events)
+    return _between_bounds(value, error, events, (0.0, 1.0), level, BINOMIAL)
+
+
 def _between_bounds(
     value: float, error: float, independent: int, bounds: tuple[float, float], level: float, method: str
 ) -> Interval:
@@ -230,9 +244,10 @@ def intervals(
 ) -> dict[str, dict[str, Interval] | dict[str, dict[str, Interval]]]:
     """Return the interval of each metric: ``pooled``, ``mean`` (over the sites), ``clients`` (by site).
 
-    Shares of single cases are Wilson's, AUROCs of two classes DeLong's. All else is by bootstrap: the
-    standard deviation of the draws times a quantile of Student's t, on a scale without bounds (see
-    `CaseMetric.bounds`). A metric that is undefined is missing; the mean is over the sites that have it.
+    Shares of single cases are exact, AUROCs of two classes DeLong's, average precisions Boyd's. All else is
+    by bootstrap: the standard deviation of the draws times a quantile of Student's t, on a scale without
+    bounds (see `CaseMetric.bounds`). A metric that is undefined is missing; the mean is over the sites that
+    have it.
 
     Parameters
     ----------
@@ -295,12 +310,14 @@ def of_pooled_and_sites(
 
 
 def by_formula(metric: CaseMetric, cases: Cases, level: float = LEVEL) -> Interval | None:
-    """Return the interval of a share, or of the AUROC of two classes; None of any other metric."""
+    """Return the interval of a share, an AUROC of two classes, or an average precision; None of others."""
     if isinstance(metric, Share):
         hits, counts = metric.arrays(cases)
         return share(hits[counts], cases.in_groups[counts], level)
     if isinstance(metric, Auroc) and len(classes := metric.pairs(cases)) == 1:
         return delong(*classes[0], cases.in_groups, level)
+    if is_average_precision(metric):
+        return average_precision(metric.value(cases), _events(cases, rarest=True), level)
     return None
 
 
