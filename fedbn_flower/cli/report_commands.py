@@ -32,7 +32,15 @@ from ..results.report.figure_files import FORMATS as FIGURES
 from ..results.report.figure_files import collected, write_figures
 from ..results.report.methods import Study, methods, model_card
 from ..results.report.run_page import run_page
-from ..results.report.runs_by_seed import Sweep, common_metric, legend, metrics_table, ranking_of
+from ..results.report.runs_by_seed import (
+    Sweep,
+    best_groups,
+    common_metric,
+    legend,
+    metrics_table,
+    pairs_table,
+    ranking_of,
+)
 from ..results.report.sections.all_metrics import side_by_side
 from ..results.report.sections.gain import gain_table
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure, sweep_page
@@ -63,13 +71,14 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Run ``compare DIR DIR ... [--metric NAME] [--to DIR]``: print tables, and write a page."""
+    """Run ``compare DIR DIR ... [--metric NAME] [--pairs] [--to DIR]``: print tables, and write a page."""
     parser = Parser("fedbn-sim compare", description="Compare runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
     parser.add_argument("--metric", metavar="NAME", default="", help="[the main metric that all runs have]")
+    parser.add_argument("--pairs", action="store_true", help="a table of the differences of all pairs, too")
     options = parser.parse_args(arguments)
     with damage_as_user_errors("compare", ", ".join(map(str, options.folders))):
         return _compare(options)
@@ -81,9 +90,14 @@ def _compare(options: argparse.Namespace) -> int:
         raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
     metric = common_metric(groups, options.metric)
     warning, notes = data_warning(groups), [in_common(groups), *privacy_together(groups)]
+    if warning and options.pairs:
+        raise UserError(f"pairs: {warning}")
+    told = None if warning else best_groups(groups, metric)
+    pairs = pairs_table(groups, metric, told) if told and options.pairs else None
     gains = [] if warning else gains_of(groups, metric)
     tables = {
-        legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning),
+        legend(groups, metric)[:-1]: metrics_table(groups, metric, comparable=not warning, told=told),
+        **({"all pairs": pairs} if pairs else {}),
         **({} if warning else side_by_side(groups, metric)),
         **({f"gain over training alone, {spelt(metric)}": gain_table(gains)} if gains else {}),
         **({ranks.title: ranks.table()} if (ranks := ranking_of(groups, metric)) else {}),
@@ -96,7 +110,7 @@ def _compare(options: argparse.Namespace) -> int:
     else:
         prepare_run_folder(folder := options.to, "to")
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
-        write_atomically(folder / "compare.html", compare_page(groups, metric, gains))
+        write_atomically(folder / "compare.html", compare_page(groups, metric, gains, pairs))
         text = [f"## {title}\n\n{table.markdown()}" for title, table in tables.items()]
         text += [f"{line}\n" for line in (warning, *notes) if line]
         write_atomically(folder / "compare.md", "\n".join(text))

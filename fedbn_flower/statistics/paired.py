@@ -1,6 +1,9 @@
 """Tests between methods on the same cases, sites, data sets or seeds."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +21,7 @@ K = TypeVar("K", bound=Hashable)
 FEWEST_SEEDS = 5
 FEWEST_EVENTS = 30
 EXACT = 13  # differences, all of whose signs are enumerated
+HALVINGS = 60  # of a distance of 2 at most, down to the rounding of floats
 ROUNDING = 1e-9
 """Relative, of differences of floats."""
 
@@ -29,6 +33,11 @@ class Difference(NamedTuple):
     low: float
     high: float
     p_value: float
+
+
+NAN = float("nan")
+Compare = Callable[[int, int, float], Difference]
+"""The first method less the second, by their places, with an interval of this level."""
 
 
 class McNemar(NamedTuple):
@@ -57,6 +66,48 @@ def mcnemar(first_right: ArrayLike, second_right: ArrayLike) -> McNemar:
     return McNemar(b, c, exact, exact - (point / 2 if b == c else point))
 
 
+def score_test(first_right: ArrayLike, second_right: ArrayLike, level: float = LEVEL) -> Difference:
+    """Return by how much the share of cases that are right differs, with Tango's score interval.
+
+    The p-value is that of McNemar's test without a correction for continuity, the interval all differences
+    that the same score test does not reject: T. Tango, Equivalence test and confidence interval for the
+    difference in proportions for the paired-sample design, Statistics in Medicine 17(8), 1998.
+
+    Parameters
+    ----------
+    first_right, second_right : ArrayLike
+        Which of the same cases each method has right, (n,).
+    level : float
+        The confidence level.
+    """
+    from scipy.special import ndtr, ndtri
+
+    first, second = np.asarray(first_right, bool), np.asarray(second_right, bool)
+    n, b, c = len(first), int((first & ~second).sum()), int((second & ~first).sum())
+    if not n:
+        return Difference(NAN, NAN, NAN, NAN)
+    found, quantile = (b - c) / n, float(ndtri((1 + level) / 2))
+
+    def beyond(difference: float) -> float:
+        """Return by how much the squared score exceeds its quantile's, times its variance."""
+        linear = (2 * n - b + c) * difference - b - c
+        root = math.sqrt(linear**2 + 8 * n * c * difference * (1 - difference))
+        only_second = (root - linear) / (4 * n)  # its most likely share at this difference
+        variance = max(0.0, n * (2 * only_second + difference * (1 - difference)))
+        return (b - c - n * difference) ** 2 - quantile**2 * variance
+
+    def end(outside: float) -> float:
+        inside = found
+        for _ in range(HALVINGS):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if beyond(middle) <= 0 else (inside, middle)
+        return inside
+
+    low, high = (limit if beyond(limit) <= 0 else end(limit) for limit in (-1.0, 1.0))
+    p_value = 2 * float(ndtr(-abs(b - c) / math.sqrt(b + c))) if b + c else 1.0
+    return Difference(found, low, high, p_value)
+
+
 def delong_test(
     positive: ArrayLike,
     first: ArrayLike,
@@ -72,10 +123,10 @@ def delong_test(
 
 def by_students_t(difference: float, deviation: float, freedom: float, level: float = LEVEL) -> Difference:
     """Return interval and p-value by Student's t; without any deviation the p-value is 0 or 1."""
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to load, and each call long
 
-    error = deviation * float(t.ppf((1 + level) / 2, freedom))
-    p_value = 2 * float(t.sf(abs(difference) / deviation, freedom)) if deviation else float(difference == 0)
+    error = deviation * float(stdtrit(freedom, (1 + level) / 2))
+    p_value = 2 * float(stdtr(freedom, -abs(difference) / deviation)) if deviation else float(difference == 0)
     return Difference(difference, difference - error, difference + error, p_value)
 
 
@@ -216,17 +267,50 @@ def nemenyi_critical_difference(methods: int, data_sets: int, level: float = LEV
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * data_sets)))
 
 
+@dataclass(frozen=True)
+class Pairs(Generic[K]):
+    """Methods of which each pair is compared: intervals hold, and p-values are, for all pairs together.
+
+    Bonferroni's correction is for all pairs, not for those with the best alone: which one is best is found in
+    the same values. An interval leaves 0 out if and only if its p-value is below one minus its level.
+
+    Parameters
+    ----------
+    methods : Sequence[K]
+        The methods, k.
+    values : NDArray[np.float64]
+        Their values, (k,).
+    compare : Compare
+        The comparison of a pair by itself. A p-value of NaN is that of a test that is undefined.
+    """
+
+    methods: Sequence[K]
+    values: NDArray[np.float64]
+    compare: Compare
+
+    def of(self, first: int, second: int, level: float = LEVEL) -> Difference:
+        """Return the first method less the second, by their places, corrected; p is 1 if it is undefined."""
+        pairs = math.comb(len(self.methods), 2)
+        found = self.compare(first, second, 1 - (1 - level) / pairs)
+        return found._replace(p_value=1.0 if math.isnan(found.p_value) else min(1.0, pairs * found.p_value))
+
+    def every(self, level: float = LEVEL) -> dict[tuple[K, K], Difference]:
+        """Return the difference of each pair, in the order of the methods."""
+        pairs = combinations(range(len(self.methods)), 2)
+        return {(self.methods[i], self.methods[j]): self.of(i, j, level) for i, j in pairs}
+
+
 class BestCells(NamedTuple, Generic[K]):
     """The cell with the best mean, the cells that cannot be told from it, itself included, and why none can.
 
-    Without a reason the cells were tested, and have the p-values of their differences from the best; with one
+    Without a reason the cells were tested, and all others have their differences from the best; with one
     nothing is known, and all are alike.
     """
 
     best: K
     alike: tuple[K, ...]
     reason: str
-    p_values: Mapping[K, float]
+    behind: Mapping[K, Difference]
 
 
 def cannot_be_told_from_best(
@@ -238,8 +322,7 @@ def cannot_be_told_from_best(
 ) -> BestCells[K]:
     """Return which cells cannot be told from the one with the best mean.
 
-    Each pair of cells has a paired t-test over the seeds (or data sets) that both have. Holm's correction is
-    for all pairs, not for those with the best alone: which cell is best is found in the same values. So, of
+    Each pair of cells has a paired t-test over the seeds (or data sets) that both have; see `Pairs`. So, of
     equal cells, one is told from the best in at most 5 % of sweeps. See docs/statistics.md for other tests.
 
     Parameters
@@ -254,6 +337,47 @@ def cannot_be_told_from_best(
     level : float
         One minus the family-wise error.
     resolution : float
+        See `paired_t_tests`.
+
+    Raises
+    ------
+    ValueError
+        When no cell has a value.
+    """
+    pairs = paired_t_tests(values, resolution)
+    number = sorted(int((~np.isnan(np.asarray(values[cell], np.float64))).sum()) for cell in pairs.methods)
+    reason = too_few(number[-min(2, len(number))], "seed", FEWEST_SEEDS)
+    if events is not None:
+        reason = too_few(events, "event", FEWEST_EVENTS, " held out") or reason
+    if reason:
+        best = int(np.argmax(pairs.values if higher_is_better else -pairs.values))
+        return BestCells(pairs.methods[best], tuple(pairs.methods), reason, {})
+    return told_from_best(pairs, higher_is_better, level)
+
+
+def told_from_best(pairs: Pairs[K], higher_is_better: bool = True, level: float = LEVEL) -> BestCells[K]:
+    """Return which methods cannot be told from the one with the best value."""
+    cells, best = pairs.methods, int(np.argmax(pairs.values if higher_is_better else -pairs.values))
+    behind = {cell: pairs.of(i, best, level) for i, cell in enumerate(cells) if i != best}
+    alike = tuple(cell for cell in cells if cell not in behind or behind[cell].p_value > 1 - level)
+    return BestCells(cells[best], alike, "", behind)
+
+
+def too_few(number: int, what: str, fewest: int, more: str = "") -> str:
+    """Return that there are fewer than are needed; "" if there are enough."""
+    if number >= fewest:
+        return ""
+    return f"only {number} {what}{'' if number == 1 else 's'}{more}; at least {fewest} are needed"
+
+
+def paired_t_tests(values: Mapping[K, ArrayLike], resolution: float = 0.0) -> Pairs[K]:
+    """Return the pairs of cells, each compared by a paired t-test; undefined with fewer than five values.
+
+    Parameters
+    ----------
+    values : Mapping[K, ArrayLike]
+        See `cannot_be_told_from_best`.
+    resolution : float
         What one held-out case changes a value by. Means that differ by no more are not told apart: with
         differences of single cases the t-test has too many false winners.
 
@@ -265,72 +389,29 @@ def cannot_be_told_from_best(
     table = {cell: row for cell in values if not np.isnan(row := np.asarray(values[cell], np.float64)).all()}
     if not table:
         raise ValueError("no cell has a value")
-    cells, rows = list(table), np.stack(list(table.values()))
-    means = np.nanmean(rows, axis=1)
-    number = int(sorted((~np.isnan(rows)).sum(axis=1))[-min(2, len(rows))])
-    reason = too_few(number, "seed", FEWEST_SEEDS)
-    if events is not None:
-        reason = too_few(events, "event", FEWEST_EVENTS, " held out") or reason
-    if reason or len(cells) == 1:
-        best = cells[int(np.argmax(means if higher_is_better else -means))]
-        return BestCells(best, tuple(cells), reason, {})
-    return told_from_best(cells, means, paired_t_tests(rows, resolution), higher_is_better, level)
+    rows, least = list(table.values()), resolution * (1 + ROUNDING)
+
+    def compare(first: int, second: int, level: float) -> Difference:
+        both = rows[first] - rows[second]
+        both = both[~np.isnan(both)]
+        if len(both) < FEWEST_SEEDS:
+            return Difference(NAN, NAN, NAN, NAN)
+        mean, error = float(both.mean()), float(both.std(ddof=1)) / math.sqrt(len(both))
+        found = by_students_t(mean, error, len(both) - 1, level)
+        if abs(mean) <= least:
+            found = found._replace(p_value=1.0)
+        return found._replace(low=min(found.low, mean - least), high=max(found.high, mean + least))
+
+    return Pairs(list(table), np.array([np.nanmean(row) for row in rows]), compare)
 
 
-def told_from_best(
-    cells: Sequence[K],
-    means: ArrayLike,
-    p_values: NDArray[np.float64],
-    higher_is_better: bool = True,
-    level: float = LEVEL,
-) -> BestCells[K]:
-    """Return which cells cannot be told from the best by p-values that are adjusted for all pairs, (k, k)."""
-    order = np.asarray(means, np.float64) * (1 if higher_is_better else -1)
-    best = int(np.argmax(order))
-    against = dict(zip(cells, p_values[best].tolist(), strict=True))
-    alike = tuple(cell for cell, p in against.items() if p > 1 - level)
-    return BestCells(cells[best], alike, "", against)
+def wilcoxon_tests(methods: Sequence[K], rows: NDArray[np.float64], values: NDArray[np.float64]) -> Pairs[K]:
+    """Return the pairs of methods with such values, (k,), each compared by the signed ranks of its rows.
 
-
-def too_few(number: int, what: str, fewest: int, more: str = "") -> str:
-    """Return that there are fewer than are needed; "" if there are enough."""
-    if number >= fewest:
-        return ""
-    return f"only {number} {what}{'' if number == 1 else 's'}{more}; at least {fewest} are needed"
-
-
-def paired_t_tests(rows: NDArray[np.float64], resolution: float = 0.0) -> NDArray[np.float64]:
-    """Return the p-value of each pair of rows, (k, k), by Holm's correction for all pairs.
-
-    It is 1 with fewer than five values that both have, and where means differ by the resolution at most.
+    The rows are (k, n), see `wilcoxon_against`. There are no intervals.
     """
-    from scipy.stats import mstats
 
-    first, second = np.triu_indices(len(rows), 1)
-    differences = np.ma.masked_invalid(rows[first] - rows[second])
-    with np.errstate(all="ignore"):
-        found = np.ma.filled(mstats.ttest_1samp(differences, 0, axis=1).pvalue, 0.0)  # 0: no deviation at all
-    least = resolution * (1 + ROUNDING)
-    same = np.ma.filled(np.abs(differences.mean(axis=1)) <= least, True)
-    few = differences.count(axis=1) < FEWEST_SEEDS
-    return of_all_pairs(len(rows), np.where(same | few, 1.0, found))
+    def compare(first: int, second: int, level: float) -> Difference:
+        return Difference(values[first] - values[second], NAN, NAN, _wilcoxon(rows[first] - rows[second]))
 
-
-def wilcoxon_tests(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the p-value of each pair of rows, (k, k): Wilcoxon's signed ranks, Holm's correction for all.
-
-    See `wilcoxon_against`.
-    """
-    first, second = np.triu_indices(len(rows), 1)
-    return of_all_pairs(len(rows), [_wilcoxon(row) for row in rows[first] - rows[second]])
-
-
-def of_all_pairs(number: int, p_values: ArrayLike) -> NDArray[np.float64]:
-    """Return p-values by Holm's correction as a symmetric table, (k, k), 1 on its diagonal.
-
-    They are in the order of `numpy.triu_indices`.
-    """
-    first, second = np.triu_indices(number, 1)
-    table = np.ones((number, number))
-    table[first, second] = table[second, first] = holm(p_values)
-    return table
+    return Pairs(methods, values, compare)

@@ -13,7 +13,7 @@ from ..records.folder_kinds import GRID
 from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary, tested_on
 from ..results import report
-from ..results.comparisons.best_cells import COLUMNS, MARK, NOT_TOLD, Verdict, verdict
+from ..results.comparisons.best_cells import COLUMNS, DIFFERENCE, MARK, NOT_TOLD, P_VALUE, Verdict, verdict
 from ..results.comparisons.composition import Private, added_up
 from ..results.comparisons.held_out import CASES, compared_cases_table
 from ..results.comparisons.left_out import left_out_table, sites_table
@@ -34,6 +34,7 @@ from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
+OF_DIFFERENCES = (DIFFERENCE, f"{DIFFERENCE}, low", f"{DIFFERENCE}, high", P_VALUE)
 OF_RANKS = (RANK, NOT_TOLD_BY_RANK)
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
@@ -100,7 +101,7 @@ class Comparison:
     def _write(self, at_end: bool) -> None:
         """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *COLUMNS, *OF_RANKS])
+        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *OF_DIFFERENCES, *OF_RANKS])
         self._told = self._verdict(at_end)
         self._ranks = ranking(self._rows_of_runs(), self.compared_by) if at_end and self._alike else None
         rows = [
@@ -114,11 +115,11 @@ class Comparison:
         write_atomically(self.folder / "grid.md", self.markdown(at_end))
 
     def _told_of(self, cell: Cell) -> dict[str, object]:
-        """Return what ``grid.csv`` says of a cell: its place, difference and p-value."""
+        """Return what ``grid.csv`` says of a cell: its place, its difference with its interval, p-value."""
         if not self._told.sentence:
             return {}
         numbers = self._told.differences.get(cell, ())
-        return {NOT_TOLD: self._told.of(cell), **dict(zip(COLUMNS, numbers, strict=False))}
+        return {NOT_TOLD: self._told.of(cell), **dict(zip(OF_DIFFERENCES, numbers, strict=False))}
 
     def _rank_of(self, cell: Cell) -> dict[str, object]:
         """Return what ``grid.csv`` says of the rank of a cell's method."""

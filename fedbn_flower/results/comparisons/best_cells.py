@@ -1,8 +1,9 @@
 """Which cells of a table cannot be told from the best: marks, differences, and a sentence in words."""
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,11 @@ from ...records.metrics import PERCENT, percent
 from ...records.summary import OfClasses
 from ...statistics.paired import (
     FEWEST_EVENTS,
-    FEWEST_SEEDS,
     BestCells,
+    Difference,
+    Pairs,
     cannot_be_told_from_best,
+    paired_t_tests,
     told_from_best,
     too_few,
 )
@@ -26,9 +29,11 @@ K = TypeVar("K", bound=Hashable)
 MARK = " *"
 POOLED, OVER_EXAMPLES, GLOBAL = "pooled", "mean over examples", "global"
 NOT_TOLD = "cannot be told from the best"
-DIFFERENCE, P_VALUE = "difference from the best", "p (Holm)"
+DIFFERENCE, P_VALUE = "difference from the best", "p (Bonferroni)"
 COLUMNS = (DIFFERENCE, P_VALUE)
 """The columns of `Verdict.shown`."""
+CORRECTED = "Bonferroni for all pairs, 5 %"
+TOGETHER = "In brackets: 95 % intervals that hold for all pairs together."
 OTHER_DATA = "Runs on different data are not compared with each other."
 NOT_COMPARED = {
     "fold": "Folds are not compared with each other: each is tested on other cases.",
@@ -65,13 +70,6 @@ def events_of(run: Run) -> int | None:
     return sum(counts) - max(counts) if counts else None
 
 
-class Difference(NamedTuple):
-    """A cell's metric less the best one's, and the p-value of that, corrected for all pairs."""
-
-    difference: float
-    p_value: float
-
-
 @dataclass(frozen=True)
 class Verdict(Generic[K]):
     """What is known of which cell of a table is best.
@@ -87,7 +85,9 @@ class Verdict(Generic[K]):
     sentence : str
         The verdict in words; empty for a single cell.
     differences : Mapping[K, Difference]
-        Of each cell that was tested but the best.
+        From the best, of each other cell; a cell whose test is undefined has none.
+    pairs : Pairs[K], optional
+        What all pairs are compared by; None if nothing is known.
     """
 
     column: str
@@ -95,18 +95,27 @@ class Verdict(Generic[K]):
     known: bool
     sentence: str
     differences: Mapping[K, Difference] = field(default_factory=dict)
+    pairs: Pairs[K] | None = None
 
     def of(self, cell: K) -> str:
         """Return whether a cell cannot be told from the best: ``yes``, ``no`` or ``unknown``."""
         return ("yes" if cell in self.alike else "no") if self.known else "unknown"
 
     def shown(self, cell: K, metric: str) -> list[str]:
-        """Return a cell's difference and p-value as text, the columns `COLUMNS`; empty for the best one."""
-        if cell not in self.differences:
-            return ["", ""]
-        difference, p_value = self.differences[cell]
-        text = f"{percent(metric) * difference:+.1f}" if metric in PERCENT else f"{difference:+.4g}"
-        return [text, p_text(p_value)]
+        """Return a cell's difference with its interval, and p-value, as `COLUMNS`; empty for the best one."""
+        return shown_difference(self.differences[cell], metric) if cell in self.differences else ["", ""]
+
+
+def shown_difference(found: Difference, metric: str) -> list[str]:
+    """Return a difference with its interval, and its p-value: ``-3.1 (-5.9 to -0.3)``, ``0.031``.
+
+    Both are empty of a test that is undefined.
+    """
+    if math.isnan(found.low):
+        return ["", ""]
+    factor, form = (percent(metric), "+z.1f") if metric in PERCENT else (1, "+z.4g")
+    value, low, high = (f"{factor * number:{form}}" for number in found[:3])
+    return [f"{value} ({low} to {high})", p_text(found.p_value)]
 
 
 def p_text(p_value: float) -> str:
@@ -159,8 +168,10 @@ def verdict(
         if tests.tests:
             return _on_cases(column, list(found), tests, labels, higher)
         lacking = f" Nor from the cases: {tests.why_not}."
-    best = cannot_be_told_from_best(rows, higher, events, resolution=_resolution(every, metric))
-    return _over_seeds(column, rows, best, labels, lacking)
+    resolution = _resolution(every, metric)
+    best = cannot_be_told_from_best(rows, higher, events, resolution=resolution)
+    told = _over_seeds(column, rows, best, labels, lacking)
+    return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
 
 
 def _over_seeds(
@@ -175,33 +186,26 @@ def _over_seeds(
         words = f"Which is best cannot be known from {best.reason}.{lacking} The best mean is that of {name}."
         return Verdict(column, frozenset(), False, words)
     over = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
-    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {over} seeds, Holm, 5 %)."
-    behind = {cell: row - rows[best.best] for cell, row in rows.items() if cell != best.best}
-    differences = {
-        cell: Difference(float(np.nanmean(row)), best.p_values[cell])
-        for cell, row in behind.items()
-        if (~np.isnan(row)).sum() >= FEWEST_SEEDS
-    }
-    return Verdict(column, frozenset(best.alike), True, words, differences)
+    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {over} seeds, {CORRECTED}). {TOGETHER}"
+    return Verdict(column, frozenset(best.alike), True, words, _defined(best))
 
 
 def _on_cases(
     column: str, cells: Sequence[K], found: OnCases, labels: Mapping[K, str], higher: bool
 ) -> Verdict[K]:
     assert found.tests
-    values, test, p_values = found.tests
-    best = told_from_best(cells, values, p_values, higher)
+    test, pairs = found.tests
+    named = Pairs(cells, pairs.values, pairs.compare)
+    best = told_from_best(named, higher)
     words = (
-        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} held-out cases, Holm, 5 %). "
-        f"{ONE_SEED}"
+        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} held-out cases, "
+        f"{CORRECTED}). {TOGETHER} {ONE_SEED}"
     )
-    by_cell = dict(zip(cells, values.tolist(), strict=True))
-    differences = {
-        cell: Difference(value - by_cell[best.best], best.p_values[cell])
-        for cell, value in by_cell.items()
-        if cell != best.best
-    }
-    return Verdict(column, frozenset(best.alike), True, words, differences)
+    return Verdict(column, frozenset(best.alike), True, words, _defined(best), named)
+
+
+def _defined(best: BestCells[K]) -> dict[K, Difference]:
+    return {cell: found for cell, found in best.behind.items() if not math.isnan(found.low)}
 
 
 def _metrics(run: Run, column: str) -> Mapping[str, float | None]:
@@ -221,7 +225,7 @@ def _resolution(runs: Sequence[Run], metric: str) -> float:
 
 def in_words(best: BestCells[K], labels: Mapping[K, str], what: str) -> str:
     """Return which rows are marked, in words; ``what`` is compared."""
-    alike, cells, name = len(best.alike), len(best.p_values), labels[best.best]
+    alike, cells, name = len(best.alike), 1 + len(best.behind), labels[best.best]
     if alike == 1:
         return f"Marked *: {name} is ahead of {'the other' if cells == 2 else f'all {cells - 1} others'}"
     if alike == cells:

@@ -10,11 +10,11 @@ import numpy as np
 from ...core.ground.columns import POOLED
 from ...records.metric_words import spelt
 from ...records.metrics import shown
-from ...statistics.paired import FEWEST_EVENTS, cannot_be_told_from_best, told_from_best, too_few
+from ...statistics.paired import FEWEST_EVENTS, Pairs, cannot_be_told_from_best, told_from_best, too_few
 from ..report.sections.intervals import with_interval
 from ..report.tables import Table
 from ..run_reader import Run
-from .best_cells import MARK, Verdict, in_words
+from .best_cells import CORRECTED, MARK, Verdict, in_words
 from .held_out import EVENTS, events_column
 from .same_cases import OnCases, cases_of, compare_tables
 
@@ -71,10 +71,11 @@ def told_out_of_fold(methods: Mapping[str, Sequence[Folds]], metric: str, higher
     if all(len(of) == 1 for of in methods.values()):
         found = _on_cases([of[0] for of in methods.values()], metric)
         if found.tests:
-            best = told_from_best(list(methods), found.tests.values, found.tests.p_values, higher)
+            test, pairs = found.tests
+            best = told_from_best(Pairs(list(methods), pairs.values, pairs.compare), higher)
             words = (
-                f"{in_words(best, labels, 'value')} ({found.tests.test} on the same {found.cases:,} "
-                f"out-of-fold cases, Holm, 5 %). {ONE_DIVISION}"
+                f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} "
+                f"out-of-fold cases, {CORRECTED}). {ONE_DIVISION}"
             )
             return Verdict(POOLED_ROW, frozenset(best.alike), True, words)
         lacking = f" Nor from the cases: {found.why_not}."
@@ -87,7 +88,7 @@ def told_out_of_fold(methods: Mapping[str, Sequence[Folds]], metric: str, higher
     if best.reason:
         words = f"Which is best out of fold cannot be known from {best.reason}.{lacking}"
         return Verdict(POOLED_ROW, frozenset(), False, f"{words} The best mean is that of {best.best}.")
-    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {len(seeds)} seeds, Holm, 5 %)."
+    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {len(seeds)} seeds, {CORRECTED})."
     return Verdict(POOLED_ROW, frozenset(best.alike), True, words)
 
 
@@ -135,10 +136,6 @@ def out_of_fold_table(
     return Table(
         [*keys, OF, *named, spelt(metric)], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip()
     )
-
-
-def _is_marked(row: Mapping[str, Any], keys: Sequence[str], told: Verdict[str]) -> bool:
-    return row[OF] == POOLED_ROW and method_of(row, keys) in told.alike
 
 
 def method_of(row: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -78,7 +78,7 @@ class Ranking:
 
     def table(self) -> Table:
         """Return a row per method, by its mean rank, marked if it cannot be told from the best."""
-        header = ["method", f"mean over {self.what}", RANK, "p (Wilcoxon, Holm)"]
+        header = ["method", f"mean over {self.what}", RANK, "p (Wilcoxon, Bonferroni)"]
         rows = [self._row(number) for number in np.argsort(self.mean_ranks, kind="stable")]
         return Table(header, rows, note=self.sentence)
 
@@ -86,7 +86,9 @@ class Ranking:
         method = self.methods[number]
         mark = MARK if self.best and method in self.best.alike else ""
         value = percent(self.metric) * self.means[number]
-        against = "" if self.best is None or method == self.best.best else p_text(self.best.p_values[method])
+        against = (
+            "" if self.best is None or method == self.best.best else p_text(self.best.behind[method].p_value)
+        )
         text = f"{value:.1f}" if self.metric in PERCENT else f"{value:.4g}"
         return [method, text, f"{self.mean_ranks[number]:.2f}{mark}", against]
 
@@ -195,8 +197,7 @@ def _ranking(
     if len(table) < FEWEST:
         words = f"Methods cannot be told apart {over}: Wilcoxon's signed ranks need at least {FEWEST}."
         return Ranking(what, metric, methods, means, ranks.mean_ranks, None, words)
-    p_values = wilcoxon_tests(table.T)
-    best = told_from_best(methods, ranks.mean_ranks, p_values, higher_is_better=False)
+    best = told_from_best(wilcoxon_tests(methods, table.T, ranks.mean_ranks), higher_is_better=False)
     test = "Wilcoxon's signed ranks, 5 %"
     if len(methods) > 2:
         best, test = _by_nemenyi(best, methods, ranks)

@@ -9,10 +9,10 @@ from fedbn_flower.clients.problems.metrics import METRICS, Predicted
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 
 from ...records.cases import GROUP, ID, SCORE, SITE, TARGET, predictions_of
-from ...statistics.case_metrics import Auroc, CaseMetric
-from ...statistics.cases import OF_CLASS, Cases, same_cases
+from ...statistics.case_metrics import CaseMetric
+from ...statistics.cases import OF_CLASS, Cases
 from ...statistics.on_cases import CaseTests, compare_on_cases
-from ...statistics.paired import Difference, delong_test, paired_bootstrap
+from ...statistics.paired import Difference
 from ..decisions import is_binary
 from ..intervals import candidates, cost, same_value
 from ..run_reader import Run
@@ -75,24 +75,10 @@ def compare_tables(
 def difference_of(first: Run, second: Run, metric: str, values: tuple[float, float]) -> Difference | None:
     """Return by how much a run's metric is more than the first one's, of all cases, with its interval.
 
-    That of an AUROC of two classes is by DeLong, others by a paired bootstrap. None where `compare_runs`
-    would have no tests.
+    It is by the test of `compare_runs`; None where that has none.
     """
-    tables = [cases_of(run) for run in (first, second)]
-    before, after = tables
-    if before is None or after is None or 2 * len(before) > MOST:
-        return None
-    found = metric_of_cases([before, after], first.config, metric, values)
-    if found is None or 2 * len(before) * cost(found) > MOST:
-        return None
-    try:
-        one, other = same_cases([after, before])
-    except ValueError:
-        return None
-    if isinstance(found, Auroc) and len(found.pairs(one)) == 1:
-        (truth, late), (_, early) = found.pairs(one)[0], found.pairs(other)[0]
-        return delong_test(truth, late, early, one.in_groups)
-    return paired_bootstrap(after, before, found)
+    found = compare_runs([second, first], metric, values[::-1])
+    return found.tests.pairs.of(0, 1) if found.tests else None
 
 
 def cases_of(run: Run) -> DataFrame | None:

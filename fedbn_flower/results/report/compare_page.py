@@ -167,7 +167,9 @@ def in_common(groups: Sequence[Group]) -> str:
     return f"All {', '.join(same)}." if same else ""
 
 
-def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = ()) -> str:
+def compare_page(
+    groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (), pairs: Table | None = None
+) -> str:
     """Return the page, without curves of runs whose metrics cannot be compared."""
     warning = data_warning(groups)
     table = metrics_table(groups, metric, comparable=not warning)
@@ -186,6 +188,7 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
         + paragraph(in_common(groups)),
         [
             section("Results", *warnings, table.html(), paragraph(explanation, "note"), *together),
+            section("All pairs", *(with_note(pairs) if pairs else ())),
             *(section(name, *with_note(found)) for name, found in beside.items()),
             section(
                 "Differences", different.html() if different.rows else paragraph("Only the seeds differ.")
@@ -198,7 +201,7 @@ def compare_page(groups: Sequence[Group], metric: str, gains: Sequence[Gain] = (
             *closing_sections(
                 [run.config for group in groups for run in group.runs],
                 table,
-                *(found for found in (*beside.values(), ranks and ranks.table(), held_out) if found),
+                *(found for found in (pairs, *beside.values(), ranks and ranks.table(), held_out) if found),
             ),
         ],
     )

@@ -7,13 +7,23 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ...config.gone import in_new_keys
-from ...core.errors import not_allowed
+from ...core.errors import UserError, not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.folder_kinds import CONFIG, GRID
 from ...records.metric_words import heading
 from ...records.metrics import PERCENT, percent
 from ...records.stored import rows_of
-from ..comparisons.best_cells import COLUMNS, MARK, OVER_EXAMPLES, Verdict, deciding_column, verdict
+from ..comparisons.best_cells import (
+    COLUMNS,
+    MARK,
+    OVER_EXAMPLES,
+    P_VALUE,
+    TOGETHER,
+    Verdict,
+    deciding_column,
+    shown_difference,
+    verdict,
+)
 from ..comparisons.left_out import left_out_table, sites_table
 from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
 from ..comparisons.over_blocks import Ranking, label_of, ranking
@@ -212,6 +222,23 @@ def metrics_table(
     ]
     note = told.sentence if told else ""
     return Table([*keys, *columns, *costs, "seconds", *tested], rows, len(keys), links, note=note)
+
+
+def pairs_table(groups: Sequence[Group], metric: str, told: Verdict[int]) -> Table:
+    """Return a row for each pair of groups: the first less the second, its interval, and p.
+
+    Raises
+    ------
+    UserError
+        When nothing is known of them; the message says why.
+    """
+    if told.pairs is None:
+        raise UserError(f"pairs: {told.sentence or 'no two rows have ended'}")
+    rows = [
+        [groups[first].label, groups[second].label, *shown_difference(found, metric)]
+        for (first, second), found in told.pairs.every().items()
+    ]
+    return Table(["", "less", "difference", P_VALUE], rows, words=2, note=TOGETHER)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:

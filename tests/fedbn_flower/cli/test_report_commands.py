@@ -5,6 +5,7 @@ import json
 
 import pytest
 from rich.console import Console
+from scipy.stats import ttest_rel
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
@@ -13,6 +14,7 @@ from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_tabl
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.terminal import fit_to_width
 
+from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 
 
@@ -148,6 +150,26 @@ def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
     assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
 
 
+def test_compare_has_the_differences_of_all_pairs_where_they_are_asked_for(tmp_path, capsys):
+    by_client = {"fedbn": (0.80, 0.81, 0.79, 0.82, 0.78), "silobn": (0.81, 0.79, 0.80, 0.81, 0.79),
+                 "shared": (0.70, 0.75, 0.72, 0.71, 0.73)}  # fmt: skip
+    sweep = write_sweep(tmp_path / "s", {("fedavg", client): values for client, values in by_client.items()})
+    assert main(["compare", str(sweep), "--pairs", "--to", str(tmp_path / "to")]) == 0
+    found = ttest_rel(by_client["fedbn"], by_client["shared"])
+    low, high = (100 * end for end in found.confidence_interval(1 - 0.05 / 3))
+    names = ["s fedbn", "s shared"]
+    row = [*names, f"+7.8 ({low:+.1f} to {high:+.1f})", f"{3 * found.pvalue:.3f}"]
+    text = (tmp_path / "to" / "compare.md").read_text()
+    assert f"| {' | '.join(row)} |" in text
+    assert text.partition("## all pairs")[2].partition("In brackets: 95 %")[0].count("\n| s ") == 3
+    assert row in Page((tmp_path / "to" / "compare.html").read_text()).rows
+    assert row[2] in capsys.readouterr().out
+    few = write_sweep(tmp_path / "few")
+    assert main(["compare", str(few), "--pairs", "--to", str(tmp_path / "not")]) == 2
+    assert "pairs: Which is best cannot be known from only 2 seeds" in capsys.readouterr().err
+    assert not (tmp_path / "not").exists()
+
+
 def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     """Two sweeps whose runs have the same five seeds; the second is 30 points behind in each."""
     accuracies = (0.80, 0.81, 0.79, 0.82, 0.78)
@@ -156,12 +178,13 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     folders = [str(tmp_path / name) for name in ("good", "bad")]
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
     words = (
-        "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %)."
+        "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Bonferroni "
+        "for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs together."
     )
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
     page = (tmp_path / "to" / "compare.html").read_text()
-    assert page.count(words.removesuffix(" 5 %).")) == 2  # below the table, and in LaTeX, where % is escaped
+    assert page.count(words.partition(" 5 %)")[0]) == 2  # below the table, and in LaTeX, where % is escaped
     assert "80.0 ± 1.6 *" in page
 
 

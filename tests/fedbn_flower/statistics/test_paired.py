@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.coverage import NOISES, SETTINGS, differences, false_winners, false_winners_of_two, told
+from benchmarks.winners import NOISES, SETTINGS, differences, false_winners, false_winners_of_two, told
 from fedbn_flower.statistics.case_metrics import METRICS
 from fedbn_flower.statistics.paired import (
     cannot_be_told_from_best,
@@ -18,6 +18,8 @@ from fedbn_flower.statistics.paired import (
     mcnemar,
     nemenyi_critical_difference,
     paired_bootstrap,
+    paired_t_tests,
+    score_test,
     wilcoxon_against,
     wilcoxon_tests,
 )
@@ -45,6 +47,29 @@ def test_mcnemars_without_a_difference():
     assert mcnemar([1, 1, 0], [1, 1, 0])[2:] == (1, 1)
     found = mcnemar([1, 1, 0, 0], [0, 0, 1, 1])  # 2 and 2: half of the 6/16 of the middle is left out
     assert (found.exact, found.mid_p) == pytest.approx((1, 1 - 3 / 16))
+
+
+def test_tangos_interval_on_fagerlands_example():
+    """-0.517 to -0.026: M. Fagerland, S. Lydersen and P. Laake, Recommended tests and confidence intervals
+    for paired binomial proportions, Statistics in Medicine 33(16), 2014. McNemar's statistic is 6^2 / 8."""
+    first, second = [1] + [0] * 7 + [1, 0] * 6 + [0], [0] + [1] * 7 + [1, 0] * 6 + [0]
+    found = score_test(first, second)
+    assert found[:3] == pytest.approx((-6 / 21, -0.517, -0.026), abs=5e-4)
+    assert found.p_value == pytest.approx(stats.chi2.sf(36 / 8, 1))
+    square = stats.norm.ppf(0.975) ** 2
+    end = square / (21 + square)  # without differences the score's root is in closed form
+    assert score_test(first, first) == pytest.approx((0, -end, end, 1))
+    low = (9 - square) / (9 + square)  # all differ: twice Wilson's end of nine of nine, less one
+    assert score_test([1] * 9, [0] * 9)[:3] == pytest.approx((1, low, 1))
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_tangos_interval_and_mcnemars_p_value_agree(first_only, second_only, same, level):
+    counts = [first_only, second_only, same + 1]
+    found = score_test(np.repeat([1, 0, 1], counts), np.repeat([0, 1, 1], counts), level)
+    assert -1 <= found.low <= found.difference <= found.high <= 1
+    if abs(found.p_value - (1 - level)) > 1e-9:
+        assert (found.low <= 0 <= found.high) == (found.p_value > 1 - level)
 
 
 def test_delongs_test_written_again():
@@ -177,14 +202,31 @@ def cells(*rows):
 STEPS = np.array([0.0, 0.01, -0.01, 0.02, -0.02])
 
 
-def test_all_pairs_by_wilcoxon_are_scipys_with_holms_correction():
+def test_all_pairs_by_wilcoxon_are_scipys_with_bonferronis_correction():
     rows = np.random.default_rng(2).normal(size=(3, 8)) + np.array([[0], [1], [2]])
-    found = wilcoxon_tests(rows)
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    expected = holm([stats.wilcoxon(rows[i], rows[j]).pvalue for i, j in pairs])
-    assert [found[pair] for pair in pairs] == pytest.approx(expected.tolist())
-    assert (found == found.T).all()
-    assert (np.diag(found) == 1).all()
+    found = wilcoxon_tests("abc", rows, np.arange(3.0)).every()
+    expected = [3 * stats.wilcoxon(rows[i], rows[j]).pvalue for i, j in [(0, 1), (0, 2), (1, 2)]]
+    assert [one.p_value for one in found.values()] == pytest.approx(np.minimum(expected, 1))
+    assert [*found] == [("a", "b"), ("a", "c"), ("b", "c")]
+
+
+def test_differences_over_seeds_have_intervals_of_all_pairs_together():
+    """By hand: -0.5 twice, 0 and 0.5 twice have a mean of 0 and a deviation of 0.5, and so an error of
+    0.5 / sqrt(5). Of three pairs each interval is of 1 - 0.05 / 3, by Student's t with 4 degrees."""
+    steps = np.array([-0.5, -0.5, 0.0, 0.5, 0.5])
+    found = paired_t_tests(cells(steps + 2, np.zeros(5), np.full(5, 0.25)))
+    half = 3.9608 * 0.5 / np.sqrt(5)
+    assert found.of(0, 1)[:3] == pytest.approx((2, 2 - half, 2 + half), abs=1e-4)
+    assert found.of(1, 0)[:3] == pytest.approx((-2, -2 - half, -2 + half), abs=1e-4)
+    assert found.of(0, 1).p_value == pytest.approx(3 * stats.ttest_1samp(steps + 2, 0).pvalue)
+    assert found.of(1, 2) == (-0.25, -0.25, -0.25, 0)  # the same under each seed
+
+
+@given(st.lists(st.integers(-8, 8), min_size=5, max_size=9), st.sampled_from([0.0, 0.125, 0.5]))
+def test_an_interval_leaves_out_0_if_and_only_if_the_difference_is_told(steps, resolution):
+    rows = cells(np.array(steps) / 8, np.zeros(len(steps)), np.full(len(steps), 7.0))
+    found = paired_t_tests(rows, resolution).of(0, 1)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 0.05)
 
 
 def test_those_that_are_clearly_behind_are_told_from_the_best():
@@ -194,11 +236,11 @@ def test_those_that_are_clearly_behind_are_told_from_the_best():
     assert cannot_be_told_from_best(values, higher_is_better=False)[:3] == ("c", ("c",), "")
 
 
-def test_it_is_the_paired_t_test_with_holms_correction():
+def test_it_is_the_paired_t_test_with_bonferronis_correction():
     rng = np.random.default_rng(0)
     values = dict(enumerate(rng.normal(size=(4, 8)) + np.arange(4)[:, None] * 0.9))
     pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
-    p_values = holm([stats.ttest_rel(values[i], values[j]).pvalue for i, j in pairs])
+    p_values = [6 * stats.ttest_rel(values[i], values[j]).pvalue for i, j in pairs]
     alike = {3} | {i for (i, j), p in zip(pairs, p_values, strict=True) if j == 3 and p > 0.05}
     assert cannot_be_told_from_best(values)[:3] == (3, tuple(sorted(alike)), "")
     assert 1 < len(alike) < 4
@@ -273,7 +315,7 @@ def test_of_many_sweeps_of_two_no_more_have_a_false_winner(noise, seeds):
 
 def test_pairs_with_the_best_alone_have_too_many():
     """Why all pairs are corrected for: the best is found in the same values."""
-    assert false_winners("t, Holm, pairs with the best", "normal", 9, 20, SWEEPS) > 0.08
+    assert false_winners("t, Bonferroni, pairs with the best", "normal", 9, 20, SWEEPS) > 0.08
 
 
 def all_outcomes(steps, seeds):

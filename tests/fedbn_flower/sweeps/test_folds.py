@@ -212,7 +212,10 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
     told = delong_test(first.target, first.score, second.score, groups).p_value <= 0.05
     marks = [row["cannot be told from the best"] for row in pooled.values()]
     assert sorted(marks) == (["no", "yes"] if told else ["yes", "yes"])
-    sentence = f"(DeLong's test on the same {len(first)} out-of-fold cases, Holm, 5 %). One division"
+    sentence = (
+        f"(DeLong's test on the same {len(first)} out-of-fold cases, Bonferroni for all pairs, 5 %). "
+        "One division"
+    )
     text = (tmp_path / "g" / "grid.md").read_text()
     assert sentence in text
     assert sentence in " ".join(capsys.readouterr().out.split())
@@ -235,7 +238,9 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     methods = {name: [Folds(i, v, []) for i, v in enumerate(values)] for name, values in rows.items()}
     told = told_out_of_fold(methods, "accuracy", True)
     assert (told.of("a"), told.of("b")) == ("yes", "no")
-    assert told.sentence == ("Marked *: a is ahead of the other (paired t-tests over 5 seeds, Holm, 5 %).")
+    assert told.sentence == (
+        "Marked *: a is ahead of the other (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %)."
+    )
     few = told_out_of_fold({name: of[:2] for name, of in methods.items()}, "accuracy", True)
     words = (
         "Which is best out of fold cannot be known from only 2 seeds; at least 5 are needed. The best mean"

@@ -18,7 +18,7 @@ from fedbn_flower.results.report.compare_page import read_groups
 from fedbn_flower.results.report.runs_by_seed import Sweep, best_groups, metrics_table
 from fedbn_flower.results.report.sections.all_metrics import side_by_side
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.statistics.paired import delong_test, holm, mcnemar
+from fedbn_flower.statistics.paired import delong_test, score_test
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..html_page import page
@@ -34,7 +34,7 @@ def swept(tmp_path):
 
 @pytest.mark.parametrize("metric", ["auroc", "accuracy"])
 def test_a_difference_of_two_runs_has_an_interval(tmp_path, metric):
-    """Of AUROCs DeLong's; of accuracies near the closed form of a paired share."""
+    """Of AUROCs DeLong's; of accuracies Tango's."""
     runs = []
     for name in ("fedavg", "fedyogi"):
         runs.append(Run.read(write_cases(tmp_path / name, METHODS[name], strategy=name)))
@@ -52,8 +52,7 @@ def test_a_difference_of_two_runs_has_an_interval(tmp_path, metric):
     found = difference_of(*runs, metric, tuple(r.mean() for r in right))
     change = right[1].astype(int) - right[0].astype(int)
     assert found.difference == pytest.approx(change.mean())
-    half = 1.96 * change.std() / np.sqrt(len(change))
-    assert (found.low, found.high) == pytest.approx((change.mean() - half, change.mean() + half), abs=0.02)
+    assert found == pytest.approx(score_test(right[1], right[0]))
     assert difference_of(*runs, metric, (0.1, 0.2)) is None  # not what the cases give
 
 
@@ -97,15 +96,12 @@ def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
     )
 
 
-def p_values(methods):
-    """McNemar's of each pair by hand, then Holm's."""
-    right = [
+def right_of(methods):
+    """Which cases each method has right."""
+    return [
         np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()])
         for cases in methods.values()
     ]
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    found = holm([mcnemar(right[i], right[j]).mid_p for i, j in pairs])
-    return dict(zip(pairs, found, strict=True)), [r.mean() for r in right]
 
 
 def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys):
@@ -116,29 +112,36 @@ def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, cap
         grid.add(configured(strategy=strategy), Summary.model_validate(summary_of_cases(cases)), name=folder)
     assert grid.sentence.startswith("Which is best cannot be known from only 1 seed")  # some still run
     grid.plot()
-    expected, means = p_values(METHODS)
+    right = right_of(METHODS)
+    means = [r.mean() for r in right]
     best = int(np.argmax(means))
     other = 1 - best
-    p = {other: expected[0, 1], 2: expected[best, 2]}
+    found = {i: score_test(right[i], right[best], 1 - 0.05 / 3) for i in (other, 2)}
+    p = {i: min(1, 3 * of.p_value) for i, of in found.items()}
     assert p[2] < 0.001 < 0.05 < p[other]
     name = list(METHODS)[best]
     words = (
-        f"Marked *: 2 of 3 rows cannot be told from the best value, {name} (McNemar's test (mid-p) on the "
-        "same 200 held-out cases, Holm, 5 %). One seed says nothing of how training varies."
+        f"Marked *: 2 of 3 rows cannot be told from the best value, {name} (McNemar's test on the same 200 "
+        "held-out cases, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs "
+        "together. One seed says nothing of how training varies."
     )
     assert grid.sentence == words
-    behind, far = (100 * (means[i] - means[best]) for i in (other, 2))
+    behind = 100 * (means[other] - means[best])
     rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
-    assert [*rows["fedavg"]][-5:-2] == [
-        "cannot be told from the best", "difference from the best", "p (Holm)",
+    assert [*rows["fedavg"]][-7:-2] == [
+        "cannot be told from the best", "difference from the best", "difference from the best, low",
+        "difference from the best, high", "p (Bonferroni)",
     ]  # fmt: skip
     assert [row["cannot be told from the best"] for row in rows.values()] == ["yes", "yes", "no"]
     of_other = rows[list(METHODS)[other]]
     assert 100 * float(of_other["difference from the best"]) == pytest.approx(behind)
-    assert float(of_other["p (Holm)"]) == pytest.approx(p[other])
-    assert rows[name]["p (Holm)"] == ""
+    assert float(of_other["p (Bonferroni)"]) == pytest.approx(p[other])
+    assert rows[name]["p (Bonferroni)"] == ""
     markdown = (tmp_path / "grid.md").read_text()
-    numbers = [f"{behind:+.1f}", f"{p[other]:.3f}"], [f"{far:+.1f}", "< 0.001"]
+    numbers = [
+        ["{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * end for end in found[i][:3])), words]
+        for i, words in ((other, f"{p[other]:.3f}"), (2, "< 0.001"))
+    ]
     shown = page(tmp_path)
     for i, (difference, p_value) in zip((other, 2), numbers, strict=True):
         mark = "" if i == 2 else " *"
@@ -177,7 +180,7 @@ def test_an_auroc_has_delongs_test(tmp_path):
         ).model_dump_json(by_alias=True, exclude_unset=True)
         (run.folder / "summary.json").write_text(text)
     told = best_groups(Sweep.read(sweep).groups, "auroc")
-    assert "(DeLong's test on the same 200 held-out cases, Holm, 5 %)" in told.sentence
+    assert "(DeLong's test on the same 200 held-out cases, Bonferroni for all pairs, 5 %)" in told.sentence
     assert told.column == "pooled"
 
 

@@ -1,15 +1,17 @@
-"""How often equal methods have a winner; ``benchmarks/intervals.py`` has how often intervals hold.
+"""How often equal methods have a winner; ``intervals.py`` has how often intervals of a metric hold.
 
-    python benchmarks/coverage.py
+    python benchmarks/winners.py
 
 - two equal models on the same cases: how often a test at 5 % calls them different.
 - equal cells of a sweep: in how many sweeps one of them is told from the best.
 - cells that are behind: how often they are told from the best.
+- differences of cells: in how many sweeps all intervals hold the true values together.
 
 ``--only winners`` measures one of the tables alone.
 """
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -21,18 +23,15 @@ from scipy.special import expit
 
 from fedbn_flower.statistics.case_metrics import METRICS, predicted
 from fedbn_flower.statistics.cases import Cases
-from fedbn_flower.statistics.intervals import intervals, of_pooled_and_sites
 from fedbn_flower.statistics.paired import (
     cannot_be_told_from_best,
     delong_test,
-    holm,
     mcnemar,
     paired_bootstrap,
+    paired_t_tests,
+    score_test,
+    told_from_best,
 )
-
-WHOM = ("client", "mean", "pooled")
-MEASURED = ("accuracy", "sensitivity", "auroc", "brier")
-MANY = 200_000  # groups of a site from which the true values are taken
 
 
 @dataclass(frozen=True)
@@ -41,77 +40,31 @@ class Setting:
 
     Parameters
     ----------
-    groups : tuple[int, ...]
-        The number of groups (patients) of each site.
-    cases : int
-        Cases of a group; half of the variance of a score is the group's.
+    patients : tuple[int, ...]
+        The number of patients of each site.
     separation : float
         How many deviations the scores of positive cases are higher.
     prevalence : float
-        The share of groups that are positive.
+        The share of patients that are positive.
     """
 
-    groups: tuple[int, ...]
-    cases: int = 1
+    patients: tuple[int, ...]
     separation: float = 1.5
     prevalence: float = 0.4
 
-    def draw(self, rng: np.random.Generator, groups: tuple[int, ...] = ()) -> pd.DataFrame:
+    def draw(self, rng: np.random.Generator) -> pd.DataFrame:
         """Return a table of cases; scores are worse the later the site."""
-        groups = groups or self.groups
-        site = np.repeat(np.arange(len(groups)), groups)
-        group = np.repeat(np.arange(len(site)), self.cases)
-        target = (rng.random(len(site)) < self.prevalence).astype(int)[group]
-        own, shared = rng.normal(size=len(group)), rng.normal(size=len(site))[group]
-        noise = own if self.cases == 1 else np.sqrt(0.5) * (own + shared)
-        odds = self.separation * (target - 0.5) + (1 + 0.2 * site[group]) * noise
-        table = {"site": site[group], "id": np.arange(len(group)), "group": group, "target": target}
+        site = np.repeat(np.arange(len(self.patients)), self.patients)
+        target = (rng.random(len(site)) < self.prevalence).astype(int)
+        odds = self.separation * (target - 0.5) + (1 + 0.2 * site) * rng.normal(size=len(site))
+        table = {"site": site, "id": np.arange(len(site)), "target": target}
         return pd.DataFrame({**table, "score": expit(1.5 * odds)})
-
-    def true_values(self, rng: np.random.Generator) -> dict[tuple[str, str], float]:
-        """Return the metrics of a large sample by metric and `WHOM`; the client is the first site."""
-        cases = Cases.of(self.draw(rng, (MANY // self.cases,) * len(self.groups)))
-        weights = np.repeat(self.groups, np.diff((0, *cases.ends)))[None].astype(float)
-        found = {}
-        for name in MEASURED:
-            values = of_pooled_and_sites(METRICS[name], cases, weights)[:, 0]
-            true = (values[1], values[1:].mean(), values[0])
-            found |= {(name, who): float(value) for who, value in zip(WHOM, true, strict=True)}
-        return found
 
 
 SETTINGS: Mapping[str, Setting] = {
     "one site, 40 patients": Setting((40,)),
-    "one site, 200 patients, a tenth of them ill": Setting((200,), prevalence=0.1),
-    "one site, 200 patients, AUROC 0.96": Setting((200,), separation=2.5, prevalence=0.2),
     "sites of 30, 60 and 100 patients": Setting((30, 60, 100)),
-    "sites of 20, 30 and 40 patients of 3 pictures": Setting((20, 30, 40), cases=3),
-    "ten sites of 25 patients of 2 pictures": Setting((25,) * 10, cases=2),
-    "one site, 60 patients, AUROC 0.99": Setting((60,), separation=3.5),
 }
-
-
-def ours(frame: pd.DataFrame, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the intervals of `fedbn_flower.statistics`, by metric and `WHOM`."""
-    found = intervals(frame, {name: METRICS[name] for name in MEASURED}, seed)
-    by_whom = {"client": found["clients"]["0"], "mean": found["mean"], "pooled": found["pooled"]}
-    return {(name, who): (i.low, i.high) for who in WHOM for name, i in by_whom[who].items()}
-
-
-Method = Callable[[pd.DataFrame, int], dict[tuple[str, str], tuple[float, float]]]
-
-
-def coverage(
-    setting: Setting, method: Method, repetitions: int, seed: int = 0
-) -> dict[tuple[str, str], float]:
-    """Return in which share of draws the interval holds the true value, by metric and `WHOM`."""
-    rng = np.random.default_rng(seed)
-    true = setting.true_values(rng)
-    holds: dict[tuple[str, str], list[bool]] = {key: [] for key in true}
-    for repetition in range(repetitions):
-        for key, (low, high) in method(setting.draw(rng), repetition).items():
-            holds[key].append(low <= true[key] <= high)
-    return {key: float(np.mean(found)) for key, found in holds.items() if found}
 
 
 def differences(setting: Setting, repetitions: int, seed: int = 0) -> dict[str, float]:
@@ -131,6 +84,7 @@ def differences(setting: Setting, repetitions: int, seed: int = 0) -> dict[str, 
         p_values = {
             "McNemar, exact": mcnemar(*right).exact,
             "McNemar, mid-p": mcnemar(*right).mid_p,
+            "McNemar, score": score_test(*right).p_value,
             "DeLong": delong_test(first.target, first.score, second.score).p_value,
             "bootstrap, accuracy": paired_bootstrap(first, second, METRICS["accuracy"], repetition).p_value,
             "bootstrap, AUROC": paired_bootstrap(first, second, METRICS["auroc"], repetition).p_value,
@@ -183,16 +137,15 @@ def _told_by_pairs_with_best(values: NDArray[np.float64]) -> bool:
     best = int(values.mean(axis=1).argmax())
     others = np.delete(values, best, axis=0)
     with np.errstate(all="ignore"):
-        return bool((holm(stats.ttest_rel(values[best], others, axis=-1).pvalue) < 0.05).any())
+        return bool((stats.ttest_rel(values[best], others, axis=-1).pvalue < 0.05 / len(others)).any())
 
 
 def _told_by_wilcoxon(values: NDArray[np.float64]) -> bool:
     best = int(values.mean(axis=1).argmax())
-    first, second = np.triu_indices(len(values), 1)
+    others = np.delete(values, best, axis=0)
     with np.errstate(all="ignore"):
-        found = stats.wilcoxon(values[first] - values[second], axis=1, method="exact").pvalue
-    p_values = holm(np.nan_to_num(found, nan=1.0))
-    return bool((p_values[(first == best) | (second == best)] < 0.05).any())
+        found = stats.wilcoxon(values[best] - others, axis=1, method="exact").pvalue
+    return bool((found < 0.05 / math.comb(len(values), 2)).any())
 
 
 def _told_by_tukey(values: NDArray[np.float64]) -> bool:
@@ -214,9 +167,9 @@ def _studentized(k: int, freedom: int, found: dict[tuple[int, int], float] = {})
 OURS = "ours"
 TESTS: Mapping[str, Callable[[NDArray[np.float64]], bool]] = {
     OURS: _told_by_all_pairs,
-    "t, Holm, all pairs": _told_by_all_pairs,
-    "t, Holm, pairs with the best": _told_by_pairs_with_best,
-    "Wilcoxon, Holm, all pairs": _told_by_wilcoxon,
+    "t, Bonferroni, all pairs": _told_by_all_pairs,
+    "t, Bonferroni, pairs with the best": _told_by_pairs_with_best,
+    "Wilcoxon, Bonferroni, all pairs": _told_by_wilcoxon,
     "Tukey": _told_by_tukey,
 }
 
@@ -257,6 +210,24 @@ def told(behind: float, cells: int, seeds: int, sweeps: int = 1000) -> float:
         values[0] -= behind
         found += 0 not in cannot_be_told_from_best(dict(enumerate(values))).alike
     return found / sweeps
+
+
+def hold(noise: str, cells: int, seeds: int, sweeps: int = 1000) -> tuple[float, float]:
+    """Return in which share of sweeps all differences from the best are in their intervals, and all pairs'.
+
+    The cells' true means are apart by half of the noise's deviation or so; seeds are easy or hard.
+    """
+    rng = np.random.default_rng([cells, seeds, list(NOISES).index(noise)])
+    means = np.arange(cells) / 2
+    held = []
+    for _ in range(sweeps):
+        values = NOISES[noise](rng, cells, seeds) + means[:, None] + rng.normal(size=seeds)
+        pairs = paired_t_tests(dict(enumerate(values)), RESOLUTIONS.get(noise, 0.0))
+        best, _, _, behind = told_from_best(pairs)
+        from_best = ((found, means[cell] - means[best]) for cell, found in behind.items())
+        every = ((found, means[i] - means[j]) for (i, j), found in pairs.every().items())
+        held.append([all(f.low <= true <= f.high for f, true in of) for of in (from_best, every)])
+    return tuple(np.mean(held, axis=0).tolist())
 
 
 def _row(*texts: object) -> None:
@@ -300,7 +271,17 @@ def print_told(times: int) -> None:
             _row(cells, seeds, *(f"{100 * share:.0f}" for share in shares))
 
 
-TABLES = {"models": print_models, "winners": print_winners, "told": print_told}
+def print_hold(times: int) -> None:
+    """Print how often the intervals of differences hold together."""
+    _header("noise over seeds", "cells", "seeds", "all differences from the best", "all pairs")
+    for noise in NOISES:
+        for cells in (2, 9):
+            for seeds in (5, 20):
+                shares = hold(noise, cells, seeds, times)
+                _row(noise, cells, seeds, *(f"{100 * share:.1f}" for share in shares))
+
+
+TABLES = {"models": print_models, "winners": print_winners, "told": print_told, "hold": print_hold}
 
 
 def main() -> None:
