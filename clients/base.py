@@ -62,7 +62,7 @@ class FedAvgClient(NumPyClient):
 
     purpose = "Shares the whole model, BatchNorm statistics included: where to begin."
     helps: ClassVar[tuple[str, ...]] = ("baseline",)
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     paper = "mcmahan2017fedavg"
 
     LOCAL_GROUP = "local"

@@ -3,7 +3,7 @@
 from torch import nn
 
 from fedbn_flower.core.input_spec import InputSpec
-from fedbn_flower.models.mlp import two_nn
+from fedbn_flower.models.networks import two_nn
 
 
 def glorot_2nn(spec: InputSpec) -> nn.Module:

@@ -77,7 +77,7 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
     """
 
     helps: ClassVar[tuple[str, ...]] = ()
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """Requirements on the run configuration: key -> allowed values."""
     weighs_alike: ClassVar[bool] = False

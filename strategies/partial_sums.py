@@ -6,7 +6,7 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.settings import overridden
 from fedbn_flower.core.ground.wire import SUM_WEIGHTS, SUMS, UPDATE_BOUND, UPDATE_STEP
 
 from .aggregation.fold import TrainPhase

@@ -1,6 +1,6 @@
 """Which rules publish nothing but what follows from the mean of the answers."""
 
-from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.settings import overridden
 
 from .base import PseudoGradientStrategy
 

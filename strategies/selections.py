@@ -52,7 +52,7 @@ class Selection(ABC):
     """
 
     helps: ClassVar[tuple[str, ...]] = ()
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     paper: ClassVar[str] = ""
 
     def __init__(self, argument: str = "") -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.settings import overridden
 
 from ..base import FedAvgClient
 from ..modules.precision import is_half, precision_of

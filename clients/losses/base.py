@@ -28,7 +28,7 @@ class Loss:
     """
 
     helps: ClassVar[tuple[str, ...]] = ("baseline",)
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     requires: ClassVar[Mapping[str, Collection[object]]] = {}
     """Requirements on the run configuration: key -> allowed values."""
     of_classes: ClassVar[bool] = False

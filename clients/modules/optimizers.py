@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Protocol
 
-from fedbn_flower.core.ground.numbers import finite_number
+from fedbn_flower.core.ground.settings import finite_number
 
 from .lazy_torch import torch
 

@@ -27,8 +27,7 @@ from ..federation.normalisation import Normalisation
 from ..models import InputSpec
 from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, written_predictions
-from ..records.folder_kinds import CONFIG, RUN, checked_kind
-from ..records.stored import DAMAGES, damage_as_user_errors, json_object
+from ..records.stored import CONFIG, DAMAGES, RUN, checked_kind, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.kept_round import MODEL_FILE, MODELS, OF_CLIENTS

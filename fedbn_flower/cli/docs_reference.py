@@ -11,8 +11,7 @@ from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inh
 from ..config.keys import ALIASES, RUN_KEYS
 from ..config.named_algorithms import NOT_GIVEN
 from ..config.unknown_keys import built_in_settings
-from ..core.ground.purposes import PURPOSES
-from ..core.papers import paper_of
+from ..core.methods import PURPOSES, paper_of
 from ..names import APP
 from ..results.report.citations import source
 from .listing import KINDS, rows

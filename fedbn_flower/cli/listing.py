@@ -11,10 +11,9 @@ from ..config.extension_names import EXTENSION
 from ..config.help import first_line
 from ..config.named_algorithms import REGISTRIES
 from ..core.errors import UserError, unknown_name
-from ..core.ground.purposes import GROUPS, PURPOSES, purposes_of
-from ..core.papers import paper_of
+from ..core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from ..core.syntax import DATASET, PARTITION, UNION
-from ..extensions.attack.names import ATTACKS
+from ..extensions.attack.keys import ATTACKS
 from ..names import COMPRESS, METRIC, MODEL, NORM, PROBLEM, SELECTION, Registry
 from ..results.report.citations import authors_and_year
 from .argument_parser import Parser

@@ -15,7 +15,7 @@ from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.suggestions import hint
 from ..names import short
-from ..records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
+from ..records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed
 from ..search.search import TRIALS, Search, new_search, resumed_search
 from ..search.space import FORM

@@ -10,9 +10,8 @@ from ..api.export import ENDINGS, FORMATS
 from ..api.result import export_model
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..records.folder_kinds import RUN, SWEEP, checked_kind
-from ..records.metric_words import spelt
-from ..records.stored import damage_as_user_errors
+from ..records.metrics import spelt
+from ..records.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
 from ..results.comparisons.gain import gains_of
 from ..results.comparisons.held_out import CASES
 from ..results.plotting.plots import save_figure

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from .errors import UserError, not_allowed, unknown_name
-from .ground.numbers import finite_number
+from .ground.settings import finite_number
 
 INSTALL = "pip install 'fedbn-flower[networks]'"
 MOST_SHOWN = 8

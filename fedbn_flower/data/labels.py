@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError
 from ..core.free_memory import check_size
-from ..core.listing import number_of
+from ..core.text import number_of
 from .notes import Note
 
 Labels = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
-from ..core.listing import quoted
+from ..core.text import quoted
 from .dataset import Decoded, Split
 from .images.channels import channels_first
 from .images.kind import images_decoded

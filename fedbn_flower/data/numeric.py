@@ -17,7 +17,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
 from ..core.input_spec import InputSpec
-from ..core.listing import listed
+from ..core.text import listed
 from .dataset import Kind, Rows
 from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes

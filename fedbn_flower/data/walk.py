@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..clinic.series import series_folders
 from ..core.free_memory import regular
-from ..core.listing import number_of, quoted
+from ..core.text import number_of, quoted
 from .notes import Note
 
 MAX_SHOWN = 3

@@ -1,29 +1,32 @@
-"""What changes or watches a run without being an algorithm: a file each.
+"""What changes or watches a run without being an algorithm.
 
 Those of `BUILT_IN` are part of every run, and do nothing without their keys.
 """
 
 from .attack import Attack, AttackKeys
-from .base import AtClient, Extension, Moment, Outgoing, Stop
-from .before_evaluation import AdaptBN, AdaptBNKeys, FineTuning
+from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop
 from .compression import Compression, CompressionKeys
-from .conflict import Conflict
 from .devices import Devices, DevicesKeys
-from .divergence import Divergence
-from .freezing import Freezing, FreezingKeys
+from .evaluating import (
+    AdaptBN,
+    AdaptBNKeys,
+    FineTuning,
+    Predictions,
+    PredictionsKeys,
+    Recalibration,
+    RecalibrationKeys,
+)
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
 from .pooled_statistics import PooledStatistics
-from .predictions import Predictions, PredictionsKeys
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
-from .rates import Rates
-from .recalibration import Recalibration, RecalibrationKeys
 from .secagg.extension import SecAgg
 from .secagg.keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
-from .update_norm import UpdateNorm
+from .training import Freezing, FreezingKeys, Rates
+from .watching import Divergence, UpdateNorm
 
 __all__ = [
     "BUILT_IN",

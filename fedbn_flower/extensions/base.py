@@ -1,4 +1,7 @@
-"""`Extension`, the base of what changes or watches a run without being an algorithm."""
+"""`Conflict`: what of a run's configuration an extension does not go with.
+
+`Extension`, the base of what changes or watches a run without being an algorithm.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,35 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import FedAvgClient, Received, Update, by_name
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 
+from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import checked
 from ..core.key_group import KeyGroup
+from ..records.checkpoint import RunTotals
 from ..records.events import Observer, RoundResult, RunInfo
-from ..records.run_totals import RunTotals
-from .conflict import Conflict
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A key whose value does not go with an extension, and what is allowed in its place."""
+
+    key: str
+    value: object
+    allowed: str
+
+    @property
+    def error(self) -> UserError:
+        """The error that a run's caller gets."""
+        return not_allowed(self.key, self.value, self.allowed)
+
+
+@dataclass(frozen=True)
+class Unused(Conflict):
+    """A key that was given, and that nothing uses; ``allowed`` says when something would."""
+
+    @property
+    def error(self) -> UserError:
+        return UserError(f"{self.key}: {self.value} is not used {self.allowed}")
+
 
 Record = ArrayRecord | ConfigRecord | MetricRecord
 OnAnswer = Callable[[str, int, int], None]

@@ -17,8 +17,7 @@ from ..core.key_group import KeyGroup
 from ..core.private import ErrorCode
 from ..names import COMPRESS, FORMS, made
 from ..records.events import RunInfo
-from .base import AtClient, Extension, Moment, Outgoing
-from .conflict import Conflict
+from .base import AtClient, Conflict, Extension, Moment, Outgoing
 
 NONE = "none"
 RESIDUAL = "residual"

@@ -15,11 +15,9 @@ from fedbn_flower.strategies.messages.validation import check_metrics
 
 from ..core.ground.wire import ARRAYS, CASES, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
 from ..core.key_group import KeyGroup
-from ..records.cases import cases_used
+from ..records.cases import cases_used, make_exact
 from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo, prefix_of
-from ..records.exact import make_exact
-from .base import Extension, Moment
-from .conflict import Conflict
+from .base import Conflict, Extension, Moment
 
 PHASE = "new clients"
 

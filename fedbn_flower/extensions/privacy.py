@@ -18,8 +18,7 @@ from ..privacy.private_run import ADAPTIVE, NO_SEED, PrivateRun, against_server,
 from ..privacy.run_privacy import RunPrivacy
 from ..privacy.site import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
-from .base import AtClient, Extension, Moment, Outgoing, Stop
-from .conflict import Conflict, Unused
+from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop, Unused
 from .holdout import num_training
 from .secagg.private import SummedPrivacy
 from .selection import sampled

@@ -21,8 +21,7 @@ from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
 from ..core.key_group import KeyGroup
 from ..names import STRATEGY
 from ..records.events import RoundResult, RunInfo
-from .base import Extension, Moment
-from .conflict import Conflict
+from .base import Conflict, Extension, Moment
 from .holdout import num_training
 
 ALPHA = 0.6

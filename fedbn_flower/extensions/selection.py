@@ -13,8 +13,7 @@ from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
 from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
-from .base import Extension, Moment
-from .conflict import Conflict
+from .base import Conflict, Extension, Moment
 from .holdout import num_training
 from .protocol import asynchronous
 

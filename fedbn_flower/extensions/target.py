@@ -12,8 +12,7 @@ from ..core.errors import not_allowed
 from ..core.ground.columns import GLOBAL
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
-from .base import Extension, Stop
-from .conflict import Conflict
+from .base import Conflict, Extension, Stop
 
 NO_TARGET = "none"
 FORM = "METRIC=VALUE, or none"

@@ -15,8 +15,7 @@ from ..core.process_cache import process_cache
 from ..data.images.moments import top_of
 from ..data.images.shift_spec import domain_of, seen_by
 from ..extensions.attack.examples import Patched, poisoned, to_be_patched
-from ..extensions.attack.keys import attackers_drawn
-from ..extensions.attack.names import ON_DATA, NamedAttack
+from ..extensions.attack.keys import ON_DATA, NamedAttack, attackers_drawn
 from .inputs import RunInputs
 
 

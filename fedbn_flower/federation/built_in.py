@@ -10,15 +10,15 @@ from ..extensions import Moment
 from ..extensions.attack import Attack
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
+from ..extensions.evaluating import Predictions
 from ..extensions.holdout import Holdout
 from ..extensions.patience import Patience
 from ..extensions.pooled_statistics import PooledStatistics
-from ..extensions.predictions import Predictions
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
-from ..extensions.rates import Rates
 from ..extensions.secagg.extension import SecAgg
 from ..extensions.selection import Selection
+from ..extensions.training import Rates
 from ..privacy.example_privacy import ExamplePrivacy
 from ..privacy.run_privacy import RunPrivacy
 from .attackers import attack_of

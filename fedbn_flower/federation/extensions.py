@@ -31,7 +31,7 @@ from ..core.ground.columns import (
     SIMULATED_SECONDS,
     STALENESS_OF_ROUND,
 )
-from ..core.ground.overriding import overridden
+from ..core.ground.settings import overridden
 from ..core.ground.wire import EXTENSIONS
 from ..extensions import BUILT_IN, AtClient, Extension, Moment, Outgoing, Stop
 from ..extensions.base import AddsAnswers, Record

@@ -20,7 +20,7 @@ from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import not_allowed
 from ..core.ground.columns import HALVES
-from ..core.ground.overriding import overridden
+from ..core.ground.settings import overridden
 from ..core.ground.wire import (
     CASES,
     CHECKPOINT_ROUND,
@@ -34,12 +34,10 @@ from ..data.notes import Note
 from ..extensions import Moment
 from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
-from ..records.cases import cases_used
-from ..records.checkpoint import Checkpoint
+from ..records.cases import cases_used, make_exact
+from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.events import Observer, RoundResult, RunInfo, prefix_of
-from ..records.exact import make_exact
 from ..records.metrics import medians, pooled_metrics, round_means, spread
-from ..records.run_totals import RunTotals
 from .built_in import collaborators
 from .checks.class_counts import learn_class_counts
 from .checks.model_fit import check_fit, decides
@@ -113,7 +111,7 @@ class Federation:
             )
             raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
         self.decide_by = decides(self.inputs)
-        """Whose metric decides, of `records.deciding.DECIDING`."""
+        """Whose metric decides, of `records.events.DECIDING`."""
         check_several_models(self.inputs)
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.listing import number_of
+from ..core.text import number_of
 from ..data.notes import GROUPED, Note
 from ..data.partition.shares import Shares
 from ..data.splits.groups import BY_NAME, grouped_by

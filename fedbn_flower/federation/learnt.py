@@ -10,7 +10,7 @@ from fedbn_flower.clients.problems.metrics.base import LABELS
 
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
-from ..core.listing import listed
+from ..core.text import listed
 from ..data import Dataset
 from ..data.images.kind import Images
 from ..data.labels import spelt_alike

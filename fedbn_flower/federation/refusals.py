@@ -13,7 +13,7 @@ from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
-from ..extensions.divergence import DIVERGED, advice
+from ..extensions.watching import DIVERGED, advice
 from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round

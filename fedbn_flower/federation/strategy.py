@@ -18,7 +18,7 @@ from fedbn_flower.strategies.several_models import SeveralModels
 from ..config.named_algorithms import flags
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
-from ..core.ground.overriding import overridden
+from ..core.ground.settings import overridden
 from ..core.ground.wire import NUM_EXAMPLES
 from ..names import STRATEGY, as_user_error, models_named
 from ..records.checkpoint import Checkpoint

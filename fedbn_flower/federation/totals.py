@@ -4,7 +4,7 @@ from flwr.app import MessageType
 
 from ..config.run_config import RunConfig
 from ..extensions.base import Exchange
-from ..records.run_totals import FLOWER, RunTotals
+from ..records.checkpoint import FLOWER, RunTotals
 
 
 def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.listing import listed, quoted
+from ..core.text import listed, quoted
 from ..data.dataset import Dataset, Rows
 from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric
 from ..data.partition.shares import Shares

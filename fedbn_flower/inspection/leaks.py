@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.listing import quoted
+from ..core.text import quoted
 from ..data.dataset import Dataset
 from ..data.numeric import Numeric
 from ..data.readers.tables.kind import Table

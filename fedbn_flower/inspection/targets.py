@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.listing import listed
+from ..core.text import listed
 from ..data.dataset import Dataset
 from ..data.labels import same_word
 from ..data.numeric import are_labels

@@ -10,12 +10,21 @@ from collections.abc import Callable
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.input_spec import InputSpec
-from .cnn import cnn, cnn_bn, simple_cnn, simple_cnn_bn, simple_cnn_gn
-from .linear import linear
-from .lstm import char_lstm, char_lstm_small
-from .mlp import mlp_bn, two_nn
-from .resnet import resnet20
-from .unet import unet, unet_3d
+from .networks import (
+    char_lstm,
+    char_lstm_small,
+    cnn,
+    cnn_bn,
+    linear,
+    mlp_bn,
+    resnet20,
+    simple_cnn,
+    simple_cnn_bn,
+    simple_cnn_gn,
+    two_nn,
+    unet,
+    unet_3d,
+)
 
 MODELS: dict[str, Callable[[InputSpec], nn.Module]] = {
     "mlp-bn": mlp_bn,

@@ -104,7 +104,7 @@ def _torchvision(model: LibraryModel, spec: InputSpec) -> nn.Module:
     made = model.made(models.get_model_builder(model.call.name), filled)
     _with_channels(made, spec.shape[0])
     if type(made).__module__.startswith(models.segmentation.__name__):
-        from .outputs import OnlyOut  # imports PyTorch
+        from .layers import OnlyOut  # imports PyTorch
 
         return OnlyOut(made)
     return made

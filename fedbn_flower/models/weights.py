@@ -16,7 +16,7 @@ from fedbn_flower.clients.modules.parameter_names import aliases
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..core.free_memory import check_size
-from ..core.listing import listed
+from ..core.text import listed
 from ..records.stored import json_object
 
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"

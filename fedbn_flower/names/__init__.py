@@ -13,12 +13,15 @@ from .registries import (
     PROBLEM,
     SELECTION,
     STRATEGY,
+    WITH_ARGUMENT,
+    absolute_name,
+    is_code,
+    made,
     models_named,
     name_now,
 )
 from .registry import FORMS, Registry, absolute, short
 from .user_code import APP, as_user_error, code_file
-from .with_argument import WITH_ARGUMENT, absolute_name, is_code, made
 
 __all__ = [
     "APP",

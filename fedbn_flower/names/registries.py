@@ -1,7 +1,7 @@
-"""A registry for each key that names something."""
+"""A registry for each key that names something; keys with ``NAME``, ``NAME:ARGUMENT`` or ``FILE.py:NAME``."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedbn_flower.clients import (
     CLIENTS,
@@ -19,12 +19,14 @@ from fedbn_flower.clients import (
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
+from ..core.errors import not_allowed
 from ..models import MODELS
 from ..models.libraries import FORM as OF_LIBRARY
 from ..models.libraries import is_of_library, of_library
 from ..models.norms import NORMS, Norm
 from .client_unions import parts, union
-from .registry import FORMS, Registry
+from .registry import FORMS, Registry, absolute
+from .user_code import as_user_error
 
 T = TypeVar("T")
 
@@ -66,3 +68,37 @@ def name_now(key: str, value: T) -> T | str:
 def models_named(name: str) -> list[str]:
     """The models that a ``+`` joins: the clients have them in turn."""
     return parts(name, MODELS)
+
+
+WITH_ARGUMENT: dict[str, Registry[Any]] = {registry.key: registry for registry in (SELECTION, COMPRESS, NORM)}
+"""What each of these keys names."""
+
+
+def made(registry: Registry[type[T]], text: str, *more: object) -> T:
+    """Return an object of the class that a value names, made of the argument, empty without one, and more.
+
+    Raises
+    ------
+    UserError
+        When there is no such class, or its argument is not allowed.
+    """
+    name, _, argument = text.partition(":")
+    if is_code(registry.key, text):
+        name, argument = text, ""
+    cls: Callable[..., T] = registry.find(name)
+    try:
+        with as_user_error(registry.key, text, but=(ValueError,)):
+            return cls(argument, *more)
+    except ValueError as error:
+        raise not_allowed(registry.key, text, str(error)) from None
+
+
+def is_code(key: str, text: str) -> bool:
+    """Whether a value is code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
+    known, defined = text.partition(":")[0], text.rpartition(":")[2]
+    return ":" in text and known not in WITH_ARGUMENT[key].names and defined.isidentifier()
+
+
+def absolute_name(key: str, text: str) -> str:
+    """Return the same for a process in another folder."""
+    return absolute(text) if is_code(key, text) else text

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from fedbn_flower.strategies import Vector
 
-from .adaptive_clip import AdaptiveClip
-from .correlated import members
-from .discrete_gaussian import STEPS, discrete_gaussian
 from .keys import Key
 from .ledger import Charge, Ledger
-from .terms import Terms
+from .noise import STEPS, discrete_gaussian, members
+from .terms import AdaptiveClip, Terms
 
 
 class ClientMechanism:

@@ -10,14 +10,13 @@ from typing import Any
 from ..core.errors import RunFailed, UserError, not_allowed
 from . import ledger
 from .accounts import check_delta, check_installed, noise_for
-from .adaptive_clip import FIRST_CLIP
 from .client_mechanism import ClientMechanism
-from .discrete_gaussian import STEPS
 from .keys import Key
 from .ledger import Charge, Ledger
+from .noise import STEPS
 from .private_run import NO_SEED, PrivateRun, num_answers, num_groups
 from .run_privacy import PUBLIC_KEY, RunPrivacy
-from .terms import FILES_OUTSIDE, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
+from .terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
 LAST = "checkpoint"
 """A run's folder of its last checkpoint, in which the key is."""

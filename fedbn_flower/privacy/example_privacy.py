@@ -15,8 +15,7 @@ from fedbn_flower.clients.modules.dp_sgd import ExampleMechanism
 from ..core.errors import UserError
 from ..core.ground.wire import DP_NOISE
 from ..core.process_cache import process_cache
-from .accounts import Plan, check_delta, check_installed, epsilon, noise_for
-from .composition import Release, composed_epsilon
+from .accounts import Plan, Release, check_delta, check_installed, composed_epsilon, epsilon, noise_for
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients

@@ -12,9 +12,8 @@ from typing import Any
 from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
 from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
-from .accounts import check_installed, local_epsilon, local_noise_for
+from .accounts import Release, check_installed, composed_epsilon, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
-from .composition import Release, composed_epsilon
 from .floors import Refused
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 from ..core.errors import not_allowed
 from ..core.ground.columns import PRIVACY
 from . import ledger
-from .adaptive_clip import FIRST_CLIP
+from .accounts import Release
 from .client_mechanism import ClientMechanism
-from .composition import Release
 from .ledger import Charge, Ledger
 from .private_run import NO_SEED, PrivateRun
 from .site_metrics import evaluations_until, metrics_noise, planned
-from .terms import GUARANTEE, SIMULATED
+from .terms import FIRST_CLIP, GUARANTEE, SIMULATED
 
 PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
 

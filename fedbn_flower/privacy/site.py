@@ -24,13 +24,12 @@ from ..core.ground.columns import TEST, VALIDATION
 from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
-from .accounts import epsilon, noise_for
-from .composition import Release
+from .accounts import Release, epsilon, noise_for
 from .example_privacy import ExampleTerms, plan_of, release_of_round
 from .floors import Floors, Refused
+from .ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 from .local_privacy import noise_of
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
-from .site_ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 from .site_metrics import metrics_noise, noisy_metrics
 
 LOGGER = logging.getLogger("flwr.fedbn")

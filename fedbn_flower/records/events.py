@@ -1,4 +1,4 @@
-"""What observers of a run see: the run, its rounds, its end."""
+"""What observers of a run see: the run, its rounds, its end; and whose metric decides."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,10 +14,27 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.messages.npy import viewed
 
-from ..core.ground.columns import GLOBAL, POOLED
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, GLOBAL, POOLED
 from ..data.notes import Note
-from .deciding import deciding
 from .summary import Summary
+
+DECIDING: Mapping[str, tuple[str, ...]] = {
+    "pooled": (POOLED, ""),
+    "mean": (CLIENT_MEAN,),
+    "median": (CLIENT_MEDIAN,),
+    "server": (GLOBAL,),
+}
+"""The prefixes of the metrics that decide, by ``decide-by``; the first that there is."""
+
+
+def deciding(metrics: Mapping[str, Any], name: str, by: str) -> Any:
+    """Return the value of a metric by which rounds and runs are compared; None if there is none.
+
+    ``by`` is one of `DECIDING`. Pooled is over all clients' examples; without states, the mean over them.
+    """
+    found = (metrics.get(prefix + name) for prefix in DECIDING[by])
+    return next((value for value in found if value not in (None, "")), None)
+
 
 NEW, NEW_AS_RECEIVED = "new", "new-as-received"
 LOGGER = logging.getLogger("flwr.fedbn")

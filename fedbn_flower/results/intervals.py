@@ -19,14 +19,20 @@ from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED
-from ..core.listing import listed
+from ..core.text import listed
 from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
 from ..records.stored import json_object
 from ..statistics.calibration import calibration_test
-from ..statistics.case_means import LENGTH, SHARE, has_shared_cases, means_of_cases
 from ..statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from ..statistics.cases import Cases
-from ..statistics.intervals import Interval, intervals_of_cases
+from ..statistics.intervals import (
+    LENGTH,
+    SHARE,
+    Interval,
+    has_shared_cases,
+    intervals_of_cases,
+    means_of_cases,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,8 +18,7 @@ from ..core.errors import UserError
 from ..core.version import __version__
 from ..federation.federation import Federation
 from ..names import code_file
-from ..records.folder_kinds import CONFIG, KIND, RUN, checked_kind
-from ..records.stored import json_object
+from ..records.stored import CONFIG, KIND, RUN, checked_kind, json_object
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"

@@ -12,15 +12,13 @@ from ..config.making import run_config
 from ..config.named_algorithms import flags, named, names_code, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.schedules import Schedule
-from ..core.command_line import command
 from ..core.errors import UserError, not_allowed
-from ..core.listing import joined
 from ..core.session_objects import is_session_name
+from ..core.text import command, joined
 from ..federation.federation import Federation
 from ..privacy.private_run import against_server
-from ..records.checkpoint import Checkpoint
-from ..records.folder_kinds import CONFIG, EXPERIMENT
-from ..records.run_totals import RunTotals
+from ..records.checkpoint import Checkpoint, RunTotals
+from ..records.stored import CONFIG, EXPERIMENT
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .manifest import NOT_KEYS, build_manifest, code_digests, read_configuration, read_manifest
 

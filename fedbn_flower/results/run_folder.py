@@ -16,8 +16,7 @@ from ..core.files import json_text, write_all, write_atomically
 from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
-from ..records.folder_kinds import CONFIG
-from ..records.stored import damage_as_user_errors
+from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
 from . import report
 from .checkpoints.background_writer import BackgroundWriter

@@ -13,7 +13,7 @@ from ..core.free_memory import regular
 from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ..data.notes import Note
 from ..names import short
-from ..records.run_totals import goes_by_real_clock
+from ..records.checkpoint import goes_by_real_clock
 from ..records.stored import damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
 from .decisions import binary_cases, missed_in_silence

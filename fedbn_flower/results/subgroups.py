@@ -11,7 +11,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES
 
 from ..core.files import csv_text, json_text, write_atomically
-from ..core.listing import listed
+from ..core.text import listed
 from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of
 from ..records.stored import json_object
 from ..records.summary import SUMMARY_FILE

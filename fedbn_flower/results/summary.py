@@ -20,8 +20,8 @@ from ..core.ground.columns import (
 )
 from ..data import Dataset
 from ..federation.federation import Federation
+from ..records.cases import of_scores
 from ..records.events import RoundResult
-from ..records.exact import of_scores
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
 from ..records.summary import (
     OVER,

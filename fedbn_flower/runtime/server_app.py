@@ -23,7 +23,7 @@ from ..core.files import write_atomically
 from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
-from ..extensions.attack.names import ON_DATA
+from ..extensions.attack.keys import ON_DATA
 from ..federation.checks.nodes import check_nodes
 from ..federation.checks.site_counts import sites_counts
 from ..federation.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK

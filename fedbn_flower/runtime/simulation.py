@@ -17,7 +17,7 @@ from ..federation.extensions import may_run_in_workers, nodes_keep_state
 from ..federation.federation import Federation
 from ..federation.inputs import inputs_of
 from ..records.events import Observer
-from ..records.folder_kinds import CONFIG
+from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results.manifest import read_manifest
 from ..results.resume import check_data, checkpoints_of, load_checkpoint

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from ..core.command_line import command
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
+from ..core.text import command
 from ..federation.federation import Federation
-from ..records.folder_kinds import CONFIG
 from ..records.metrics import shown
+from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration

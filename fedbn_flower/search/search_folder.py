@@ -11,8 +11,7 @@ from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
 from ..names import OBJECTIVE
-from ..records.folder_kinds import SEARCH_FILE, TRIALS
-from ..records.stored import json_object, rows_of
+from ..records.stored import SEARCH_FILE, TRIALS, json_object, rows_of
 from ..results.resume import as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ..config.unused_keys import SEARCH
 from ..core.errors import RunFailed
 from ..federation.federation import Federation
-from ..records.deciding import deciding
-from ..records.events import Observer, RoundResult
+from ..records.events import Observer, RoundResult, deciding
 from ..records.stored import rows_of
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder

@@ -18,8 +18,7 @@ from ..core.files import write_atomically
 from ..core.free_memory import regular
 from ..federation.federation import Federation
 from ..records.events import Observer
-from ..records.folder_kinds import CONFIG
-from ..records.stored import damage_as_user_errors
+from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import read_configuration

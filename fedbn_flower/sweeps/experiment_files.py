@@ -11,7 +11,7 @@ from ..config.defaults import UP_TO_0_2_0
 from ..config.gone import in_new_keys
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
-from ..records.folder_kinds import EXPERIMENT
+from ..records.stored import EXPERIMENT
 from ..results.manifest import NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment

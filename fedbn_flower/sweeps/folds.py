@@ -14,8 +14,7 @@ from ..core.files import csv_text, write_atomically
 from ..core.ground.columns import TEST
 from ..federation.inputs import inputs_of
 from ..names import short
-from ..records.cases import SITE, TARGET, predictions_of
-from ..records.exact import exact_of_table
+from ..records.cases import SITE, TARGET, exact_of_table, predictions_of
 from ..records.metric_states import POOLED, states_of
 from ..records.metrics import number, of_all_reports
 from ..records.stored import rows_of

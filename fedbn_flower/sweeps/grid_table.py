@@ -9,8 +9,8 @@ from statistics import mean, stdev
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..names import short
-from ..records.folder_kinds import GRID
 from ..records.metrics import PERCENT, percent
+from ..records.stored import GRID
 from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.comparisons.best_cells import COLUMNS, DIFFERENCE, MARK, NOT_TOLD, P_VALUE, Verdict, verdict

@@ -12,7 +12,7 @@ from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
-from ..records.folder_kinds import EXPERIMENT
+from ..records.stored import EXPERIMENT
 from ..results.progress import progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..runtime.pools import pool_for

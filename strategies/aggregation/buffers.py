@@ -25,7 +25,7 @@ class AsynchronousProtocol(ABC):
     """
 
     helps: ClassVar[tuple[str, ...]] = ()
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     size: int
     """K, the number of answers that make an update."""
     from_current: ClassVar[bool]

@@ -66,7 +66,7 @@ class WeightedMean:
 
     purpose = "The mean by examples, or of all alike with --weighting uniform: withstands no lie."
     helps: ClassVar[tuple[str, ...]] = ("baseline",)
-    """What it is for: names of `core.ground.purposes.PURPOSES`, the main one first. Not inherited."""
+    """What it is for: names of `core.methods.PURPOSES`, the main one first. Not inherited."""
     rounds: ClassVar[bool] = False
     """Whether each summand is rounded."""
 

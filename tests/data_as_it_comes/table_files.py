@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbn_flower.core.listing import number_of
+from fedbn_flower.core.text import number_of
 
 from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedbn_flower.core.listing import number_of
+from fedbn_flower.core.text import number_of
 
 from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, lines, text
 

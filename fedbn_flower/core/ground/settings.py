@@ -1,4 +1,4 @@
-"""Settings of a class, declared once in the class that uses them.
+"""Settings of a class, declared once in the class that uses them; and what a class overrides of its base.
 
 ``eta: float = setting(0.01, gt=0, alias="server-lr", description="server learning rate")`` gives the class an
 argument ``eta``, a default, a range, a help text and the flag ``--server-lr``. Without an alias the flag is
@@ -9,7 +9,8 @@ is set by the argument without them, and does not collide with attributes of sub
 """
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import lru_cache
 from types import UnionType
@@ -18,6 +19,28 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
+
+
+def finite_number(text: str) -> int | float | None:
+    """Return a finite number, whole where it is written so; None of any other text."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else None
+    return None
+
+
+def overridden(cls: type, base: type, names: Iterable[str]) -> list[str]:
+    """Return those of the names that mean something else in a class than in its base."""
+    return [name for name in names if _function(cls, name) is not _function(base, name)]
+
+
+def _function(cls: type, name: str) -> object:
+    found = getattr(cls, name)
+    return getattr(found, "__func__", found)  # a class method is bound anew each time
+
 
 __all__ = [
     "Numbers",

@@ -15,8 +15,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
 
 from ...core.errors import not_allowed
-from ...core.listing import listed, quoted
-from ...core.text import visible
+from ...core.text import listed, quoted, visible
 from ..dataset import Dataset
 from ..labels import same_word
 from ..notes import Note

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...clinic.series import largest_of_studies
 from ...core.errors import UserError
-from ...core.listing import quoted
+from ...core.text import quoted
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, is_image
 from ..labels import Classes, alike

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed, unknown_name
 from ...core.files import path_of
 from ...core.free_memory import COPIES, check_fits
-from ...core.listing import number_of
+from ...core.text import number_of
 from ..dataset import OF_TEXTS, Decoded, Request
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.mask_files import MaskDecoder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import UserError, not_allowed, unknown_name
-from ...core.listing import number_of
+from ...core.text import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, is_image, is_image_name, name_of_image
 from ..images.kind import images_decoded

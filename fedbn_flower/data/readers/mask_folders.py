@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
-from ...core.listing import number_of
+from ...core.text import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, Pixels, is_image, name_of_image
 from ..images.mask_files import MaskDecoder

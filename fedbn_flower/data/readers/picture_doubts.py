@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...core.listing import quoted
+from ...core.text import quoted
 from ..images.decoding import name_of_image
 from ..notes import Note
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
-from ...core.listing import number_of
+from ...core.text import number_of
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.listing import number_of
 from ...core.syntax import GROUPS
+from ...core.text import number_of
 
 PATIENT = "PatientID"
 """What DICOM files call a patient, of whom all pictures stay together without any key."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.listing import number_of
 from ...core.syntax import SPLIT_BY
+from ...core.text import number_of
 from .comparison import Bound, bound_of, comparable
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.listing import quoted
 from ...core.syntax import SUBGROUPS
+from ...core.text import quoted
 from .comparison import Bound, bound_of, comparable
 
 if TYPE_CHECKING:

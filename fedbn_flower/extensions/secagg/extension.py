@@ -29,8 +29,7 @@ from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRI
 from ...privacy.floors import Refused
 from ...privacy.run_privacy import RunPrivacy
 from ...records.events import RoundResult, RunInfo
-from ..base import AtClient, Extension, Moment, Outgoing, Record
-from ..conflict import Conflict
+from ..base import AtClient, Conflict, Extension, Moment, Outgoing, Record
 from . import words
 from .answers import (
     Gathered,
@@ -39,22 +38,24 @@ from .answers import (
     check_trained,
     config_bytes,
     contents_of,
+    followed,
     nodes_of,
+    say_both,
     sums_of,
     vector_in,
+    waits,
     without_metrics,
     written,
 )
-from .at_client import IntegerSum, answer_step, leaving
-from .both import followed, say_both, waits
-from .cards import Card, names
+from .cryptography import LENGTH
 from .in_words import LIBRARIES, seen
+from .integers import Grid
 from .keys import OFF, ON, SecAggKeys, conflicts
-from .masks import LENGTH
-from .numbers import Grid
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session
+from .signatures import Card, names
+from .site import IntegerSum, answer_step, leaving
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -12,11 +12,11 @@ from fedbn_flower.strategies.post_processing import post_processes_mean
 from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
-from ..attack.names import OMNISCIENT
-from ..conflict import Conflict, Unused
+from ..attack.keys import OMNISCIENT
+from ..base import Conflict, Unused
 from ..holdout import num_training
 from ..selection import sampled
-from .wide import MOST_CLIENTS
+from .integers import MOST_CLIENTS
 
 OFF, ON = "off", "on"
 LEAST = 3

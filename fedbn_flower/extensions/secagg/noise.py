@@ -31,11 +31,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
-from ...privacy.adaptive_clip import AdaptiveClip
-from ...privacy.discrete_gaussian import STEPS, Words, discrete_gaussian
 from ...privacy.keys import LENGTH, SecretNumbers
-from .masks import DTYPES, Vector
-from .numbers import TAILS, Grid, length_of_rounded
+from ...privacy.noise import STEPS, Words, discrete_gaussian
+from ...privacy.terms import AdaptiveClip
+from .cryptography import DTYPES, Vector
+from .integers import TAILS, Grid, length_of_rounded
 
 EVERY_ORDER = (*(1 + k / 50 for k in range(1, 1000)), *(float(order) for order in WHOLE_ORDERS[19:]))
 """Orders of Renyi divergences without a secret sample: steps of 1/50 up to 21."""

@@ -26,10 +26,9 @@ from fedbn_flower.strategies.reply_reader import ROUNDING
 from ...core.ground.columns import HELD_OUT
 from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
 from ...core.key_group import flag_of
-from .masks import DTYPES
+from .cryptography import DTYPES
+from .integers import COUNT, NUMBER, WORDS, Grid, check_room, sum_of, words_of
 from .noise import NoiseShares
-from .numbers import Grid
-from .wide import COUNT, NUMBER, WORDS, check_room, sum_of, words_of
 
 PREFIX = "secagg-"
 EXAMPLES = "eval-examples"

@@ -20,19 +20,16 @@ from fedbn_flower.clients import Update
 
 from ...core.errors import not_allowed
 from ...core.process_cache import process_cache
-from ...privacy.accounts import Plan, check_installed
-from ...privacy.adaptive_clip import FIRST_CLIP, AdaptiveClip
+from ...privacy.accounts import Plan, Release, check_installed
 from ...privacy.client_privacy import DROWNED, SECURE
-from ...privacy.composition import Release
 from ...privacy.floors import Refused
 from ...privacy.keys import Key
 from ...privacy.ledger import Charge
 from ...privacy.private_run import NO_SEED, PrivateRun
 from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
-from ...privacy.terms import FILES_OUTSIDE, GUARANTEE, SIMULATED, SUMMED
-from .graph import TOLERANCE, default_k
+from ...privacy.terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
+from .cryptography import TOLERANCE, Vector, default_k
 from .keys import LEAST_CLIP, MOST_CLIP, ON
-from .masks import Vector
 from .noise import NoiseShares, num_honest, sum_noise_for
 from .plan import Plan as VectorPlan
 

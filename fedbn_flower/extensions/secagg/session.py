@@ -24,11 +24,20 @@ from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
-from .cards import MOST_NAMES, Card, Names, left_out, names
-from .graph import TOLERANCE, default_k, neighbours, threshold
-from .masks import LENGTH, KeyPair, agree, remove
-from .shares import DIGEST, commitment, join
-from .signatures import is_signed_by, who_of
+from .cryptography import (
+    DIGEST,
+    LENGTH,
+    TOLERANCE,
+    KeyPair,
+    agree,
+    commitment,
+    default_k,
+    join,
+    neighbours,
+    remove,
+    threshold,
+)
+from .signatures import MOST_NAMES, Card, Names, is_signed_by, left_out, names, who_of
 from .site import SHARE_LENGTH, context_of_mask
 
 LONGEST_LETTER = 256

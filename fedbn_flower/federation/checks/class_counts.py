@@ -12,7 +12,7 @@ from fedbn_flower.data.statistics import class_counts
 from fedbn_flower.strategies import PseudoGradientStrategy
 from fedbn_flower.strategies.aggregation.rule_state import CLASS_COUNTS
 
-from ...core.listing import listed
+from ...core.text import listed
 from ..inputs import RunInputs
 from ..learnt import MAX_SHOWN
 from .site_counts import sites_counts

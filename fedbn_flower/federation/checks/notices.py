@@ -11,8 +11,8 @@ from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
-from ...core.ground.overriding import overridden
-from ...core.listing import listed
+from ...core.ground.settings import overridden
+from ...core.text import listed
 from ...inspection.copies import of_copies, of_same_clients
 from ...inspection.inputs import of_doubts, of_float_pictures, of_site_units
 from ...inspection.leaks import of_leaks

@@ -21,7 +21,7 @@ from ...config.making import config_at_site
 from ...config.run_config import RunConfig
 from ...core.errors import RunFailed, UserError
 from ...core.ground.wire import DIGESTS_OF_NAMES, NAMES, QUERY_NAMES
-from ...core.listing import quoted
+from ...core.text import quoted
 from ...data.labels import same_word
 from ...privacy.site import SitePrivacy, refusals_in_one_line
 from ..inputs import RunInputs

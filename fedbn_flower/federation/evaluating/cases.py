@@ -17,7 +17,7 @@ from fedbn_flower.clients.problems.surfaces import thinned
 from ...core.errors import not_allowed
 from ...core.ground.columns import TEST, TRAIN, VALIDATION
 from ...data.dataset import Split
-from ...extensions.predictions import MOST_SCORES
+from ...extensions.evaluating import MOST_SCORES
 from ...records.cases import CaseColumns, Cases, predictions_file
 from ...records.events import RoundResult
 from ...records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, in_8_bits, overlays_file

@@ -24,9 +24,9 @@ from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
 
 from ...core.bits import comparable
-from ...extensions.divergence import first_to_diverge
+from ...extensions.watching import first_to_diverge
+from ...records.cases import exact_metrics
 from ...records.events import prefix_of
-from ...records.exact import exact_metrics
 from ..inputs import RunInputs
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ...config.run_config import RunConfig
-from ...core.ground.overriding import overridden
+from ...core.ground.settings import overridden
 from ...core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
 from ...core.private import ErrorCode, set_message_id
 from ...extensions import BUILT_IN, Extension

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.listing import listed
+from ...core.text import listed
 from ...data.notes import TESTED_ON, Note
 from ...names import CLIENT, STRATEGY
 

@@ -2,8 +2,7 @@
 
 from statistics import mean
 
-from ...records.metric_words import decimals
-from ...records.metrics import PERCENT, percent, shown
+from ...records.metrics import PERCENT, decimals, percent, shown
 from ...records.summary import NewClients
 from ...statistics.intervals import LEVEL
 from ..plotting.by_site_plot import Ends

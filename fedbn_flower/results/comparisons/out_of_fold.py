@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.ground.columns import POOLED
-from ...records.metric_words import spelt
-from ...records.metrics import shown
+from ...records.metrics import shown, spelt
 from ...statistics.paired import FEWEST_EVENTS, Pairs, cannot_be_told_from_best, told_from_best, too_few
 from ..report.sections.intervals import with_interval
 from ..report.tables import Table

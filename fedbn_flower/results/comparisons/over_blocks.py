@@ -9,8 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...records.metric_words import spelt
-from ...records.metrics import PERCENT, percent
+from ...records.metrics import PERCENT, percent, spelt
 from ...statistics.intervals import LEVEL
 from ...statistics.paired import BestCells, Ranks, friedman, told_from_best, wilcoxon_tests
 from ..report.tables import Table

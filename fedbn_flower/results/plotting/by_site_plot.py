@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...records.metric_words import spelt
-from ...records.metrics import percent
+from ...records.metrics import percent, spelt
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, MARKERS
 from .plots import legend_below, new_figure, plain

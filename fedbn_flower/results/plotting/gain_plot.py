@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...records.metric_words import spelt
-from ...records.metrics import percent
+from ...records.metrics import percent, spelt
 from .line_styles import COLOURS, MARKERS
 from .plots import new_figure, plain
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.ground.columns import RATES
-from ...records.metric_words import spelt
+from ...records.metrics import spelt
 from ...records.stored import rows_of
 from ..run_reader import Points, Run
 from ..summary import seeds_text

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.files import csv_text, write_atomically
-from ...records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
-from ...records.stored import damage_as_user_errors
+from ...records.stored import RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 
 if TYPE_CHECKING:
     from ..comparisons.over_blocks import Ranking

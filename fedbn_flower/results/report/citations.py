@@ -11,7 +11,7 @@ from fedbn_flower.strategies.aggregation.named_means import MEANS
 
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
-from ...core.papers import paper_of
+from ...core.methods import paper_of
 from ...extensions import BUILT_IN
 from ...names import METRIC, WITH_ARGUMENT, parts
 

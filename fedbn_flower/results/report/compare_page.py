@@ -7,7 +7,7 @@ from ...config.help import as_text
 from ...core.errors import not_allowed
 from ...core.key_group import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
-from ...records.folder_kinds import RUN, SEARCH, SWEEP, checked_kind
+from ...records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ...records.summary import Summary
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import Gain

@@ -11,14 +11,13 @@ from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
 from ...config.help import as_text, first_line
 from ...config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ...core.errors import not_allowed
-from ...core.listing import joined, number_of
-from ...core.papers import paper_of
+from ...core.methods import paper_of
+from ...core.text import joined, number_of
 from ...data.notes import GROUPED, TESTED_ON
 from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
-from ...records.folder_kinds import EXPERIMENT
-from ...records.metric_words import decimals, spelt
-from ...records.metrics import shown
+from ...records.metrics import decimals, shown, spelt
+from ...records.stored import EXPERIMENT
 from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE

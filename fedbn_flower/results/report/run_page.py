@@ -12,8 +12,7 @@ from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...extensions import BUILT_IN
 from ...privacy.private_run import NO_SEED
 from ...privacy.terms import NEIGHBOURS, SUMMED
-from ...records.metric_words import decimals, heading, spelt
-from ...records.metrics import shown
+from ...records.metrics import decimals, heading, shown, spelt
 from ...records.summary import tested_on
 from ..comparisons.held_out import CASES, held_out_table
 from ..manifest import LEARNT, UNUSED, WARNINGS

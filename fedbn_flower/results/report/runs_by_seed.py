@@ -9,10 +9,8 @@ from statistics import mean, stdev
 from ...config.gone import in_new_keys
 from ...core.errors import UserError, not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
-from ...records.folder_kinds import CONFIG, GRID
-from ...records.metric_words import heading
-from ...records.metrics import PERCENT, percent
-from ...records.stored import rows_of
+from ...records.metrics import PERCENT, heading, percent
+from ...records.stored import CONFIG, GRID, rows_of
 from ..comparisons.best_cells import (
     COLUMNS,
     MARK,

@@ -5,9 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...records.folder_kinds import CONFIG, SEARCH_FILE, TRIALS
-from ...records.metric_words import heading, spelt
-from ...records.stored import json_object, rows_of, seen
+from ...records.metrics import heading, spelt
+from ...records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
 from ..plotting.report_plots import trial_values
 from ..run_reader import Run
 from .html import gallery, page, paragraph, section

@@ -7,9 +7,8 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...records.folder_kinds import EXPERIMENT
-from ...records.metric_words import heading, spelt
-from ...records.metrics import PERCENT
+from ...records.metrics import PERCENT, heading, spelt
+from ...records.stored import EXPERIMENT
 from ..comparisons.composition import privacy_of_runs
 from ..comparisons.gain import gains_of
 from ..comparisons.held_out import CASES, compared_cases_table

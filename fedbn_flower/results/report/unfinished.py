@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from statistics import mean
 
-from ...records.metric_words import spelt
-from ...records.metrics import shown
+from ...records.metrics import shown, spelt
 from ..run_reader import Run
 from .runs_by_seed import Group, headline
 

@@ -12,7 +12,7 @@ from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ...core.bits import comparable
-from ...core.ground.overriding import overridden
+from ...core.ground.settings import overridden
 from ...core.ground.wire import ADAPT_BN, CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
 
 Found = tuple[float, int, dict[str, Scalar]]

@@ -19,10 +19,9 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.extension_names import EXTENSION
 from fedbn_flower.config.help import first_line
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.ground.purposes import GROUPS, PURPOSES, purposes_of
-from fedbn_flower.core.papers import paper_of
+from fedbn_flower.core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from fedbn_flower.data.partition.spec import PartitionSpec
-from fedbn_flower.extensions.attack.names import ATTACKS
+from fedbn_flower.extensions.attack.keys import ATTACKS
 from fedbn_flower.names import (
     APP,
     CLIENT,

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from fedbn_flower.cli.listing import NAMES, WITH_PURPOSE
-from fedbn_flower.core.ground.purposes import PURPOSES, purposes_of
+from fedbn_flower.core.methods import PURPOSES, purposes_of
 from tests.test_house import ROOT
 
 COPIED = ("strategies", "clients", "fedbn_flower")
@@ -123,11 +123,6 @@ class Misses(OfConfusion):
         return 1 - np.diagonal(total).sum(keepdims=True) / total.sum()
 '''),
     "norm": ("root", "root:Root", '''
-from torch import nn
-
-from .base import Norm
-
-
 class Root(Norm):
     """RMSNorm over the channels, for a norm that is new."""
 

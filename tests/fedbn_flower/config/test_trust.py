@@ -13,7 +13,7 @@ from fedbn_flower.results.report.repeat_command import command_of
 CODE = """
 import pathlib
 from clients import FedAvgClient
-from fedbn_flower.models.linear import linear as net
+from fedbn_flower.models.networks import linear as net
 pathlib.Path({ran!r}).touch()
 class Mine(FedAvgClient): pass
 """
@@ -68,7 +68,7 @@ def test_a_models_code_is_run_only_where_it_is_trusted(foreign, load):
 
 def test_a_model_given_by_the_caller_is_run(foreign):
     own = foreign.parent / "own.py"
-    own.write_text("from fedbn_flower.models.linear import linear as net\n")
+    own.write_text("from fedbn_flower.models.networks import linear as net\n")
     assert load_model(foreign, model=f"{own}:net")[1].out_features == 10
     with pytest.raises(UserError, match="^client: '/.*/evil.py:Mine' is code"):
         load_model(foreign, client=0, model=f"{own}:net")

@@ -14,7 +14,7 @@ from fedbn_flower.federation.checks.expected_metrics import expected_metrics
 from fedbn_flower.federation.checks.site_counts import SiteCounts, sites_counts
 from fedbn_flower.federation.checks.site_names import check_names
 from fedbn_flower.federation.checks.site_statistics import sites_scale
-from fedbn_flower.records.deciding import deciding
+from fedbn_flower.records.events import deciding
 from fedbn_flower.records.metrics import medians, pooled_metrics, round_means
 from strategies import STRATEGIES
 from strategies.messages.nodes import NodeDirectory

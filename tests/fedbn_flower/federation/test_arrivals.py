@@ -16,7 +16,7 @@ from fedbn_flower.extensions import Moment
 from fedbn_flower.federation.exchange import Exchange
 from fedbn_flower.federation.participation import arrivals
 from fedbn_flower.federation.participation.arrivals import ArrivingBuffers
-from fedbn_flower.records.run_totals import RunTotals
+from fedbn_flower.records.checkpoint import RunTotals
 from strategies import FedAvg
 from strategies.aggregation.buffers import protocol_of
 from tests.strategies.helpers import CannedGrid, ndarrays, record, train_reply

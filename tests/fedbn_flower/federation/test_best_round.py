@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from clients import Classification
 from fedbn_flower import UserError
 from fedbn_flower.core.ground.columns import HALVES
-from fedbn_flower.extensions.patience.cross_fitting import CrossFitting
+from fedbn_flower.extensions.patience import CrossFitting
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import local_task, task_of

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.extensions.divergence import Divergence, first_to_diverge
+from fedbn_flower.extensions.watching import Divergence, first_to_diverge
 from fedbn_flower.records.events import RoundResult
 from strategies import PhaseReport
 from tests.fedbn_flower.records.helpers import info

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.settings import overridden
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions import BUILT_IN, Extension
 from fedbn_flower.federation.evaluating.one_exchange import REASONS, JointEvaluation

@@ -296,7 +296,7 @@ def test_one_of_ones_own(run, tmp_path):
 
 def test_code_that_a_folder_names_is_not_run_unasked(run, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from fedbn_flower.models.norms.groups import Layer\n\n\nclass Mine(Layer):\n    pass\n"
+        "from fedbn_flower.models.norms import Layer\n\n\nclass Mine(Layer):\n    pass\n"
     )
     run(norm="mine.py:Mine", client="shared", run_dir="saved")
     with pytest.raises(

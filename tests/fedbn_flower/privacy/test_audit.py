@@ -14,8 +14,8 @@ from clients.problems import Regression
 from fedbn_flower.privacy import ledger
 from fedbn_flower.privacy.accounts import Plan, local_noise_for, noise_for
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
-from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import Key
+from fedbn_flower.privacy.noise import CorrelatedNoise
 from fedbn_flower.privacy.terms import SIMULATED, Terms
 
 from .audit import audited, guess, lower_bound

@@ -13,8 +13,8 @@ from fedbn_flower.extensions.secagg import noise as shares
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import client_mechanism
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
-from fedbn_flower.privacy.correlated import CorrelatedNoise
 from fedbn_flower.privacy.keys import SecretNumbers
+from fedbn_flower.privacy.noise import CorrelatedNoise
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import partition_of

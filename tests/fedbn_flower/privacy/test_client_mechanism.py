@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbn_flower.privacy.adaptive_clip import AdaptiveClip
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.ledger import Ledger
-from fedbn_flower.privacy.terms import GUARANTEE, Terms
+from fedbn_flower.privacy.terms import GUARANTEE, AdaptiveClip, Terms
 
 TERMS = Terms(
     sampling="all",

@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fedbn_flower.privacy import accounts
-from fedbn_flower.privacy.composition import Release, composed_epsilon
+from fedbn_flower.privacy.accounts import Release, composed_epsilon
 
 
 def by_formula(mu, delta):

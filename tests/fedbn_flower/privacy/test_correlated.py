@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.privacy.accounts import Plan, noise_for
-from fedbn_flower.privacy.correlated import CorrelatedNoise, members
+from fedbn_flower.privacy.noise import CorrelatedNoise, members
 
 
 def dense(rounds, bands):

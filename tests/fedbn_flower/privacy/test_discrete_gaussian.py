@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, chisquare, kstest
 
-from fedbn_flower.privacy import discrete_gaussian as module
-from fedbn_flower.privacy.discrete_gaussian import STEPS, discrete_gaussian
+from fedbn_flower.privacy import noise as module
 from fedbn_flower.privacy.keys import Key
+from fedbn_flower.privacy.noise import STEPS, discrete_gaussian
 
 DRAWS = 40_000
 

@@ -13,7 +13,7 @@ from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.privacy import accounts
-from fedbn_flower.privacy.site_ledger import SiteLedger, path_of_ledger
+from fedbn_flower.privacy.ledger import SiteLedger, path_of_ledger
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.recorded_run import recorded_run

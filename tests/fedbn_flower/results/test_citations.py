@@ -6,9 +6,9 @@ import pytest
 
 from clients import METRICS, PROBLEMS
 from fedbn_flower.config.named_algorithms import NAMED
-from fedbn_flower.core.papers import paper_of
+from fedbn_flower.core.methods import paper_of
 from fedbn_flower.extensions import BUILT_IN
-from fedbn_flower.extensions.attack.names import PAPERS
+from fedbn_flower.extensions.attack.keys import PAPERS
 from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fedbn_flower.records.metric_words import decimals, heading, spelt
+from fedbn_flower.records.metrics import decimals, heading, spelt
 from fedbn_flower.results.plotting import metric_plots
 from fedbn_flower.results.plotting.by_site_plot import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure

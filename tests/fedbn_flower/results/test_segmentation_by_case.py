@@ -16,9 +16,8 @@ from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of
 from fedbn_flower.results.plotting.overlay_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.statistics.case_means import means_of_cases
 from fedbn_flower.statistics.case_metrics import Mean
-from fedbn_flower.statistics.intervals import intervals
+from fedbn_flower.statistics.intervals import intervals, means_of_cases
 
 from ..circles import circles, write_circles
 from ..federation.test_segmentation import KEYS, of_volumes

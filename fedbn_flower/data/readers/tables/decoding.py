@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.errors import UserError, not_allowed
-from ....core.listing import listed as first_of
+from ....core.text import listed as first_of
 from ...dataset import Decoded, Request
 from ...notes import Note
 from .column_text import Feature, format_columns

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
 from ....core.files import path_of
-from ....core.listing import number_of
+from ....core.text import number_of
 from ...dataset import Request
 from ...images.decoding import is_image
 from ...notes import Note

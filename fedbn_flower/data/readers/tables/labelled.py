@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Columns
 
 from ....core.errors import UserError, not_allowed, unknown_name
-from ....core.listing import number_of
+from ....core.text import number_of
 from ...dataset import Request, Split
 from ...notes import Note
 from ...splits import Rows, Units, held_out_fifth, held_out_groups, held_out_units, units_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....core.listing import listed, quoted
+from ....core.text import listed, quoted
 from ...notes import Note, Row
 from .table_file import ReadTable
 from .words import is_number

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
 from ....core.free_memory import check_size, opened
-from ....core.listing import number_of
+from ....core.text import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import origins

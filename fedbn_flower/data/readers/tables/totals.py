@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from ....core.errors import UserError
-from ....core.listing import listed
+from ....core.text import listed
 from ...labels import same_word
 from .table_file import ReadTable
 from .words import GROUPS, NUMBER, as_text, is_nested, is_number

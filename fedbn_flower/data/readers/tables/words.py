@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....core.errors import UserError
-from ....core.listing import quoted
+from ....core.text import quoted
 from ...labels import same_word, spelt_alike
 from .column_text import Feature, joined
 

@@ -8,8 +8,7 @@ from statistics import mean, stdev
 
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95
 
-from ....records.metric_words import decimals, heading, spelt
-from ....records.metrics import PERCENT, percent, shown
+from ....records.metrics import PERCENT, decimals, heading, percent, shown, spelt
 from ....records.summary import OfClient
 from ...comparisons.best_cells import GLOBAL, POOLED
 from ...comparisons.same_cases import difference_of

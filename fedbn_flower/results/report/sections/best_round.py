@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ....records.metric_words import spelt
+from ....records.metrics import spelt
 from ...run_reader import Run
 from ..html import paragraph
 from .client_tables import twice

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....records.metric_words import decimals, heading, spelt
-from ....records.metrics import shown
+from ....records.metrics import decimals, heading, shown, spelt
 from ....records.summary import JAIN, NewClients, OfClient, Summary
 from ...run_reader import Run
 from ...summary import NOBODY, NON_METRICS, shown_index, shown_mean

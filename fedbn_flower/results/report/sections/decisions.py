@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ....records.cases import GROUP, ID, in_numbers
-from ....statistics.case_means import has_shared_cases
 from ....statistics.case_metrics import METRICS, CaseMetric
 from ....statistics.cases import Cases
-from ....statistics.intervals import by_formula
+from ....statistics.intervals import by_formula, has_shared_cases
 from ...comparisons.held_out import events_column
 from ...decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
 from ...plotting.decision_plots import calibration_curve, decision_curves

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ....records.metric_words import heading, spelt
-from ....records.metrics import percent
+from ....records.metrics import heading, percent, spelt
 from ...comparisons.gain import Gain, OfClient
 from ...plotting.gain_plot import gain_plot
 from ..html import gallery, paragraph

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....records.cases import SITE, TARGET, predictions_of
-from ....records.metric_words import heading
-from ....records.metrics import shown
+from ....records.metrics import heading, shown
 from ...comparisons.held_out import CASES, events_column
 from ...intervals import CALIBRATION, NOTE
 from ...plotting.drawer import drawn

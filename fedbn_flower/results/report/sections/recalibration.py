@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....core.ground.columns import RECALIBRATED
 from ....records.cases import predictions_of, with_recalibrated
-from ....records.metric_words import spelt
-from ....records.metrics import shown
+from ....records.metrics import shown, spelt
 from ....records.summary import Recalibrated
 from ....statistics.recalibration import PARAMETERS
 from ...decisions import POOLED, is_binary

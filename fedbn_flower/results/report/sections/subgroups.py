@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ....records.metric_words import spelt
-from ....records.metrics import percent, shown
+from ....records.metrics import percent, shown, spelt
 from ...comparisons.held_out import CASES, EVENTS, events_column
 from ...run_reader import Run
 from ...subgroups import NOTE, UNKNOWN

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbn_flower.core.ground.overriding import overridden
+from fedbn_flower.core.ground.settings import overridden
 
 
 class Base:

@@ -4,8 +4,7 @@ import pytest
 
 from fedbn_flower import UserError
 from fedbn_flower.config.making import run_config
-from fedbn_flower.extensions.attack.keys import attackers_drawn
-from fedbn_flower.extensions.attack.names import NamedAttack, named_attacks
+from fedbn_flower.extensions.attack.keys import NamedAttack, attackers_drawn, named_attacks
 
 
 def test_names_and_arguments():

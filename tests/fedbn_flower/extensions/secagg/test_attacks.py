@@ -10,8 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.extensions.secagg import site, words
-from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair
-from fedbn_flower.extensions.secagg.shares import commitment
+from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair, commitment
 from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
 from fedbn_flower.privacy.floors import Refused
 from fedbn_flower.runtime.grid import partition_of

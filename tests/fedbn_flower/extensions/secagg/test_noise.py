@@ -10,7 +10,7 @@ from scipy.stats import kstest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.extensions.secagg import noise as module
-from fedbn_flower.extensions.secagg.masks import mask, remove
+from fedbn_flower.extensions.secagg.cryptography import mask, remove
 from fedbn_flower.extensions.secagg.noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for, tau
 from fedbn_flower.privacy.accounts import Plan, epsilon
 from fedbn_flower.privacy.keys import Key

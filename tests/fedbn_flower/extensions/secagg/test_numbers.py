@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg import numbers
-from fedbn_flower.extensions.secagg.numbers import ERROR, Grid, rounded_norm
+from fedbn_flower.extensions.secagg import integers
+from fedbn_flower.extensions.secagg.integers import ERROR, Grid, rounded_norm
 
 
 def rng(seed=0):
@@ -50,7 +50,7 @@ class AllWords:
     """A generator whose words are all of 16 bits, each once."""
 
     def __init__(self):
-        self.bit_generator, self.left = self, np.arange(numbers.UNIFORM, dtype=np.uint16).view(np.uint64)
+        self.bit_generator, self.left = self, np.arange(integers.UNIFORM, dtype=np.uint16).view(np.uint64)
 
     def random_raw(self, count):
         found, self.left = self.left[:count], self.left[count:]
@@ -65,12 +65,12 @@ class AllWords:
 )
 def test_the_bias_of_rounding_is_at_most_as_stated(dtype, whole, fraction):
     """Of all numbers that a generator can give, each once. A whole number stays what it is."""
-    x, out = whole + fraction, np.empty(numbers.UNIFORM, dtype)
-    squares = numbers._round(np.full(numbers.UNIFORM, x), 1.0, AllWords(), out)
+    x, out = whole + fraction, np.empty(integers.UNIFORM, dtype)
+    squares = integers._round(np.full(integers.UNIFORM, x), 1.0, AllWords(), out)
     found = out.view(f"i{out.itemsize}").astype(np.int64)
     ups = np.count_nonzero(found - math.floor(x))
     assert set(found - math.floor(x)) <= {0, 1}
-    assert abs(ups / numbers.UNIFORM - (x - math.floor(x))) <= numbers.BIAS < 1e-5
+    assert abs(ups / integers.UNIFORM - (x - math.floor(x))) <= integers.BIAS < 1e-5
     if x == whole:
         assert not ups
     assert squares == pytest.approx(sum(float(q) ** 2 for q in found), rel=1e-9)
@@ -170,7 +170,7 @@ def test_what_so_many_vectors_cannot_sum_to_is_seen(bits):
 
 def test_noise_may_make_a_sum_longer():
     """By the length of 10,000 numbers with a deviation of 100 steps: 10,000 steps, and by hardly more."""
-    grid = Grid.of_length(1000, 1.0, 3, 10_000, 32, spare=math.ceil(numbers.TAILS * 100))
+    grid = Grid.of_length(1000, 1.0, 3, 10_000, 32, spare=math.ceil(integers.TAILS * 100))
     noise = np.rint(rng().normal(0, 100, 10_000)).astype(np.int32).view(np.uint32)
     assert grid.is_possible(noise, 3, 3.0)
     assert not grid.is_possible(noise * np.uint32(2), 3, 3.0)
@@ -190,7 +190,7 @@ def test_a_rounding_that_makes_a_vector_too_long_is_done_again(monkeypatch):
     vector = np.full(10_000, 0.5 / 50)  # a length of 50 steps
     lengths = [sum(x * x for x in signed(grid.quantise(vector, rng(i)))) for i in range(20)]
     assert 4800 < min(lengths) < 5000 < max(lengths) < 5200 < grid.norm**2
-    monkeypatch.setattr(numbers, "REJECTED", 0.999)
+    monkeypatch.setattr(integers, "REJECTED", 0.999)
     tight = Grid.of_length(50.0, 1.0, 1, 10_000, 32)
     assert tight.norm**2 == pytest.approx(5000, rel=0.002)
     assert max(sum(x * x for x in signed(tight.quantise(vector, rng(i)))) for i in range(20)) <= tight.norm**2
@@ -223,7 +223,7 @@ def test_another_number_of_entries_is_refused():
         Grid.plan(1.0, 3, 2).quantise(np.zeros(3), rng())
 
 
-@pytest.mark.parametrize("shape", [(0,), (6,), (2, 3), (numbers.BLOCK + 7,)])
+@pytest.mark.parametrize("shape", [(0,), (6,), (2, 3), (integers.BLOCK + 7,)])
 @pytest.mark.parametrize("modulus", [32, 64])
 def test_shapes_stay(shape, modulus):
     grid = Grid.plan(1.0, 3, math.prod(shape), modulus=modulus)

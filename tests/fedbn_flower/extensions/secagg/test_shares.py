@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg.masks import KeyPair
-from fedbn_flower.extensions.secagg.shares import (
+from fedbn_flower.extensions.secagg.cryptography import (
+    KeyPair,
     Tampered,
     commitment,
     digest_of,

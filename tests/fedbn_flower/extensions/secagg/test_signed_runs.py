@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions.secagg import words
-from fedbn_flower.extensions.secagg.masks import LENGTH, KeyPair
+from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair
 from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import node_context, partition_of

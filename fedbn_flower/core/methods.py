@@ -1,6 +1,7 @@
-"""What methods are for: a class names the difficulties that it helps with, as ``helps = ("label-skew",)``."""
+"""What a class says of its method: what it is for (``helps = ("label-skew",)``), and its paper."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 PURPOSES: Mapping[str, str] = {
     "baseline": "where to begin, and what other methods are compared with",
@@ -26,3 +27,25 @@ def purposes_of(described: object) -> tuple[str, ...]:
     A subclass does not inherit them: it is another method.
     """
     return tuple(vars(described).get("helps", ()))
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def paper(key: str) -> Callable[[F], F]:
+    """Decorate a model's function with the key of its paper; a class has an attribute ``paper`` instead."""
+
+    def named(function: F) -> F:
+        vars(function)["paper"] = key
+        return function
+
+    return named
+
+
+def paper_of(described: object) -> str:
+    """Return the key of its paper, empty where it names none.
+
+    A class names the paper of its own method, so a subclass does not inherit it: one that rests on the same
+    paper says so.
+    """
+    return str(vars(described).get("paper", ""))

@@ -1,13 +1,20 @@
-"""``freeze``, ``train`` and ``unfreeze-at``: which parts of the model train, and from when on all do."""
+"""What of a model trains in a round, and at which rates.
 
-from collections.abc import Iterator, Mapping
+``freeze``, ``train`` and ``unfreeze-at``; ``client-lr-schedule`` and ``server-lr-schedule``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
+from flwr.app import MessageType
 from pydantic import Field as setting
 
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+from ..core.ground.wire import CLIENT_LR
 from ..core.key_group import KeyGroup
-from .base import Extension
-from .conflict import Conflict
+from ..records.events import RoundResult, RunInfo
+from .base import Conflict, Extension, Moment
 
 Patterns = Annotated[
     str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
@@ -59,3 +66,45 @@ class Freezing(Extension):
             yield Conflict("unfreeze-at", since, "0 without freeze or train")
         if not 2 <= since <= config["rounds"]:
             yield Conflict("unfreeze-at", since, f"0, or a round from 2 to {config['rounds']}")
+
+
+class Rates(Extension):
+    """Tells clients their learning rate, and sets the rule's, in runs with a schedule.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    scheduled : callable
+        Returns the learning rates of a round by key, of those that have a schedule.
+    set_rates : callable
+        Sets a rule's ``server-lr`` to that of a round, if it has a schedule.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        scheduled: Callable[[int], Mapping[str, float]],
+        set_rates: Callable[[PseudoGradientStrategy, int], None],
+    ) -> None:
+        super().__init__(run)
+        self.scheduled = scheduled
+        self.set_rates = set_rates
+        self.rates: Mapping[str, float] = {}
+
+    def prepare(self, moment: Moment) -> None:
+        self.set_rates(moment.rule, moment.number)
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        if phase != MessageType.TRAIN and not self.run.config["fine-tune"]:
+            return {}
+        return {CLIENT_LR: self.scheduled(moment.number).get(CLIENT_LR, self.run.config[CLIENT_LR])}
+
+    def after_round(self, result: RoundResult) -> None:
+        self.rates = self.scheduled(result.server_round)
+
+    def header(self) -> Sequence[str]:
+        return [*self.scheduled(1)]
+
+    def columns(self) -> Mapping[str, float]:
+        return self.rates

@@ -1,4 +1,9 @@
-"""Detect a model that has become NaN or infinite."""
+"""What only watches a run: the length of each round's step, and whether the model is still finite."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
 
 from fedbn_flower.strategies import PhaseReport
 
@@ -75,3 +80,19 @@ class Divergence(Extension):
                 f"every client's training diverged from round {self.since} on ({self.who}); the model is "
                 f"that of the round before{advice(float(self.run.config['client-lr']))}"
             )
+
+
+class UpdateNorm(Extension):
+    """Adds the column ``update-norm``: the L2 norm of the change of all that travels, by round."""
+
+    published_only = True
+
+    def __init__(self, run: RunInfo) -> None:
+        super().__init__(run)
+        self.norm = 0.0
+
+    def after_round(self, result: RoundResult) -> None:
+        self.norm = math.sqrt(sum(float(np.sum(change**2)) for change in result.change().values()))
+
+    def columns(self) -> Mapping[str, float]:
+        return {"update-norm": self.norm}

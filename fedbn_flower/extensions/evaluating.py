@@ -1,0 +1,173 @@
+"""What clients do for an evaluation beside it.
+
+``fine-tune`` and ``adapt-bn``, to a model that they then forget; ``recalibrate``: each site fits scores to
+its validation share, and applies that to its test cases; ``predictions``: what the kept model says of each
+held-out case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field as setting
+
+from ..core.ground.columns import RECALIBRATED
+from ..core.ground.wire import ADAPT_BN, CASES, FINE_TUNE, LOSS, RECALIBRATE
+from ..core.key_group import KeyGroup
+from ..core.syntax import SUBGROUPS
+from ..records.events import RoundResult, RunInfo
+from .base import Conflict, Extension, Moment, Stop
+
+
+class AdaptBNKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "fine-tune"
+
+    adapt_bn: bool = setting(
+        False,
+        description="before it evaluates a model, a client estimates the BatchNorm statistics on its own "
+        "training inputs, without labels (AdaBN); the result is then discarded",
+    )
+
+
+class FineTuning(Extension):
+    """Tells clients how many steps they take before they evaluate a model, which they then forget."""
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        steps = self.run.config["fine-tune"]
+        return {FINE_TUNE: steps} if steps else {}
+
+
+class AdaptBN(Extension):
+    """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
+
+    keys = AdaptBNKeys
+
+    @classmethod
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        return ("li2018adabn",) if config.get("adapt-bn") else ()
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        return {ADAPT_BN: True} if self.run.config["adapt-bn"] else {}
+
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+
+class RecalibrationKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "predictions"
+
+    recalibrate: Literal["none", "temperature", "isotonic", "threshold"] = setting(
+        "none",
+        description="by site, fitted on its validation share and applied to its test cases: a temperature of "
+        "its logits, a monotone function of its scores, or its threshold (Youden); reported beside the plain "
+        "metrics",
+    )
+
+
+class Recalibration(Extension):
+    """Asks clients to recalibrate what they are tested on; see `runtime.at_client.site_recalibration`."""
+
+    keys = RecalibrationKeys
+    found = False
+    """Whether a client has recalibrated its scores."""
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        method = config["recalibrate"]
+        if method == "none":
+            return
+        if config["dp"] != "none":
+            why = f"'none' with dp {config['dp']!r}: what is fitted to single examples would be sent"
+            yield Conflict("recalibrate", method, why)
+        if not config["val-fraction"]:
+            yield Conflict(
+                "recalibrate", method, "'none' without val-fraction: it is fitted on a validation share"
+            )
+        if not config["final-test"]:
+            yield Conflict("recalibrate", method, "'none' with final-test false: it is applied to test cases")
+        if config["eval-data"] == "global":
+            why = "'none' with eval-data 'global': no site has a validation share of its own"
+            yield Conflict("recalibrate", method, why)
+        if config["eval-model"] == "aggregated" and not config["fraction-evaluate"]:
+            yield Conflict("recalibrate", method, "'none' with fraction-evaluate 0: no client evaluates")
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        evaluates = phase == ("train" if self.run.config["eval-model"] == "local" else "evaluate")
+        if self.run.config["recalibrate"] == "none" or not (moment.tests and moment.splits and evaluates):
+            return {}
+        return {RECALIBRATE: moment.splits}
+
+    def after_round(self, result: RoundResult) -> Stop | None:
+        self.found |= any(f"{RECALIBRATED}-{LOSS}" in metrics for metrics in result.evaluate.metrics.values())
+        return None
+
+    def check_end(self) -> None:
+        if self.run.config["recalibrate"] != "none" and not self.found:
+            LOGGER.warning("recalibrate: no client said what it predicts of its cases, so none has done so")
+
+
+MOST_SCORES = 1_000_000
+"""How many scores a run keeps unless it is told to keep all."""
+
+
+class PredictionsKeys(KeyGroup):
+    """Evaluation"""
+
+    after = "final-test"
+
+    predictions: Literal["auto", "on", "off"] = setting(
+        "auto",
+        description="write predictions.parquet, a row for each held-out case; auto does up to "
+        f"{MOST_SCORES:,} scores, more with subgroups, and none with dp",
+    )
+    subgroups: Annotated[str, SUBGROUPS] = setting(
+        "",
+        description="columns of a table by whose values held-out cases have metrics of their own, such as "
+        "sex,age>=65; whether they are inputs does not change",
+    )
+
+
+class Predictions(Extension):
+    """Asks clients for the cases of the last evaluation, of the split that the summary is of.
+
+    Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
+    sends nothing; see `runtime.at_client.site_cases`.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    kept : bool
+        Whether the run keeps its predictions.
+    """
+
+    keys = PredictionsKeys
+
+    def __init__(self, run: RunInfo, kept: bool) -> None:
+        super().__init__(run)
+        self.kept = kept
+
+    @classmethod
+    def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
+        if config["predictions"] == "on" and config["dp"] != "none":
+            why = f"'auto' or 'off' with dp {config['dp']!r}: scores tell of single examples"
+            yield Conflict("predictions", "on", why)
+        if config["subgroups"] and config["dp"] != "none":
+            why = f"none with dp {config['dp']!r}: metrics by subgroup tell of single examples, without noise"
+            yield Conflict("subgroups", config["subgroups"], why)
+        if config["subgroups"] and config["predictions"] == "off":
+            yield Conflict(
+                "predictions", "off", "'auto' or 'on' with subgroups, whose metrics are of single cases"
+            )
+
+    def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
+        evaluates = phase == ("train" if self.run.config["eval-model"] == "local" else "evaluate")
+        if not (self.kept and moment.tests and moment.splits and evaluates):
+            return {}
+        return {CASES: moment.splits.split(",")[-1]}
