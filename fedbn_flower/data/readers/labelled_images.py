@@ -23,7 +23,7 @@ from .pictures import files_of, whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES, find_labels
-from .tables.table_file import ReadTable, is_table, open_table, stem, words_taken
+from .tables.table_file import ReadTable, is_table, open_table, stem
 from .tables.words import is_nested
 
 if TYPE_CHECKING:
@@ -315,10 +315,9 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     named = table[column].notna().to_numpy()
     if unnamed := int((~named).sum()):
         notes.append(Note("left out", f"{number_of(unnamed, 'row')} without a picture in {column!r}"))
-        table, is_test = table[named], is_test[named]
-    found = labelled_rows(request, table, lambda columns: words_taken([one.read for one in used], columns))
-    found = found.with_units_as_spelt([one.read for one in used], request.unit_column)
-    is_test = is_test[found.rows]
+        table = table[named]
+    found = labelled_rows(request, table, [one.read for one in used])
+    is_test = is_test[found.table.index]
     pictures = Pictures(walked)
     files = _files(found.table[column], pictures, column)
     patients = whose(request, files, walked.root)

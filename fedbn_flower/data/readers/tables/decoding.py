@@ -1,6 +1,6 @@
 """Decode table files to columns."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,10 @@ from .column_text import Feature, format_columns
 from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
-from .labelled import CountWords, counted, labelled_rows
+from .labelled import counted, labelled_rows
 from .repeats import merged, repeated
 from .rounded_off import rounded_off
+from .table_file import ReadTable, words_taken
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise
 from .written import as_days
 
@@ -43,9 +44,9 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     if request.split_by and "test" in files:
         raise not_allowed("split-by", request.split_by, "none: the data have a test set")
     read = joined_tables(request, files)
-    found = labelled_rows(request, read.table, read.words_taken)
-    found = found.with_units_as_spelt(read.parts, request.unit_column)
-    table, targets, is_test = found.table, found.targets, read.is_test[found.rows]
+    found = labelled_rows(request, read.table, read.parts)
+    table, targets, labelled = found.table, found.targets, found.table.index
+    is_test = read.is_test[labelled]
     if len(table) < len(read.table):
         are_texts = all(part.layout for part in read.parts)
         table = _numbers_again(table) if are_texts else table.infer_objects()
@@ -70,7 +71,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     if days := [feature.name for feature in features if feature.name in dates]:
         notes.append(Note("inputs", f"dates are days since 1970-01-01: {listed(days)}"))
     notes += _left_out(table, is_test, {*used, *(one.name for one in features)}, request.columns == "auto")
-    whole = found.with_columns({"x": x, **rest}, read.origins(request)[found.rows])
+    whole = found.with_columns({"x": x, **rest}, read.origins(request)[labelled])
     train = whole.at(train_rows)
     return Decoded(
         "table",
@@ -88,7 +89,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         (
             *notes,
             *targets.notes,
-            *_notes_on_columns(features, table, read.words_taken),
+            *_notes_on_columns(features, table, read.parts),
             *_constant(features, train.columns["x"]),
             *lost,
         ),
@@ -156,7 +157,7 @@ def _constant(features: list[Feature], x: np.ndarray) -> list[Note]:
     return [Note("inputs", f"with one value in all training rows, which teaches nothing: {shown}")]
 
 
-def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: CountWords) -> list[Note]:
+def _notes_on_columns(features: list[Feature], table: "DataFrame", parts: Sequence[ReadTable]) -> list[Note]:
     """Return notes on categories and missing values, if there are any."""
     notes = []
     categories = [feature for feature in features if feature.values]
@@ -175,7 +176,7 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame", count_words: 
             )
     counts = table[[feature.name for feature in features]].isna().sum()
     if len(counts := counts[counts > 0]):
-        words = {name: found for name, found in count_words(list(counts.index)).items() if found}
+        words = words_taken(parts, list(counts.index))
         where = _some({name: str(count) for name, count in counts.items()})
         filled = "numbers are filled with their mean, categories are encoded as zeros"
         notes.append(Note("inputs", f"missing values ({where}): {filled}"))

@@ -22,7 +22,7 @@ from ..pictures import FOLDER
 from .header import is_unnamed
 from .labels import label_names, named_columns
 from .missing import AUTO
-from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem, used_texts, words_taken
+from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem, used_texts
 from .totals import refuse_totals
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 from .written import refuse_thousands, unread_texts
@@ -176,10 +176,6 @@ class Joined:
     is_test: NDArray[np.bool_]
     parts: Sequence[ReadTable]
     notes: list[Note]
-
-    def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
-        """Count the words of all files, see `ReadTable.words_taken`."""
-        return words_taken(self.parts, columns)
 
     def origins(self, request: Request) -> origins.Origins:
         """Return the file and the row of each row of the table."""

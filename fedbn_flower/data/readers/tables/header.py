@@ -231,11 +231,6 @@ def fields(line: str, separator: str) -> list[str]:
     return next(csv.reader(io.StringIO(line, newline=""), delimiter=separator, skipinitialspace=True), [])
 
 
-def records(path: Path, layout: Layout) -> Iterator[list[str]]:
-    """Yield the fields of each row below the header."""
-    yield from (row for _, row in _numbered_records(path, layout))
-
-
 def _numbered_records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield each row below the header that is not blank, with its number in the file, from 1 on."""
     with opened(path) as file:
@@ -265,7 +260,7 @@ def is_text_table(path: Path) -> bool:
     """Return whether a text file, whatever its name, has a header and rows of as many fields, two or more."""
     try:
         layout = Layout.of(path)
-        found = [len(row) for row in itertools.islice(records(path, layout), LOOKED_AT)]
+        found = [len(row) for _, row in itertools.islice(_numbered_records(path, layout), LOOKED_AT)]
     except (UserError, OSError, UnicodeDecodeError, csv.Error):
         return False
     return len(layout.names) > 1 and set(found) == {len(layout.names)}

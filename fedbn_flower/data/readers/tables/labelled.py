@@ -1,8 +1,8 @@
 """The rows of a table that have a label: their targets, and whose they are."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +22,11 @@ from ...splits.subgroups import KEY as SUBGROUPS
 from ...splits.subgroups import Words
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .subgroups import attributes_in, read_subgroups
+from .table_file import ReadTable, words_taken
 from .words import alike, as_text, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from .table_file import ReadTable
-
-
-CountWords = Callable[[Sequence[str]], Mapping[str, Counter[str]]]
 
 
 def counted(words: Counter[str]) -> str:
@@ -45,9 +41,7 @@ class Labelled:
     Parameters
     ----------
     table : DataFrame
-        These rows, all columns.
-    rows : NDArray
-        Which rows of the whole table they are, bool (N,).
+        These rows, all columns; the index is their number in the whole table.
     label_names : list[str]
         The label columns.
     targets : Targets
@@ -63,7 +57,6 @@ class Labelled:
     """
 
     table: "DataFrame"
-    rows: NDArray[np.bool_]
     label_names: list[str]
     targets: Targets
     ids: NDArray[np.str_] | None
@@ -72,17 +65,6 @@ class Labelled:
     split_by: SplitBy | None = None
     subgroups: Mapping[str, Words] = field(default_factory=dict)
     """The subgroup of each row, by attribute, if they were requested."""
-
-    def with_units_as_spelt(self, parts: "Sequence[ReadTable]", column: str) -> "Labelled":
-        """Return these rows with units called as the files write them, of whose rows these are some.
-
-        A unit is called as in its first row.
-        """
-        if self.units is None or column not in self.table:
-            return self
-        names = np.concatenate([part.spelt(column) for part in parts])[self.table.index]
-        first = np.unique(self.units.numbers, return_index=True)[1]
-        return replace(self, units=self.units._replace(names=names[first]))
 
     def with_columns(self, inputs: Columns, origins: Origins) -> Split:
         """Return the rows as examples with these inputs, which come from these places."""
@@ -114,10 +96,10 @@ class Labelled:
         return train, test, note
 
 
-def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords) -> Labelled:
-    """Read the label columns, the group column and the unit column of a table.
+def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTable]) -> Labelled:
+    """Read the label columns, the group column and the unit column of a table, the rows of these files.
 
-    ``count_words`` counts the words in columns that were taken for missing values without being asked to.
+    A unit is called as its first row in the files writes it.
 
     Raises
     ------
@@ -146,7 +128,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
     notes = []
     if unlabelled := int((~rows).sum()):
         where = " or ".join(map(repr, label_names))
-        words = sum(count_words(label_names).values(), Counter[str]())
+        words = sum(words_taken(parts, label_names).values(), Counter[str]())
         said = f", where {counted(words)} is taken for none" if words else ""
         found = f"{number_of(unlabelled, 'row')} without a value in {where}{said}"
         notes.append(Note("left out", found, "missing-values" if words else ""))
@@ -163,7 +145,10 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
     if unit:
         values, same = _ids(table, unit, request.unit_key)
         are = "kept" if request.keeps_groups else "protected"
-        units, what = units_of(values), f"{unit!r}, by whose values rows are {are} together"
+        numbers = units_of(values).numbers
+        spelt = np.concatenate([part.spelt(unit) for part in parts])[table.index]
+        units = Units(numbers, spelt[np.unique(numbers, return_index=True)[1]])
+        what = f"{unit!r}, by whose values rows are {are} together"
         notes += [Note("left out", what)] if unit != group else []
         found = f"{listed(same)} in {unit!r} differ only in case or blanks, and are {are} apart"
         notes += [Note("examples", found)] if same else []
@@ -171,7 +156,7 @@ def labelled_rows(request: Request, table: "DataFrame", count_words: CountWords)
         notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
     subgroups, of_subgroups = read_subgroups(request, table)
     notes += of_subgroups
-    return Labelled(table, rows, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
+    return Labelled(table, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:

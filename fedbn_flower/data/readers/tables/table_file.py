@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,7 @@ from ....core.text import number_of
 from ...dataset import Request
 from ...notes import Note
 from ...splits import origins
-from .header import (
-    LOOKED_AT,
-    WESTERN,
-    Layout,
-    Misread,
-    checked_names,
-    not_of,
-    numbers_of_rows,
-    records,
-    title_rows,
-)
+from .header import LOOKED_AT, WESTERN, Layout, Misread, checked_names, not_of, numbers_of_rows, title_rows
 from .labels import label_names, named_columns, named_values
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
@@ -43,7 +33,7 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 EXCEL = (".xlsx",)
 ROWS_OF_TEXT = 2**14
-"""Rows whose texts are looked at once more: how numbers are written is the same in all."""
+"""Rows of a text that are looked at together; how numbers are written is the same in all."""
 BY_COMMA = r"[+-]?\d+(,\d+)?"
 WHOLE_OR_THOUSANDS = r"[+-]?(\d+|[1-9]\d{0,2},\d{3})"
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
@@ -82,21 +72,14 @@ class ReadTable:
 
         The file is read once more if some of the columns have missing values.
         """
-        if not (self.layout and self.missing.guessed):
-            return {}
-        columns = [name for name in columns if name in self.frame]
-        place = {name: number for number, name in enumerate(self.layout.names)}
-        places = np.array([place[name] for name in columns], dtype=np.int64)
-        lacking = self.frame[columns].isna().to_numpy()
-        last = int(np.flatnonzero(lacking.any(1)).max(initial=-1))
-        counts: Counter[tuple[int, str]] = Counter()
-        for missing, fields in zip(lacking[: last + 1], records(self.path, self.layout), strict=False):
-            of_row = places[missing].tolist()
-            counts.update((number, fields[number]) for number in of_row if number < len(fields))
+        columns = [name for name in columns if name in self.frame and self.frame[name].isna().any()]
         found: dict[str, Counter[str]] = {}
-        for (number, word), count in counts.items():
-            if word in self.missing.words:
-                found.setdefault(self.layout.names[number], Counter())[word] = count
+        for cells in self.cells(columns) if columns and self.missing.guessed else ():
+            lacking = self.frame.loc[cells.index, columns].isna()
+            taken = np.argwhere((lacking & cells[columns].isin(self.missing.words)).to_numpy())
+            for row, place in taken.tolist():
+                name = columns[place]
+                found.setdefault(name, Counter())[cells[name].iat[row]] += 1
         return found
 
     def origins(self, name: str) -> origins.Origins:
@@ -117,30 +100,34 @@ class ReadTable:
         import pandas as pd
 
         column = self.frame[name]
-        of_text = {"usecols": [list(self.frame).index(name)], "dtype": str, "keep_default_na": False}
         if is_number(column) and not self.path.name.lower().endswith(PARQUET):
-            of_sheet = partial(pd.read_excel, skiprows=self.above)
-            read = partial(pd.read_csv, **_of_layout(self.layout)) if self.layout else of_sheet
-            spelt = read(self.path, **of_text).iloc[:, 0]
+            if self.layout:
+                spelt = pd.concat(list(self.cells([name])))[name]
+            else:
+                of_text = {"usecols": [list(self.frame).index(name)], "dtype": str, "keep_default_na": False}
+                spelt = pd.read_excel(self.path, skiprows=self.above, **of_text).iloc[:, 0]
             column = spelt.str.strip() if len(spelt) == len(column) else column
         return np.array(as_text(column), np.str_)
 
     def texts(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the distinct texts of columns in the first `ROWS_OF_TEXT` rows of a text file, in order."""
+        cells = next(self.cells(names), None) if names else None
+        if cells is None:
+            return {}
+        return {
+            name: list(dict.fromkeys(str(word).strip() for word in cells[name].unique())) for name in names
+        }
+
+    def cells(self, names: Sequence[str]) -> "Iterator[DataFrame]":
+        """Yield columns of a text file as it writes them, `ROWS_OF_TEXT` rows at a time."""
         import pandas as pd
 
-        layout = self.layout
-        if not (layout and names):
-            return {}
-        places = [layout.names.index(name) for name in names]
-        of_layout = _of_layout(layout)
+        if not (layout := self.layout):
+            return
+        of_text = {"usecols": [layout.names.index(name) for name in names], "dtype": str}
         with opened(self.path) as file:
-            read = pd.read_csv(
-                file, usecols=places, dtype=str, nrows=ROWS_OF_TEXT, keep_default_na=False, **of_layout
-            )
-        return {
-            name: list(dict.fromkeys(str(word).strip() for word in read[name].unique())) for name in names
-        }
+            read = {**_of_layout(layout), **of_text, "keep_default_na": False, "chunksize": ROWS_OF_TEXT}
+            yield from pd.read_csv(file, **read)
 
 
 def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:
