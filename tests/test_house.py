@@ -147,6 +147,16 @@ def test_rooms_of_one_floor_do_not_import_each_other_in_circles():
     TopologicalSorter(graph).prepare()
 
 
+def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_of_inspect_alone():
+    room = "fedbn_flower.inspection"
+    users = {p for p in files("fedbn_flower") if any(name.startswith(f"{room}.") for name in imports(p))}
+    others = {module_of(path) for path in users if not module_of(path).startswith(f"{room}.")}
+    assert others == {
+        "fedbn_flower.federation.checks.notices",
+        "fedbn_flower.results.report.inspection.contents",
+    }
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_room_has_about_a_dozen_entries_at_most(package):
     for folder in {path.parent for path in files(package)} - {ROOT / "fedbn_flower"}:

@@ -10,7 +10,7 @@ from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_op
 from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..core.errors import UserError, not_allowed, unknown_name
-from ..data.images.library_augment import check_augment
+from ..data.images.augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import BUILT_IN
 from ..models import InputSpec

@@ -19,13 +19,13 @@ from .dataset import Dataset, Decoded, Request, Split
 from .images.feature_shift import shift_images
 from .images.shift_spec import PLAIN
 from .kinds import KINDS
-from .notes import Note
+from .notes import WITHOUT_TEST, Note
 from .sources import ARRAYS, Source, open_source
-from .splits.joined import joined
 
 FORMAT = 10  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 UNIT_NAMES = "unit-names.npy"
+TOO = Note("examples", "those of the test set that is given are divided into folds, too")
 
 
 def cache_folder(configured: str) -> Path:
@@ -50,12 +50,26 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
         return decode_once(source, request, cache)
     if request.joined:
         parts = load_dataset(replace(request, joined=False), cache)
-        whole = decode_once(Source(parts.folder.name, lambda: joined(parts)), request, cache)
+        whole = decode_once(Source(parts.folder.name, lambda: _joined(parts)), request, cache)
         return replace(whole, test=whole.train)
     source = open_source(request)
     if request.name.startswith(ARRAYS):
         request = Request(request.name)  # the name holds the hash of the arrays
     return decode_once(source, request, cache)
+
+
+def _joined(dataset: Dataset) -> Decoded:
+    """Return all examples of a dataset as its training set, and none as its test set."""
+    every = dataset.train.and_then(dataset.test)
+    notes = [note for note in dataset.notes if not note.text.startswith(WITHOUT_TEST)]
+    return Decoded(
+        next(name for name, kind in KINDS.items() if type(dataset.kind) is kind),
+        every,
+        every.at(slice(0)),
+        dataset.kind.facts,
+        dataset.class_names,
+        tuple(notes) if len(notes) < len(dataset.notes) else (*notes, TOO),
+    )
 
 
 def decode_once(source: Source, request: Request, cache: Path) -> Dataset:

@@ -11,11 +11,11 @@ from fedbn_flower.clients.problems.segmentation import VOID
 from ..core.errors import UserError
 from ..core.text import quoted
 from .dataset import Decoded, Split
+from .float32 import as_bytes, columns_of
 from .images.channels import channels_first
 from .images.kind import images_decoded
 from .labels import Classes
 from .notes import Note
-from .rounding import as_bytes, columns_of
 
 Masks = NDArray[np.uint8]
 """uint8 (N, height, width) or (N, depth, height, width); 255 is void, see `Segmentation`."""

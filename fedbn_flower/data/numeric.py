@@ -19,10 +19,10 @@ from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from ..core.text import listed
 from .dataset import Kind, Rows
+from .float32 import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes
 from .notes import Note, Row
-from .rounding import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 
 PICTURES = 4
 """Axes of pictures, with that of the examples."""

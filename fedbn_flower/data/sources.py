@@ -23,7 +23,7 @@ from .readers.tables import SUFFIXES as TABLES
 from .readers.tables import decode_tables, has_pictures, is_text_table, table_files, unread_tables
 from .readers.text.plays import TEXT, decode_text
 from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
-from .readers.unread import ADVICE, refuse_unlabelled, suffix
+from .readers.unread_files import ADVICE, refuse_unlabelled, suffix
 from .walk import Walk, stamps, walk
 
 ARRAYS = "arrays:"

@@ -34,9 +34,8 @@ from ..data.kinds import KINDS
 from ..data.notes import Note
 from ..data.outcome.event import events_of
 from ..data.partition.partition import Splits
-from ..data.public_scale import public_scale
 from ..data.readers.tables.column_text import Feature
-from ..data.site_scales import SiteMoments, median_scale, received
+from ..data.scales import SiteMoments, median_scale, public_scale, received
 from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec

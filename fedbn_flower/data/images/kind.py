@@ -16,8 +16,7 @@ from ...core.input_spec import InputSpec
 from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows, Split
 from ..labels import Classes
 from ..notes import Note
-from .augment import CropFlip
-from .library_augment import CROP_FLIP, NONE, InTurn, parts_of, transform_of
+from .augment import CROP_FLIP, NONE, CropFlip, InTurn, parts_of, transform_of
 from .moments import MAX_INTENSITY, Moments, top_of
 
 NOTHING_DECLARED = Classes()

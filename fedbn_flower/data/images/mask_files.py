@@ -10,8 +10,8 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...clinic import Grid, Sampling, read_scan
 from ...core.errors import UserError
+from ..float32 import as_bytes
 from ..notes import Note
-from ..rounding import as_bytes
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
 
 LOSSY = frozenset({"JPEG", "MPO"})

@@ -17,7 +17,6 @@ from ...core.process_cache import process_cache
 from ..dataset import Dataset, Split
 from ..splits import split_at_random
 from ..splits.folds import folds_of_clients
-from .blocks import Blocks
 from .division import (
     dirichlet,
     draw_class_sets,
@@ -30,7 +29,7 @@ from .division import (
     split_in_proportion,
 )
 from .flwr_partitioners import NamedPartitioner
-from .shares import Rows, Shares
+from .shares import Blocks, Rows, Shares
 from .spec import PartitionSpec
 
 FORMAT = 4  # version of the cached files and of the random draws; part of the cache key

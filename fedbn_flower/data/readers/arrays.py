@@ -17,13 +17,13 @@ from ...core.errors import UserError
 from ...core.files import sha256_of
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request, Split
+from ..float32 import Columns, columns_of
 from ..images.channels import channels_first
 from ..images.kind import images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
 from ..notes import Note
 from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, refuse_words
-from ..rounding import Columns, columns_of
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 from ..splits import Units, origins, units_of
 from ..splits.subgroups import BySplit

@@ -16,9 +16,9 @@ from ..labels import Classes, alike
 from ..notes import Note
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders
 from ..walk import Walk, walk
-from .picture_doubts import NUMBERED, of_masks, of_people
+from .picture_names import NUMBERED, of_masks, of_people
 from .pictures import FOLDER, by_split, decoded_rows, files_of, in_order, refuse_other_sites, whose
-from .unread import counted, is_metadata, refuse_unread_folders
+from .unread_files import counted, is_metadata, refuse_unread_folders
 
 DECIDES = f"partition natural:{FOLDER}"
 NO_SITES = "another partition: there are class folders, but no site folders"

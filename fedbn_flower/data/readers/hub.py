@@ -13,12 +13,12 @@ from ...core.files import path_of
 from ...core.free_memory import COPIES, check_fits
 from ...core.text import number_of
 from ..dataset import OF_TEXTS, Decoded, Request
+from ..float32 import as_float32
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.mask_files import MaskDecoder
 from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
 from ..masks import numbered
 from ..notes import Note
-from ..rounding import as_float32
 from ..splits import origins
 from ..splits.held_out import find_test_split, of_split_columns
 from ..walk import walk

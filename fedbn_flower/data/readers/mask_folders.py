@@ -17,9 +17,9 @@ from ..masks import numbered
 from ..notes import Note
 from ..splits.held_out import split_folders
 from ..walk import Walk, walk
-from .picture_doubts import MASK_ENDING
+from .picture_names import MASK_ENDING
 from .pictures import by_split, decoded_rows, files_of, in_order, refuse_other_sites, whose
-from .unread import counted, refuse_unread
+from .unread_files import counted, refuse_unread
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -16,7 +16,7 @@ from ..notes import Note
 from ..numeric import as_targets, floats_as_classes
 from ..splits import origins
 from .pictures import decoded_rows
-from .unread import IN_PYTHON
+from .unread_files import IN_PYTHON
 
 
 def has_mask_arrays(folder: Path) -> bool:

@@ -25,7 +25,7 @@ from ..notes import Note
 from ..splits import origins, units_of
 from ..splits.groups import PATIENT, groups_of_paths
 from ..splits.held_out import held_out_images
-from .picture_doubts import of_patients
+from .picture_names import of_patients
 
 if TYPE_CHECKING:
     from pandas import DataFrame

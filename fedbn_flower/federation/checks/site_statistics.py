@@ -23,7 +23,7 @@ from ...core.ground.columns import TRAIN, VALIDATION
 from ...core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
 from ...core.partition_id import partition_id_of
 from ...data.images.moments import Scale
-from ...data.site_scales import SiteMoments, median_scale, notable, pooled_scale, received
+from ...data.scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ...privacy.floors import refuse_statistics
 from ...privacy.site import SitePrivacy, refusals_in_one_line
 from ..inputs import RunInputs

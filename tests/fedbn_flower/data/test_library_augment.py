@@ -6,8 +6,7 @@ import torch
 
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.images.augment import CropFlip
-from fedbn_flower.data.images.library_augment import check_augment, transform_of
+from fedbn_flower.data.images.augment import CropFlip, check_augment, transform_of
 from fedbn_flower.models import InputSpec
 
 CLASSES, MASKS = InputSpec((1, 8, 8), 3), InputSpec((1, 8, 8), 3, "masks")

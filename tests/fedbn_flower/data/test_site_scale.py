@@ -11,7 +11,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.numeric import FeatureMoments
-from fedbn_flower.data.site_scales import median_scale, notable, pooled_scale
+from fedbn_flower.data.scales import median_scale, notable, pooled_scale
 from fedbn_flower.federation.federation import Federation
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.federation.tasks import inputs_at

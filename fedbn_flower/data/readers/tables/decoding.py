@@ -15,7 +15,7 @@ from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import counted, labelled_rows
-from .repeats import merged, repeated
+from .repeated_rows import merged, repeated
 from .rounded_off import rounded_off
 from .table_file import ReadTable, words_taken
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed
 from ...dataset import Request
-from ...rounding import as_float32
+from ...float32 import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_unnamed
 from .words import (

@@ -1,7 +1,7 @@
 """The rows of a table that have a label: their targets, and whose they are."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,8 @@ from ...splits.groups import PATIENT
 from ...splits.origins import Origins
 from ...splits.split_by import SplitBy
 from ...splits.subgroups import KEY as SUBGROUPS
-from ...splits.subgroups import Words
+from ...splits.subgroups import NONE, Attribute, Words, attributes_of
 from .labels import Targets, encode_several, encode_targets, find_labels
-from .subgroups import attributes_in, read_subgroups
 from .table_file import ReadTable, words_taken
 from .words import alike, as_text, listed, refuse_nested
 
@@ -79,21 +78,19 @@ class Labelled:
             train, test = self.split_by.divide(self.table[self.split_by.column])
             text = f"trained on are the rows with {self.split_by.text}, tested on all others"
             return train, test, Note("examples", text)
-        by = request.unit_column or PATIENT
-        if self.units is not None and (request.keeps_groups or by == PATIENT):
-            train, test = held_out_groups(y, self.units.numbers, ids)
-            text = f"a fixed fifth of the groups by {by!r}, with all of their rows, is held out"
-            return train, test, Note("examples", f"no test set: {text}")
-        if self.units is not None:
-            train, test = held_out_units(y, self.units.numbers, ids)
-            text = (
-                f"a fixed 20 % of the values of {request.unit_column!r}, with all of their rows, is held out"
+        by, units = request.unit_column or PATIENT, self.units
+        if units is None:
+            train, test = held_out_fifth(y, ids)
+            share = (
+                "20 % of the rows" if ids is None else f"20 % of the rows of each {request.group_column!r}"
             )
-            return train, test, Note("examples", f"no test set: {text}")
-        train, test = held_out_fifth(y, ids)
-        rows_of = "the rows" if self.ids is None else f"the rows of each {request.group_column!r}"
-        note = Note("examples", f"no test set: a fixed 20 % of {rows_of} is held out")
-        return train, test, note
+        elif request.keeps_groups or by == PATIENT:
+            train, test = held_out_groups(y, units.numbers, ids)
+            share = f"fifth of the groups by {by!r}, with all of their rows,"
+        else:
+            train, test = held_out_units(y, units.numbers, ids)
+            share = f"20 % of the values of {by!r}, with all of their rows,"
+        return train, test, Note("examples", f"no test set: a fixed {share} is held out")
 
 
 def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTable]) -> Labelled:
@@ -118,7 +115,7 @@ def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTabl
     for key, column in (
         (request.unit_key, unit),
         ("split-by", split_by.column if split_by else ""),
-        *((SUBGROUPS, one.column) for one in attributes_in(request, table.columns)),
+        *((SUBGROUPS, one.column) for one in _attributes_in(request, table.columns)),
     ):
         if column and column not in table:
             raise unknown_name(key, column, table.columns)
@@ -154,7 +151,7 @@ def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTabl
         notes += [Note("examples", found)] if same else []
     if split_by and split_by.column not in (group, unit):
         notes.append(Note("left out", f"{split_by.column!r}, by which rows are for training or testing"))
-    subgroups, of_subgroups = read_subgroups(request, table)
+    subgroups, of_subgroups = _read_subgroups(request, table)
     notes += of_subgroups
     return Labelled(table, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
 
@@ -174,3 +171,34 @@ def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], S
     refuse_nested(table[column], key)
     ids = as_text(table[column]).astype(np.str_)
     return ids, alike(np.unique(ids).tolist())
+
+
+def _attributes_in(request: Request, columns: Collection[str]) -> list[Attribute]:
+    """Return what divides the rows of a table with these columns; a site may lack some of them."""
+    return [one for one in attributes_of(request.subgroups) if not request.of_site or one.column in columns]
+
+
+def _read_subgroups(request: Request, table: "DataFrame") -> tuple[dict[str, Words], list[Note]]:
+    """Return the subgroup of each row, by attribute, and notes on values that are nearly alike.
+
+    Raises
+    ------
+    UserError
+        When the values do not fit, or a comparison divides nothing; at a site it may.
+    """
+    found, notes = {}, []
+    for one in _attributes_in(request, table.columns):
+        refuse_nested(table[one.column], SUBGROUPS)
+        words = one.of(table[one.column], as_text(table[one.column]).astype(str))
+        distinct = sorted({*words.tolist()} - {NONE})
+        if one.sign and not request.of_site and len(distinct) < 2:
+            holds = "every" if str(one) in distinct else "no"
+            wanted = f"a comparison that holds for some rows only: {str(one)!r} does for {holds} one"
+            raise not_allowed(SUBGROUPS, request.subgroups, wanted)
+        if same := alike(distinct):
+            said = (
+                f"{listed(same)} in {str(one)!r} differ only in case or blanks, and are different subgroups"
+            )
+            notes.append(Note("examples", said))
+        found[str(one)] = words
+    return found, notes

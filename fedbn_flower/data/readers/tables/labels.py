@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ....core.errors import UserError, not_allowed, unknown_name
 from ...dataset import Request
+from ...float32 import as_float32
 from ...labels import MAX_CLASSES, are_classes, same_word
 from ...notes import Note
-from ...rounding import as_float32
 from .column_text import Feature, joined, split_words
 from .header import is_a_header, is_unnamed
 from .words import (

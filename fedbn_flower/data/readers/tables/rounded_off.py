@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...float32 import Distinct, facts_of, feature_of, may_lose
 from ...notes import Note
 from ...numeric import lost_targets, lost_values
-from ...rounding import Distinct, facts_of, feature_of, may_lose
 from .column_text import Feature
 
 BLOCK = 64
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def rounded_off(
     features: Sequence[Feature], table: "DataFrame", labels: Sequence[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any], tuple[Note, ...]]:
-    """Return the column ``rest`` where there is one, the facts of `rounding.Columns`, and notes.
+    """Return the column ``rest`` where there is one, the facts of `float32.Columns`, and notes.
 
     ``labels`` are the columns of numbers to predict.
     """

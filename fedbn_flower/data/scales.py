@@ -1,7 +1,8 @@
-"""Mean and deviation over several sites: pooled, or the median site's; and which site stands out."""
+"""Mean and deviation of several sites: pooled, the median site's, or known without looking at the rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -10,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.errors import not_allowed, unknown_name
 from .images.moments import Moments, Scale
 from .numeric import FeatureMoments
+from .readers.tables.column_text import Feature, split_words
 
 SiteMoments = Moments | FeatureMoments
 
@@ -19,6 +22,8 @@ FAR = 3.0
 """Typical deviations of a site from which on its mean is far from that of the median site."""
 WIDE = 10.0
 """The same of its deviation, as a multiple of the median one."""
+
+FORM = "COLUMN=MEAN:DEVIATION with commas, such as age=50:20,bmi=25:5"
 
 
 class OwnScale(NamedTuple):
@@ -99,3 +104,39 @@ def _median(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return the median by column, NaN left out; NaN where there is nothing else."""
     columns = np.array(rows).T
     return np.array([np.median(some) if len(some := c[~np.isnan(c)]) else np.nan for c in columns])
+
+
+def public_scale(text: str, columns: Sequence[Feature]) -> Scale:
+    """Return means and deviations by encoded column; 0 and 1 where the text names none.
+
+    Parameters
+    ----------
+    text : str
+        The key ``dp-scale``.
+    columns : Sequence[Feature]
+        How the table is encoded.
+
+    Raises
+    ------
+    UserError
+        When it names what is no column of numbers, or has another form.
+    """
+    places: dict[str, int] = {}
+    width = 0
+    for feature in columns:
+        if not feature.values:
+            places[feature.name] = width
+        width += feature.width
+    mean, std = [0.0] * width, [1.0] * width
+    for word in split_words(text) if text else []:
+        name, _, values = word.rpartition("=")
+        if name not in places:
+            raise unknown_name("dp-scale", name or word, places)
+        try:
+            center, deviation = map(float, values.split(":"))
+        except ValueError:
+            raise not_allowed("dp-scale", text, FORM) from None
+        if not (math.isfinite(center) and 0 < deviation < math.inf):
+            raise not_allowed("dp-scale", text, FORM)
+        mean[places[name]], std[places[name]] = center, deviation
+    return Scale(tuple(mean), tuple(std))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.float32 import columns_of, feature_of, may_lose
 from fedbn_flower.data.numeric import FeatureMoments, Standardise
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.data.rounding import columns_of, feature_of, may_lose
 
 from .test_own_data import assert_sites_give_the_simulation
 
