@@ -6,27 +6,26 @@ from .base import FedAvgClient
 from .examples import Columns, Examples, Prepare
 from .losses import LOSSES, Loss
 from .memory import ContextStore, Groups, Memory, Store
-from .modules.parameter_names import trainable_names
+from .modules.arrays import trainable_names
 from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
-from .policies.alone import AloneClient
-from .policies.apfl import APFLClient
-from .policies.ditto import DittoClient
-from .policies.fbn import FBNClient
 from .policies.fedala import FedALAClient
-from .policies.fedbabu import FedBABUClient
-from .policies.fedbn import FedBNClient
 from .policies.fedinit import FedInitClient
-from .policies.fedpac import FedPACClient
-from .policies.fedper import FedPerClient
-from .policies.fedrep import FedRepClient
 from .policies.fedrod import FedRoDClient
-from .policies.fixbn import FixBNClient
-from .policies.hbn import HBNClient
 from .policies.knn_per import KNNPerClient
-from .policies.lg_fedavg import LGFedAvgClient
+from .policies.partial import (
+    AloneClient,
+    FedBABUClient,
+    FedBNClient,
+    FedPACClient,
+    FedPerClient,
+    FedRepClient,
+    FixBNClient,
+    LGFedAvgClient,
+    SiloBNClient,
+)
 from .policies.per_fedavg import PerFedAvgClient
-from .policies.pfedme import PFedMeClient
-from .policies.silobn import SiloBNClient
+from .policies.personal import APFLClient, DittoClient, PFedMeClient
+from .policies.pooling import FBNClient, HBNClient
 from .problems import (
     METRICS,
     PROBLEMS,

@@ -29,15 +29,14 @@ from fedbn_flower.core.ground.wire import (
 
 from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
-from .modules.arrays import to_array, viewed
+from .modules.arrays import aliases, to_array, viewed
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
 from .modules.first_values import begin_anew
 from .modules.frozen import split, still_modules
 from .modules.lazy_torch import nn, torch
-from .modules.parameter_names import aliases
 from .modules.surroundings import usual_surroundings
 from .objectives import Local, Objective, Outcome
-from .objectives.plain import Plain
+from .objectives.base import Plain
 from .problems import Problem
 from .problems.evaluation import evaluate_splits, evaluation_batch, mean_loss
 from .returned import WrongResult, kept_at_home

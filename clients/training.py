@@ -24,7 +24,7 @@ from .modules.precision import precision_of
 from .modules.rng import seeded
 from .modules.surroundings import usual_surroundings
 from .objectives import LocalWork, Objective
-from .objectives.plain import Plain
+from .objectives.base import Plain
 from .problems import Classification, Problem
 from .problems.evaluation import derived_of, predictions_of, scores_of
 from .returned import WrongResult

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..examples import Examples
+from .arrays import aliases
 from .lazy_torch import nn, torch
-from .parameter_names import aliases
 from .rng import seeded
 
 BatchNorm: TypeAlias = (

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from .arrays import aliases
 from .batch_norm import batch_norm_statistics
 from .lazy_torch import nn
-from .parameter_names import aliases
 
 
 class Split(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from .arrays import aliases
 from .lazy_torch import nn, torch
-from .parameter_names import aliases
 from .precision import in_float32
 from .rng import seeded
 

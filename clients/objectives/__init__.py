@@ -1,29 +1,11 @@
-"""Local objectives, one file each."""
+"""Local objectives, by family."""
 
-from .base import Local, LocalWork, Objective, Outcome
-from .drift.fedacg import FedACG
-from .drift.fedadmm import FedADMM
-from .drift.fedcm import FedCM
-from .drift.feddc import FedDC
-from .drift.mime import Mime
-from .drift.mimelite import MimeLite
-from .feddecorr import FedDecorr
-from .feddyn import FedDyn
-from .fedgkd import FedGKD
-from .fedlc import FedLC
-from .fedntd import FedNTD
-from .fedpac import FedPAC
-from .fedproto import FedProto
-from .fedprox import FedProx
-from .fedrs import FedRS
-from .fedsat import FedSat
+from .base import Local, LocalWork, Objective, Outcome, Plain
+from .drift import FedACG, FedADMM, FedCM, FedDC, FedDyn, FedProx, Mime, MimeLite, Scaffold, ScaffoldMomentum
+from .features import FedDecorr, FedPAC, FedProto, Moon
 from .fedtan import FedTAN
-from .moon import Moon
-from .plain import Plain
-from .scaffold import Scaffold, ScaffoldMomentum
-from .sharpness.fedsam import FedSAM
-from .sharpness.fedsmoo import FedSMOO
-from .sharpness.fedspeed import FedSpeed
+from .logits import FedGKD, FedLC, FedNTD, FedRS, FedSat
+from .sharpness import FedSAM, FedSMOO, FedSpeed
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "plain": Plain,

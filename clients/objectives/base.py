@@ -1,4 +1,4 @@
-"""The base of every local objective."""
+"""The base of every local objective, and the plain one: the loss alone."""
 
 from __future__ import annotations
 
@@ -221,3 +221,13 @@ class Objective:
         if missing := self.start.keys() - arrays.keys():
             raise ValueError(f"the record {record!r} lacks {min(missing)}")
         return self.tensors(arrays)
+
+
+class Plain(Objective):
+    """The loss f without further terms, whatever the optimiser."""
+
+    purpose = "The loss alone: where to begin."
+    helps = ("baseline",)
+
+    elementwise = True
+    example_wise = True

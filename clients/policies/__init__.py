@@ -1,1 +1,1 @@
-"""Policies: which entries of the model stay at home, one file each."""
+"""Policies: which entries of the model stay at home, by family."""

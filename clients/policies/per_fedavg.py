@@ -20,7 +20,7 @@ from ..examples import Examples, Indices
 from ..fine_tuning import FineTuning
 from ..modules.lazy_torch import nn, torch
 from ..objectives import Objective
-from ..objectives.plain import Plain
+from ..objectives.base import Plain
 from ..training import LocalRun, train_model
 
 SEED = 6  # appended to the seed of the round, for the step before an evaluation

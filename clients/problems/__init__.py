@@ -1,12 +1,9 @@
-"""What is learnt, one file each."""
+"""What is learnt."""
 
 from .base import Problem
-from .characters import NextCharacter
-from .classification import Classification
-from .least_squares import LeastSquares
+from .classification import Classification, MultiLabel, NextCharacter
 from .metrics import METRICS, Metric, Predicted
-from .multi_label import MultiLabel
-from .regression import Regression
+from .regression import LeastSquares, Regression
 from .segmentation import Segmentation
 
 PROBLEMS: dict[str, type[Problem]] = {

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.modules.arrays import to_array
+from fedbn_flower.clients.modules.arrays import to_array, trainable_names
 from fedbn_flower.clients.modules.first_values import FirstValues, keep_first_values
 from fedbn_flower.clients.modules.frozen import constant_entries, freeze, matching, names_of_parts
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
-from fedbn_flower.clients.modules.parameter_names import trainable_names
 from fedbn_flower.clients.modules.precision import accept_float32, compute_in
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.clients.returned import described

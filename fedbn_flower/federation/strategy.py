@@ -8,8 +8,8 @@ from inspect import signature
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.modules.arrays import aliases
 from fedbn_flower.clients.modules.head import head_entries
-from fedbn_flower.clients.modules.parameter_names import aliases
 from fedbn_flower.strategies import PseudoGradientStrategy, RuleState
 from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.rules.personal import FedPAC

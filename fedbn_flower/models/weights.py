@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from fedbn_flower.clients.modules.arrays import aliases
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
-from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
-from fedbn_flower.clients.problems.metrics.calibration import BINS
+from fedbn_flower.clients.problems.metrics.scores import BINS, OfScores, thresholds
 from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
-from fedbn_flower.clients.problems.metrics.scores import OfScores, thresholds
 from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically

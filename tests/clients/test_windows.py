@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedbn_flower.clients import Segmentation
-from fedbn_flower.clients.problems.windows import in_windows
+from fedbn_flower.clients.problems.base import in_windows
 
 SIZES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=3)
 

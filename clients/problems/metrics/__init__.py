@@ -1,10 +1,9 @@
 """Metrics that are exact in a federation, by name."""
 
 from .base import Metric, Predicted
-from .calibration import Ece
 from .confusion import F1, BalancedAccuracy, Dice, IoU, Sensitivity, Specificity
 from .numbers import R2, Rmse
-from .scores import Auroc, AveragePrecision, SensitivityAt
+from .scores import Auroc, AveragePrecision, Ece, SensitivityAt
 
 METRICS: dict[str, type[Metric]] = {
     "f1": F1,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedbn_flower.clients import trainable_names
+from fedbn_flower.clients.modules.arrays import aliases
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
-from fedbn_flower.clients.modules.parameter_names import aliases
 
 from ...core.errors import not_allowed
 from ...extensions.privacy import account_of_clients

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.problems.metrics.calibration import CONFIDENCE, COUNT, HITS
-from fedbn_flower.clients.problems.metrics.scores import Curve, curve
+from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS, Curve, curve
 
 from ..terminal import shorten_middle
 from .line_styles import COLOURS, line_style

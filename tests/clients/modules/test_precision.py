@@ -15,7 +15,7 @@ from clients.modules.head import features
 from clients.modules.hybrid_norm import HybridBatchNorm
 from clients.modules.precision import accept_float32, compute_in, precision_of
 from clients.objectives import Objective
-from clients.objectives.sharpness.fedsam import FedSAM
+from clients.objectives.sharpness import FedSAM
 from clients.training import LocalRun, train_model
 
 from ..helpers import CONFIG, batch_statistics, make_client, small_model

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients import FedAvgClient, FedBNClient, LocalTraining
-from clients.objectives.feddecorr import mean_squared_correlation
+from clients.objectives.features import mean_squared_correlation
 
 from ..helpers import CONFIG
 from ..helpers import make_client as small_client
@@ -31,14 +31,14 @@ def written(at: At):
 
 @pytest.mark.parametrize("case", CASES)
 def test_its_gradient_is_that_of_the_formula(case, monkeypatch):
-    monkeypatch.setattr("clients.objectives.feddecorr.EPSILON", 0.0)
+    monkeypatch.setattr("clients.objectives.features.EPSILON", 0.0)
     check_gradient(make_client(*case, "feddecorr"), written, config={"decorr-beta": BETA})
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_three_rounds_are_those_of_the_formula(case, monkeypatch):
-    monkeypatch.setattr("clients.objectives.feddecorr.EPSILON", 0.0)
+    monkeypatch.setattr("clients.objectives.features.EPSILON", 0.0)
     client = make_client(*case, "feddecorr", training=TRAINING)
     check_rounds(client, written, config={"decorr-beta": BETA})
 

@@ -87,17 +87,12 @@ class HalfPull(Objective):
             gradient.add_(w, alpha=self.to_zero)
 '''),
     "loss": ("doubled", "doubled:Doubled", '''
-from torch import Tensor
-
-from .base import Loss
-
-
 class Doubled(Loss):
     """Twice the usual loss, for a loss that is new."""
 
     helps = ("rare-classes",)
 
-    def __call__(self, output: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def __call__(self, output: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         return 2 * super().__call__(output, targets, reduction)
 '''),
     "problem": ("ranking", "ranking:Ranking", '''

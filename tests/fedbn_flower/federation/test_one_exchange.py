@@ -225,7 +225,7 @@ def test_rounds_can_be_added_in_another_way(configured, done, tmp_path):
 
 
 FAILING = """
-from fedbn_flower.clients.policies.fedbn import FedBNClient
+from fedbn_flower.clients.policies.partial import FedBNClient
 
 class Trains(FedBNClient):
     def evaluate(self, parameters, config):

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
+from clients.problems.base import in_windows
 from clients.problems.surfaces import agreement
-from clients.problems.windows import in_windows
 from fedbn_flower import UserError
 from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients import Prepare
 from fedbn_flower.clients.modules.lazy_torch import torch
-from fedbn_flower.clients.problems.characters import NOTHING
+from fedbn_flower.clients.problems.classification import NOTHING
 
 from ....core.errors import UserError, not_allowed
 from ....core.free_memory import check_size

@@ -165,7 +165,7 @@ def test_who_joins_or_leaves_between_the_evaluation_s_messages_and_the_training_
 
 
 FAILING = """
-from fedbn_flower.clients.policies.silobn import SiloBNClient
+from fedbn_flower.clients.policies.partial import SiloBNClient
 
 class Fails(SiloBNClient):
     def evaluate(self, parameters, config):

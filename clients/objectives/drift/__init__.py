@@ -1,1 +1,0 @@
-"""The clients' halves of `strategies.rules.drift`."""

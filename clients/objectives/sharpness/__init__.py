@@ -1,1 +1,0 @@
-"""Objectives whose gradient is taken a small step uphill: they look for flat minima."""
