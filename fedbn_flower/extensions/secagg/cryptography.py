@@ -10,12 +10,13 @@ and ChaCha20 (RFC 8439) as PRG. A seed is for one vector: with a second one it g
 
 Secrets shared out among neighbours, and letters that only the addressee opens.
 
-Shamir 1979, by ``pycryptodome``, over the field of 2^128 elements and so in halves of 16 bytes. Of its own a
-false share gives a false secret, unnoticed. So whoever shares out a secret commits to each share, by its
-digest: shares are uniform numbers of 32 bytes, of which a digest says nothing. Whoever tells another share is
-found at once, and the others' are joined. The secret is known by its public key or its digest: if right
-shares do not give it, it was shared out falsely. Letters are ChaCha20-Poly1305 (RFC 8439), by
-``cryptography``.
+Shamir 1979, over the field of 2^128 elements and so in halves of 16 bytes: shared out by ``pycryptodome``,
+and joined with weights that are found once for each set of points, where its ``combine`` finds them anew for
+each half of each secret. Of its own a false share gives a false secret, unnoticed. So whoever shares out a
+secret commits to each share, by its digest: shares are uniform numbers of 32 bytes, of which a digest says
+nothing. Whoever tells another share is found at once, and the others' are joined. The secret is known by its
+public key or its digest: if right shares do not give it, it was shared out falsely. Letters are
+ChaCha20-Poly1305 (RFC 8439), by ``cryptography``.
 
 Who masks with whom: a random k-regular graph, by Bell et al. 2020 (ePrint 2020/704).
 
@@ -32,7 +33,8 @@ import hmac
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from functools import lru_cache, reduce
+from operator import xor
 
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
@@ -313,11 +315,11 @@ def join(shares: Mapping[int, bytes], threshold: int, *, public: bytes = b"", di
     """
     if len(shares) < threshold:
         raise ValueError(f"{len(shares)} shares: {threshold} are needed")
-    points = [(int.from_bytes(share[:INDEX], "big"), share[INDEX:]) for share in shares.values()]
-    chosen = list(islice(points, threshold))
+    chosen = sorted(shares.values())[:threshold]  # by index: many secrets are then joined at the same ones
     try:
-        columns = zip(*([(index, part) for part in _parts(rest)] for index, rest in chosen), strict=True)
-        secret = b"".join(Shamir.combine(list(column), False) for column in columns)
+        weights = weights_at_zero(tuple(int.from_bytes(share[:INDEX], "big") for share in chosen))
+        columns = zip(*(_parts(share[INDEX:]) for share in chosen), strict=True)
+        secret = b"".join(_weighted(weights, column) for column in columns)
     except ValueError:  # of one index, of none, or of different lengths
         secret = b""
     if not _is_right(secret, public, digest):
@@ -326,6 +328,59 @@ def join(shares: Mapping[int, bytes], threshold: int, *, public: bytes = b"", di
         )
         raise Tampered(f"its shares do not give {what}")
     return secret
+
+
+FIELD = 2**128 + 0b1000_0111
+"""The polynomial over bits modulo which elements are multiplied: x^128 + x^7 + x^2 + x + 1."""
+
+
+@lru_cache
+def weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
+    """Return Lagrange's weights, with which the values of a polynomial at these points sum to its value at 0.
+
+    Raises
+    ------
+    ValueError
+        When a point comes twice.
+    """
+    if len(set(points)) < len(points):
+        raise ValueError("a point comes twice")
+    found = []
+    for point in points:
+        others = [other for other in points if other != point]
+        differences = reduce(_times, (point ^ other for other in others), 1)
+        found.append(_times(reduce(_times, others, 1), _inverse(differences)))
+    return tuple(found)
+
+
+def _weighted(weights: Sequence[int], parts: Sequence[bytes]) -> bytes:
+    """Return the sum of parts times weights."""
+    products = (_times(int.from_bytes(part, "big"), w) for w, part in zip(weights, parts, strict=True))
+    return reduce(xor, products).to_bytes(PART, "big")
+
+
+def _times(a: int, b: int) -> int:
+    """Return a product in the field; its time is that of the second factor's bits."""
+    product = 0
+    while b:
+        if b & 1:
+            product ^= a
+        a <<= 1
+        if a >> 128:
+            a ^= FIELD
+        b >>= 1
+    return product
+
+
+def _inverse(a: int) -> int:
+    """Return 1 / a in the field, of a > 0, by Euclid's algorithm, in which r is s a and rest is t a."""
+    r, s, rest, t = FIELD, 0, a, 1
+    while rest > 1:
+        if r < rest:
+            r, s, rest, t = rest, t, r, s
+        shift = r.bit_length() - rest.bit_length()
+        r, s = r ^ rest << shift, s ^ t << shift
+    return t
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:

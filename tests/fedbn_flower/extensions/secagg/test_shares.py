@@ -4,6 +4,7 @@ import hashlib
 import secrets
 
 import pytest
+from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,26 @@ def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
     assert join(kept, threshold, digest=digest_of(secret)) == secret
 
 
-@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda share: share[0],
+    )
+)
+def test_shares_are_joined_to_the_bits_of_pycryptodome(points):
+    """Whatever they are, at any points: of 0 too, which nobody is dealt."""
+    halves = (
+        Shamir.combine([(index, share[half]) for index, share in points])
+        for half in (slice(16), slice(16, 32))
+    )
+    secret = b"".join(halves)
+    shares = {holder: index.to_bytes(4, "big") + share for holder, (index, share) in enumerate(points)}
+    assert join(shares, len(points), digest=digest_of(secret)) == secret
+
+
 def test_a_hundred_holders():
     secret = secrets.token_bytes(32)
     shares = split(secret, 54, range(100))
