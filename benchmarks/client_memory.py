@@ -11,9 +11,9 @@ from pathlib import Path
 import ray
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 CLIENTS = 1000
 

@@ -32,7 +32,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from fedbn_flower.core.private import identify_process, set_message_id
-from fedbn_flower.runtime.client_adapter import app
+from fedbn_flower.site.adapter import app
 
 BETWEEN_LOOKS = 3.0
 """Seconds, of a Flower SuperNode, between two looks for messages that find none."""

@@ -1,6 +1,6 @@
 """The Flower ClientApp: what ``flwr run`` and SuperNodes start.
 
-It is a light door: the node's worker answers, and stays for the next message (`runtime.warm`). Without one,
+It is a light door: the node's worker answers, and stays for the next message (`site.warm`). Without one,
 what trains and evaluates is imported by the message that needs it, and torch with it.
 """
 
@@ -9,8 +9,8 @@ from flwr.clientapp import ClientApp
 
 from .core.ground.collector import no_collection
 from .core.logs import one_line_for_mistakes
-from .runtime.queries import answer_queries
-from .runtime.warm.door import answered
+from .site.queries import answer_queries
+from .site.warm.door import answered
 
 one_line_for_mistakes()
 app = ClientApp()
@@ -31,13 +31,13 @@ def evaluate(message: Message, context: Context) -> Message:
 
 def _train(message: Message, context: Context) -> Message:
     with no_collection():
-        from .runtime import client_adapter
+        from .site import adapter as client_adapter
 
     return client_adapter.train(message, context)
 
 
 def _evaluate(message: Message, context: Context) -> Message:
     with no_collection():
-        from .runtime import client_adapter
+        from .site import adapter as client_adapter
 
     return client_adapter.evaluate(message, context)

@@ -27,7 +27,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results import intervals
 from fedbn_flower.runtime import pools
 
@@ -54,8 +54,8 @@ LIBRARIES = {
         "docs/test_volumes",
         "fedbn_flower/config/test_metric_names",
         "fedbn_flower/data/test_library_augment",
-        "fedbn_flower/federation/test_pooled_metrics",
-        "fedbn_flower/federation/test_unused_keys",
+        "fedbn_flower/server/test_pooled_metrics",
+        "fedbn_flower/server/test_unused_keys",
         "fedbn_flower/models/test_libraries",
         "fedbn_flower/models/test_norms",
     )

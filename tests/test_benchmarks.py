@@ -10,8 +10,8 @@ from benchmarks import one_exchange
 from benchmarks.flower_apps.__main__ import compared, difference
 from benchmarks.simulation_peers.fedbn_side import RoundTimes, config_of
 from benchmarks.simulation_peers.job import Job, write_data
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.server.federation import Federation
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_o
     users = {p for p in files("fedbn_flower") if any(name.startswith(f"{room}.") for name in imports(p))}
     others = {module_of(path) for path in users if not module_of(path).startswith(f"{room}.")}
     assert others == {
-        "fedbn_flower.federation.checks.notices",
+        "fedbn_flower.job.checks.notices",
         "fedbn_flower.results.report.inspection.contents",
     }
 

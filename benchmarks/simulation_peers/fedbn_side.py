@@ -12,11 +12,11 @@ from flwr.app import Message, MessageType, UserConfig
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, RoundResult
 from fedbn_flower.runtime.grid import LocalGrid
 from fedbn_flower.runtime.pools import pool_for
 from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.server.federation import Federation
 
 from .job import Job
 from .recorder import Recorder

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
 
 CLASSES = 10

@@ -22,8 +22,8 @@ from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..core.session_objects import is_session_name, new_name, with_session_objects
 from ..core.suggestions import hint
-from ..federation.initial_model import build_model
-from ..federation.normalisation import Normalisation
+from ..job.initial_model import build_model
+from ..job.normalisation import Normalisation
 from ..models import InputSpec
 from ..names import CLIENT, models_named
 from ..records.cases import PREDICTIONS_FILE, written_predictions

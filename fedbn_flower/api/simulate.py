@@ -40,7 +40,6 @@ from ..data.readers.torch_datasets import are_datasets, pooled
 from ..data.sources import GROUP
 from ..data.splits.subgroups import given_subgroups
 from ..extensions import Extension
-from ..federation.federation import Federation
 from ..names import DATASET, MODEL, PROBLEM
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
@@ -49,6 +48,7 @@ from ..results.resume import resumed
 from ..runtime import simulation
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
+from ..server.federation import Federation
 from .result import Result
 
 KINDS = {registry.key: registry for registry in (*REGISTRIES, PROBLEM, MODEL, DATASET)}

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..federation.inputs import inputs_of
+from ..job.inputs import inputs_of
 from ..results.progress import waiting
 from ..results.report.inspection.contents import MAX_LISTED, Inspection
 from ..results.report.inspection.page import PAGE, inspect_page

@@ -11,7 +11,6 @@ from rich.console import Console
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
-from ..federation.federation import Federation
 from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
@@ -21,6 +20,7 @@ from ..runtime.pools import pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
 from ..search.run import run_search
 from ..search.search import Search
+from ..server.federation import Federation
 from ..sweeps.cells import Cell, cells_of
 from ..sweeps.dry_run import describe_runs
 from ..sweeps.experiment import swept_keys

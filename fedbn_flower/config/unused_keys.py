@@ -1,6 +1,6 @@
 """Which of the keys that a run was given nothing reads, as far as its configuration says.
 
-Those that the data decide are in `federation.checks.unused_keys`.
+Those that the data decide are in `job.checks.unused_keys`.
 """
 
 from collections.abc import Callable, Iterable

@@ -70,7 +70,7 @@ class AddsAnswers(Protocol):
 
 
 class Exchange(Protocol):
-    """Carries a round's messages; see `federation.exchange.Exchange`."""
+    """Carries a round's messages; see `server.exchange.Exchange`."""
 
     grid: Grid
     timeout: float

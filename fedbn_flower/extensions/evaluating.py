@@ -71,7 +71,7 @@ class RecalibrationKeys(KeyGroup):
 
 
 class Recalibration(Extension):
-    """Asks clients to recalibrate what they are tested on; see `runtime.at_client.site_recalibration`."""
+    """Asks clients to recalibrate what they are tested on; see `site.recalibration`."""
 
     keys = RecalibrationKeys
     found = False
@@ -137,7 +137,7 @@ class Predictions(Extension):
     """Asks clients for the cases of the last evaluation, of the split that the summary is of.
 
     Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
-    sends nothing; see `runtime.at_client.site_cases`.
+    sends nothing; see `site.cases`.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def _protocol(text: str, mixing: float) -> AsynchronousProtocol | None:
 
 
 class Buffers(typing.Protocol):
-    """Who answers in which round; see `federation.participation.asynchronous.Buffers`."""
+    """Who answers in which round; see `server.asynchronous.Buffers`."""
 
     def answers(
         self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]

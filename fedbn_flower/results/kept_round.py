@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.files import Row, csv_text, json_text
-from ..federation.evaluating.cases import file_of_cases, file_of_overlays
-from ..federation.federation import Federation
-from ..federation.inputs import inputs_of
+from ..job.cases import file_of_cases, file_of_overlays
+from ..job.inputs import inputs_of
 from ..records.array_file import array_file
 from ..records.cases import PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
@@ -19,6 +18,7 @@ from ..records.events import RoundResult
 from ..records.metric_states import STATES_FILE, states_file
 from ..records.overlays import OVERLAYS_FILE
 from ..records.summary import SUMMARY_FILE, RoundFigures, Summary
+from ..server.federation import Federation
 from .classes import HEADER, class_rows
 from .summary import round_figures
 

@@ -16,9 +16,9 @@ from ..config.run_config import RunConfig
 from ..config.trust import code_in, names_of
 from ..core.errors import UserError
 from ..core.version import __version__
-from ..federation.federation import Federation
 from ..names import code_file
 from ..records.stored import CONFIG, KIND, RUN, checked_kind, json_object
+from ..server.federation import Federation
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")
 LEARNT, WARNINGS, UNUSED = "learnt", "warnings", "unused"

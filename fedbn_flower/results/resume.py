@@ -15,10 +15,10 @@ from ..config.schedules import Schedule
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
 from ..core.text import command, joined
-from ..federation.federation import Federation
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.stored import CONFIG, EXPERIMENT
+from ..server.federation import Federation
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .manifest import NOT_KEYS, build_manifest, code_digests, read_configuration, read_manifest
 

@@ -9,8 +9,8 @@ from fedbn_flower.clients import Problem
 
 from ..core.files import CsvLog, Row
 from ..core.ground import columns
-from ..federation.federation import Federation
 from ..records.events import RoundResult
+from ..server.federation import Federation
 
 
 class RoundTables:

@@ -13,15 +13,15 @@ from fedbn_flower.clients import Groups
 
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import json_text, write_all, write_atomically
-from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
 from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
+from ..server.federation import Federation
+from ..site.memory_file import signature
 from . import report
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
-from .checkpoints.memory_file import signature
 from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import build_manifest, of_resumed

@@ -19,7 +19,6 @@ from ..core.ground.columns import (
     WORST_TENTH,
 )
 from ..data import Dataset
-from ..federation.federation import Federation
 from ..records.cases import of_scores
 from ..records.events import RoundResult
 from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
@@ -35,6 +34,7 @@ from ..records.summary import (
     RoundFigures,
     Summary,
 )
+from ..server.federation import Federation
 from ..statistics.fairness import jain
 from .classes import accuracy_by_class
 

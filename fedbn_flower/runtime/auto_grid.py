@@ -12,7 +12,7 @@ from fedbn_flower.clients import Groups
 from fedbn_flower.clients.problems.evaluation import Sums
 
 from ..core.errors import RunFailed, UserError
-from .client_adapter import round_of
+from ..site.adapter import round_of
 from .grid import LocalGrid
 from .inline import InlineGrid
 from .pools import BackgroundPool

@@ -14,8 +14,8 @@ from fedbn_flower.strategies.aggregation.fold import GROUP, groups
 
 from ..core import private
 from ..core.private import SUPERLINK_NODE_ID, Run
-from .at_client.site_cases import SimulatedContext
-from .client_adapter import FedbnClients
+from ..site.adapter import FedbnClients
+from ..site.cases import SimulatedContext
 from .client_side import ClientSide
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one

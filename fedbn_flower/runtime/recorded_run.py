@@ -7,11 +7,11 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from ..core.errors import os_errors_as_user_errors
-from ..federation.federation import Federation
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RunInfo, observed
 from ..records.summary import Summary
 from ..results.run_folder import RunFolder
+from ..server.federation import Federation
 
 
 def recorded_run(

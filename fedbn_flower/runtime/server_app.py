@@ -24,10 +24,6 @@ from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
 from ..extensions.attack.keys import ON_DATA
-from ..federation.checks.nodes import check_nodes
-from ..federation.checks.site_counts import sites_counts
-from ..federation.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
-from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
 from ..results.report.inspection.contents import Inspection, SitesInspection
@@ -36,6 +32,10 @@ from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.trackers import check_trackers, trackers
+from ..server.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
+from ..server.federation import Federation
+from ..server.nodes import check_nodes
+from ..server.questions import sites_counts
 from .recorded_run import recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")

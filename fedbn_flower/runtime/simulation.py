@@ -11,11 +11,8 @@ from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
 from ..data.notes import Note
 from ..extensions.devices import NONE
-from ..federation.cohorts import cohort_size
-from ..federation.evaluating.tested_on import must_have_held_out
-from ..federation.extensions import may_run_in_workers, nodes_keep_state
-from ..federation.federation import Federation
-from ..federation.inputs import inputs_of
+from ..job.inputs import inputs_of
+from ..job.tested_on import must_have_held_out
 from ..records.events import Observer
 from ..records.stored import CONFIG
 from ..records.summary import Summary
@@ -24,6 +21,9 @@ from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.trackers import check_trackers, trackers
+from ..server.extensions import may_run_in_workers, nodes_keep_state
+from ..server.federation import Federation
+from ..site.lockstep import cohort_size
 from .auto_grid import AutoGrid
 from .grid import LocalGrid
 from .inline import InlineGrid

@@ -12,7 +12,6 @@ from rich.table import Table
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..core.text import command
-from ..federation.federation import Federation
 from ..records.metrics import shown
 from ..records.stored import CONFIG
 from ..records.summary import Summary
@@ -24,6 +23,7 @@ from ..results.terminal import show
 from ..runtime.capacity import check_workers
 from ..runtime.pools import pool_for
 from ..runtime.simulation import checked, compared_alike
+from ..server.federation import Federation
 from .search import CHANGEABLE, Search
 from .search_folder import (
     COMPLETE,

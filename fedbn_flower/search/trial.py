@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..config.unused_keys import SEARCH
 from ..core.errors import RunFailed
-from ..federation.federation import Federation
 from ..records.events import Observer, RoundResult, deciding
 from ..records.stored import rows_of
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
 from ..runtime.simulation import simulate
+from ..server.federation import Federation
 from .search_folder import COMPLETE, FAILED, PRUNED
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
 from ..core.free_memory import regular
-from ..federation.federation import Federation
 from ..records.events import Observer
 from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
@@ -26,6 +25,7 @@ from ..results.progress import cell_name
 from ..results.resume import as_before, check_unchanged, checkpoints_of, why_stopped
 from ..results.run_directory import run_folder_locked
 from ..runtime.simulation import simulate
+from ..server.federation import Federation
 
 if TYPE_CHECKING:
     from ..runtime.pools import Pool

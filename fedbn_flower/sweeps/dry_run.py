@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..federation.federation import Federation
+from ..server.federation import Federation
 from .cells import Cell
 from .estimate import kind_of, seconds_a_round, speed_of, work_of
 from .processes import clients_in_a_round, side_by_side, workers_of

@@ -17,14 +17,14 @@ from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
 from ..extensions import BUILT_IN
-from ..federation.cohorts import why_one_by_one
-from ..federation.federation import Federation
-from ..federation.inputs import inputs_of
-from ..federation.tasks import local_task
+from ..job.inputs import inputs_of
 from ..names import CLIENT
-from ..runtime.at_client.chosen_model import with_chosen_model
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
+from ..server.federation import Federation
+from ..site.chosen_model import with_chosen_model
+from ..site.inputs import local_task
+from ..site.lockstep import why_one_by_one
 
 STEPS = 8
 EXAMPLES = 1024

@@ -12,7 +12,7 @@ from fedbn_flower.clients import Problem
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
 from ..core.ground.columns import TEST
-from ..federation.inputs import inputs_of
+from ..job.inputs import inputs_of
 from ..names import short
 from ..records.cases import SITE, TARGET, exact_of_table, predictions_of
 from ..records.metric_states import POOLED, states_of

@@ -7,7 +7,7 @@ import pytest
 from fedbn_flower import simulate
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.manifest import read_configuration
 
 from .arrays import CASES, IS, OF_ONE_MODEL

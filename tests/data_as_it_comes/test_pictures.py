@@ -14,7 +14,7 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.readers.torch_datasets import pooled
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 from . import folders, mask_files, picture_files, picture_tables
 from .pictures import CASES

@@ -4,11 +4,11 @@ import pytest
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.inspection.copies import of_copies
 from fedbn_flower.inspection.inputs import of_doubts
 from fedbn_flower.inspection.leaks import of_leaks
 from fedbn_flower.inspection.targets import of_labels
+from fedbn_flower.job.inputs import inputs_of
 
 from .tables import CASES
 

@@ -11,6 +11,7 @@ import tomllib
 import numpy as np
 import pytest
 import torch
+from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from fedbn_flower import UserError, simulate
@@ -18,9 +19,8 @@ from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.clients import Predicted
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.initial_model import initial_model
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.initial_model import initial_model
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import APP
 from fedbn_flower.results.report.repeat_command import uses_session_objects
 

@@ -2,9 +2,9 @@
 
 from flwr.app import Context, RecordDict
 
-from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
 from fedbn_flower.runtime.server_app import main as server_main
+from fedbn_flower.site.adapter import answer_all
 
 
 class PowerCut(BaseException):

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.serverapp import Grid, ServerApp
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.strategies.messages.npy import encoded
 
 RUN = "20260101T000000000000-0000000a"

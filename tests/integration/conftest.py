@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from .guide import SOONER
 from .hospital import hospital_in

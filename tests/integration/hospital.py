@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 
 from deploy.local_federation import wait_until_answers
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from .guide import SITES, Guide
 from .processes import end

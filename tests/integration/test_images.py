@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from .processes import bits
 

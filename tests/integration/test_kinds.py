@@ -9,9 +9,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fedbn_flower.api.result import load_model
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.models import MODELS
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from ..fedbn_flower.circles import write_circles
 from .processes import bits

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks import driven_sites, many_sites
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from .guide import SOONER
 from .hospital import model

@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from .processes import bits
 from .test_measures import BUFFERED, OF_NUMBERS, output

@@ -12,7 +12,7 @@ from PIL import Image
 from deploy.local_federation import LocalFederation
 from fedbn_flower import simulate
 from fedbn_flower.core.partition_id import name_of_data
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.ledger import path_of_ledger
 

@@ -20,7 +20,6 @@ from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
 from fedbn_flower import cli
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.auto_grid import AutoGrid
@@ -29,6 +28,7 @@ from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP
 
 from .processes import ROOT, bits, end, marked

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedbn_flower import cli
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from ..fedbn_flower.search.conftest import table
 from .deaths import snapshots, start

@@ -6,11 +6,11 @@ import pytest
 import ray
 
 from fedbn_flower.core.ground.columns import VALIDATION
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.server.federation import Federation
 
-from ..fedbn_flower.federation.test_shared_evaluation import Metrics
+from ..fedbn_flower.server.test_shared_evaluation import Metrics
 
 pytestmark = pytest.mark.slow
 

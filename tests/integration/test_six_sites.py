@@ -17,7 +17,7 @@ import pytest
 
 from deploy.local_federation import LocalFederation, wait_until_answers
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
+from fedbn_flower.server.federation import Federation
 
 from .guide import SOONER
 from .hospital import Missing, model, rounds_done, rounds_trained, wait_for

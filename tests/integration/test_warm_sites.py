@@ -15,8 +15,8 @@ import pytest
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from .guide import SOONER
 from .hospital import model, wait_for

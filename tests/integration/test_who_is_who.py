@@ -10,10 +10,10 @@ from safetensors.numpy import load_file
 
 from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from .guide import FORKING
 from .hospital import model, rounds_done, wait_for

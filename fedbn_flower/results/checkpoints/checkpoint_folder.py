@@ -27,8 +27,8 @@ from ...core.free_memory import regular
 from ...records.array_file import array_file
 from ...records.checkpoint import Checkpoint
 from ...records.stored import DAMAGES
+from ...site.memory_folder import MemoryFolder, Moment, client_name, partition_of
 from .background_writer import BackgroundWriter
-from .memory_folder import MemoryFolder, Moment, client_name, partition_of
 
 LAST, BEST = "checkpoint", "best"
 """A run's folders: of the last checkpoint, and of the checkpoint after the best round."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...core.files import csv_lines, no_formula, write_atomically
 from ...core.ground.collector import no_collection
 from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
-from ...federation.inputs import RunInputs
+from ...job.inputs import RunInputs
 from ...records.metrics import spelt
 from ..run_reader import Run
 from ..terminal import shorten_middle

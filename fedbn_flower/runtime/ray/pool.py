@@ -15,7 +15,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 from ...core.errors import RunFailed, not_allowed
 from ...core.private import daemons_in_groups_of_their_own, ray_errors_in_the_log
 from ...core.session_objects import session_objects
-from ..client_adapter import FedbnClients
+from ...site.adapter import FedbnClients
 from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import breakpoints_as_before, sigterm_handled_as_before

@@ -14,8 +14,8 @@ from ...config.making import run_config
 from ...core.errors import UserError
 from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
-from ...federation.evaluating.evaluation import evaluated_share, load_model
-from ...federation.inputs import inputs_of
+from ...job.inputs import inputs_of
+from ...server.evaluation import evaluated_share, load_model
 from ..client_side import ClientSide
 from ..collected_output import Collected, collected_output
 from ..grid import identify_process, node_context, partition_of

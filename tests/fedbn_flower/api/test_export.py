@@ -11,7 +11,7 @@ import torch
 from fedbn_flower import Result, UserError, export_model, load_model
 from fedbn_flower.api.export import FORMATS, write_model
 from fedbn_flower.cli import main
-from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
 
 

@@ -20,7 +20,7 @@ from fedbn_flower.config.keys import RUN_KEYS, SECTIONS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.session_objects import session_objects
 from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from strategies import FedAvg, FedYogi
 
 from .own_objects import Fixed, KeepsBiases, Pull, Scaled, thin

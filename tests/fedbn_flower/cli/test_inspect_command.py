@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.plotting.data_plots import fullest_slices, image_rows
 from fedbn_flower.results.report.inspection.contents import MAX_LISTED, Inspection
 

@@ -9,8 +9,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.picture_names import of_patients
-from fedbn_flower.federation.group_sides import of_groups, sides_of
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.group_sides import of_groups, sides_of
+from fedbn_flower.job.inputs import inputs_of
 
 from .scan_files import write_dicom, write_series
 

@@ -6,8 +6,8 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.participation import availability, share_of_work
-from fedbn_flower.federation.participation.makers import participation
+from fedbn_flower.job.participation import availability, share_of_work
+from fedbn_flower.server.participation import participation
 
 COUNT = 10_000
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.participation import held_out_clients
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 ROUNDS, EPOCHS, RATE = 3, 2, 0.3
 JOB = {

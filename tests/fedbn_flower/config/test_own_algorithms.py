@@ -15,9 +15,9 @@ from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.initial_model import initial_model
+from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.names import STRATEGY
+from fedbn_flower.server.federation import Federation
 
 from ..runtime.test_simulation import Listening
 

@@ -8,7 +8,7 @@ import torch
 from fedbn_flower.config.named_algorithms import REGISTRIES, flags, settings_of
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked
-from fedbn_flower.federation.federation import Federation
+from fedbn_flower.server.federation import Federation
 
 NUMBER = re.compile(
     r"a (?P<whole>whole )?number"

@@ -7,9 +7,9 @@ from PIL import Image
 
 from fedbn_flower.core import text
 from fedbn_flower.core.text import visible
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 
 def test_what_is_not_seen_is_spelt_out():

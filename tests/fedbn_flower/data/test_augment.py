@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from fedbn_flower.site.inputs import local_task
 
 from clients import Examples
 from clients.examples import as_they_are
 from clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.images.augment import CropFlip
-from fedbn_flower.federation.checks.model_fit import check_fit
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.checks.model_fit import check_fit
+from fedbn_flower.job.inputs import inputs_of
 
 
 def possible(image, padding):

@@ -12,7 +12,7 @@ from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.splits.held_out import held_out_images
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.plotting.plots import class_counts
 

@@ -16,11 +16,11 @@ from fedbn_flower.data import partition_dataset
 from fedbn_flower.data.partition.partition import Splits
 from fedbn_flower.data.splits import held_out_groups, split_at_random
 from fedbn_flower.data.splits.groups import strata_of, usual
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.group_sides import sides_of
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.learnt import what_is_learnt
-from fedbn_flower.federation.tasks import rows_of, task_of
+from fedbn_flower.job.group_sides import sides_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import rows_of, task_of
+from fedbn_flower.job.what_is_learnt import what_is_learnt
+from fedbn_flower.server.federation import Federation
 
 from ..privacy.test_units import write
 from .labelled import CLASSES, made

@@ -9,7 +9,7 @@ import torch
 
 from fedbn_flower import UserError
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 from .test_folders import grey, write
 

@@ -4,17 +4,17 @@ import json
 
 import numpy as np
 import pytest
+from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
 from fedbn_flower.data.readers.synthetic import decode_synthetic
-from fedbn_flower.federation.cohorts import cohort_size
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.participation import held_out_clients
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.lockstep import cohort_size
 from strategies.aggregation.fold import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05

@@ -12,7 +12,7 @@ from fedbn_flower.data import Request, load_dataset, partition_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 from ..circles import circles, write_circles
 

@@ -5,7 +5,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 DIGITS, TRAIN, PIXELS = 1797, 1437, 64
 

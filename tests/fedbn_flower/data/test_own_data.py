@@ -3,16 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+from fedbn_flower.site.inputs import local_task
 from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.adapter import answer_all
 
 
 class Sites(LocalGrid):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedbn_flower.site.inputs import local_task
 from sklearn.datasets import load_sample_images
 
 from fedbn_flower.core.errors import UserError
@@ -14,8 +15,7 @@ from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import InputSpec
 
 ALL = "none+inverted+rotated+noisy+coloured+blended"

@@ -6,18 +6,18 @@ from operator import add
 
 import numpy as np
 import pytest
+from fedbn_flower.site.inputs import inputs_at
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.numeric import FeatureMoments
 from fedbn_flower.data.scales import median_scale, notable, pooled_scale
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import inputs_at
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from .test_own_data import Sites, folders  # noqa: F401
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from fedbn_flower import UserError
 from fedbn_flower.data.splits.split_by import SplitBy
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.learnt import what_is_learnt
-from fedbn_flower.federation.tasks import rows_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import rows_of
+from fedbn_flower.job.what_is_learnt import what_is_learnt
+from fedbn_flower.server.federation import Federation
 
 DATES = ["2019-03-01", "2019-12-31", "2020-01-01", "2020-01-01T12:00:00", "2021-05-05"]
 

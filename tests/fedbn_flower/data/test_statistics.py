@@ -15,7 +15,7 @@ from fedbn_flower.data.statistics import (
     sampled_images,
     spread,
 )
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 COUNTS = st.integers(2, 5).flatmap(
     lambda classes: st.lists(

@@ -12,10 +12,10 @@ from fedbn_flower.config.unused_keys import FLOWER, SIMULATION
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits.subgroups import NONE, Attribute, attributes_of, given_subgroups
-from fedbn_flower.federation.checks.unused_keys import unused_keys
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.learnt import what_is_learnt
+from fedbn_flower.job.checks.unused_keys import unused_keys
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.what_is_learnt import what_is_learnt
+from fedbn_flower.server.federation import Federation
 
 AGES = [20 + 2 * i for i in range(40)]
 SEX = ["f", "m", "", "f"]

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.summary import TESTED_ON, Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report import write_report

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.text.plays import (
@@ -13,11 +14,10 @@ from fedbn_flower.data.readers.text.plays import (
     encode_text,
     parse_speeches,
 )
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 PLAY = """
 ANNA:

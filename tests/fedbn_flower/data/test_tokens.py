@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 
 WORDS = [f"w{number}" for number in range(300)]
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower import Extension, RunFailed, Stop, simulate
 from fedbn_flower.extensions import BUILT_IN
-from fedbn_flower.federation import federation
+from fedbn_flower.server import federation
 from strategies import PhaseReport, setting
 from strategies.messages.npy import viewed
 from tests.test_house import ROOT

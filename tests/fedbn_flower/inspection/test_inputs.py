@@ -11,10 +11,10 @@ from sklearn import datasets
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.federation.checks.notices import of_the_data
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
 from fedbn_flower.inspection.inputs import CHANCE, of_doubts
+from fedbn_flower.job.checks.notices import of_the_data
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 
 from ..data.test_own_data import Sites
 

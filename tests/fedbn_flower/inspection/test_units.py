@@ -6,8 +6,8 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.masks import as_masks
-from fedbn_flower.federation.checks.notices import of_the_data
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.checks.notices import of_the_data
+from fedbn_flower.job.inputs import inputs_of
 
 RNG = np.random.default_rng(0)
 DRAWN = {

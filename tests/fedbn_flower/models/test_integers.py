@@ -4,16 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fedbn_flower.site.inputs import local_task
 from torch import nn
 
 from fedbn_flower.api.result import export_model, load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.input_spec import InputSpec
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models.integers import fitted
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from ..data.test_own_data import Sites
 

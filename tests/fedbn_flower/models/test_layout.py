@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from clients.modules.rng import seeded
-from fedbn_flower.federation.initial_model import build_model, initial_model
+from fedbn_flower.job.initial_model import build_model, initial_model
 from fedbn_flower.models import InputSpec
 from fedbn_flower.models.channels_last import channels_last, lay_out
 

@@ -11,7 +11,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.named_call import value_of
-from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
 from fedbn_flower.names import MODEL, short
 

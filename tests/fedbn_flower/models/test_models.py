@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.initial_model import build_model
+from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import MODELS, InputSpec
 
 MNIST, CIFAR, DIGITS = InputSpec((1, 28, 28), 10), InputSpec((3, 32, 32), 10), InputSpec((1, 8, 8), 10)

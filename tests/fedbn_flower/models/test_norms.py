@@ -12,8 +12,8 @@ from clients import FedBNClient, SiloBNClient
 from clients.modules.batch_norm import batch_norm_layers
 from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.initial_model import build_model
-from fedbn_flower.federation.normalisation import Normalisation, layers_of_single_values
+from fedbn_flower.job.initial_model import build_model
+from fedbn_flower.job.normalisation import Normalisation, layers_of_single_values
 from fedbn_flower.models import InputSpec
 from fedbn_flower.models.layers import standardised
 from fedbn_flower.models.norms import NORMS

@@ -12,12 +12,12 @@ from fedbn_flower.config.conflicts import check_requirements
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import named
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.checks.notices import notices
-from fedbn_flower.federation.cohorts import why_one_by_one
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.checks.notices import notices
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import CLIENT, absolute, short
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.lockstep import why_one_by_one
 
 from ...clients.helpers import CONFIG, make_client, small_model
 

@@ -3,9 +3,9 @@
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.core import private
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.runtime.client_adapter import answer_all, app
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime.grid import RUN_ID
+from fedbn_flower.site.adapter import answer_all, app
 from strategies.messages.npy import encoded
 
 KINDS = ["train", "evaluate", "query.sizes", "query.counts", "query.moments", "query.names"]

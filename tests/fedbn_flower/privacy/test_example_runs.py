@@ -7,11 +7,11 @@ import pytest
 from clients.lockstep.support import reason_not_supported
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.columns import PRIVACY
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.tasks import task_of
+from fedbn_flower.job.tasks import task_of
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.example_privacy import plans_of, terms_of
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
 
@@ -165,7 +165,7 @@ def test_more_rounds_than_the_noise_was_found_for_are_refused(configured, tmp_pa
 def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "fedbn_flower.federation.federation.Exchange.answers",
+        "fedbn_flower.server.federation.Exchange.answers",
         lambda self, phase, messages: asked.append(len(charges(tmp_path / "run"))) or [],
     )
     with pytest.raises(Exception, match=r".*"):

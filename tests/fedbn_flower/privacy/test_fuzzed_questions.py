@@ -7,10 +7,10 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.core import private
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy.ledger import path_of_ledger
-from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import RUN_ID
+from fedbn_flower.site.adapter import app
 from strategies.messages.npy import encoded
 
 from .test_local_runs import small

@@ -10,11 +10,11 @@ import torch
 
 from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.local_privacy import released
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
+from fedbn_flower.server.federation import Federation
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.results.test_supernodes import SuperNodes
 from tests.quick import some_quick

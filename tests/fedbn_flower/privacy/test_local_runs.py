@@ -8,12 +8,12 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.columns import PRIVACY
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import decoded
 
 from .test_runs import Stops, charges, model, resume, rows, simulated
@@ -157,7 +157,7 @@ def test_a_resumed_run_whose_budget_is_spent_is_refused(configured, tmp_path, mo
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         simulate(Federation(config), run, None, [Stops(3)])
-    monkeypatch.setattr("fedbn_flower.federation.federation.Exchange.answers", killed)
+    monkeypatch.setattr("fedbn_flower.server.federation.Exchange.answers", killed)
     with pytest.raises(KeyboardInterrupt):
         simulated(resume(config, run), run)
     assert [charge["round"] for charge in charges(run)] == [1, 2, 3, 3]

@@ -3,9 +3,9 @@
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.names import APP
 from fedbn_flower.privacy import accounts
+from fedbn_flower.server.federation import Federation
 
 from .test_runs import DP, MANY, rows, simulated
 

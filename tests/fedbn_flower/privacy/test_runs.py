@@ -13,7 +13,6 @@ from clients import FedBNClient
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.columns import PRIVACY
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
@@ -22,6 +21,7 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.server.federation import Federation
 
 DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
 MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}

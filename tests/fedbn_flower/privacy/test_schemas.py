@@ -4,8 +4,8 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 
 from .test_runs import simulated
 

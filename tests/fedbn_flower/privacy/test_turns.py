@@ -5,11 +5,11 @@ from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.columns import PRIVACY
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.privacy import accounts, keys
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from .test_runs import DP, MANY, Stops, charges, resume, rows, simulated
 

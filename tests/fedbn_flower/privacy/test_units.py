@@ -9,14 +9,14 @@ from PIL import Image
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.splits import held_out_fifth, held_out_units, numbered, split_at_random
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.learnt import what_is_learnt
-from fedbn_flower.federation.tasks import rows_of, task_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import rows_of, task_of
+from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.privacy import accounts
 from fedbn_flower.results.release import release
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
+from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from .asked import KINDS, RUN, Site

@@ -14,14 +14,14 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from fedbn_flower import Result, UserError
-from fedbn_flower.federation.evaluating.cases import keeps_cases
-from fedbn_flower.federation.exchange import Exchange
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.cases import keeps_cases
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import CaseColumns, cases_used, predictions_file
-from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.exchange import Exchange
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.adapter import app
 from fedbn_flower.statistics.intervals import delong
 from strategies import PhaseReport
 from tests.quick import diagonal_quick
@@ -161,11 +161,11 @@ def test_sites_are_called_as_the_data_call_them(run, tmp_path):
 
 def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
     monkeypatch.setattr(  # of 200 x 2
-        "fedbn_flower.federation.evaluating.cases.MOST_SCORES", 399
+        "fedbn_flower.job.cases.MOST_SCORES", 399
     )
     assert not (run(**BINARY, **LOCALLY).folder / "predictions.parquet").exists()
     assert len(run(**BINARY, **LOCALLY, predictions="on").predictions) == 200
-    monkeypatch.setattr("fedbn_flower.federation.evaluating.cases.MOST_SCORES", 400)
+    monkeypatch.setattr("fedbn_flower.job.cases.MOST_SCORES", 400)
     assert len(run(**BINARY, **LOCALLY).predictions) == 200
     assert not (run(**BINARY, eval_data="global").folder / "predictions.parquet").exists()  # 400 cases
 

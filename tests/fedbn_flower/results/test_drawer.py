@@ -5,10 +5,10 @@ import os
 import pytest
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.plotting import drawer, plots
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 

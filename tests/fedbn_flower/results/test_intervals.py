@@ -8,12 +8,12 @@ import pytest
 from scipy.stats import binomtest
 
 from fedbn_flower.clients.problems.classification import Classification
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results import intervals as module
 from fedbn_flower.results.intervals import intervals_of
 from fedbn_flower.results.report.sections.intervals import with_interval
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 from fedbn_flower.statistics.intervals import delong
 
 from .html_page import page

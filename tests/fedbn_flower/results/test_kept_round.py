@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord
 
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results.kept_round import KeptRounds
+from fedbn_flower.server.federation import Federation
 from strategies import PhaseReport
 
 from ..records.helpers import result

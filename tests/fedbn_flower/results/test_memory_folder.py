@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clients import ContextStore
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.results.checkpoints.memory_folder import FolderStore, MemoryFolder, Moment
+from fedbn_flower.site.memory_folder import FolderStore, MemoryFolder, Moment
 
 RUN, NEXT = "20260101T000000000000-00000000", "20260102T000000000000-00000000"
 

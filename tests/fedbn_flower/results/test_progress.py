@@ -6,10 +6,10 @@ import IPython.display
 import pytest
 from rich.console import Console
 
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.results import progress
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import info
 

@@ -15,10 +15,10 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, roc_curve
 
 from clients import FedAvgClient
 from fedbn_flower import UserError
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 
 from .html_page import page

@@ -11,7 +11,7 @@ import torch
 from clients.problems.base import in_windows
 from clients.problems.surfaces import agreement
 from fedbn_flower import UserError
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of
 from fedbn_flower.results.plotting.overlay_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
@@ -20,7 +20,7 @@ from fedbn_flower.statistics.case_metrics import Mean
 from fedbn_flower.statistics.intervals import intervals, means_of_cases
 
 from ..circles import circles, write_circles
-from ..federation.test_segmentation import KEYS, of_volumes
+from ..server.test_segmentation import KEYS, of_volumes
 
 LOCALLY = {"eval_data": "local", "num_clients": 2, "partition": "iid"}
 NAN = float("nan")

@@ -7,12 +7,12 @@ import pytest
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import auto_grid, pools
 from fedbn_flower.runtime.auto_grid import AutoGrid, Workload
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.pools import BackgroundPool, pool_for
 from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.server.federation import Federation
 
 
 def test_what_is_left_is_known_from_the_last_whole_round():

@@ -3,9 +3,9 @@
 import pytest
 
 from clients import LOSSES
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.results import run_folder
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
 from ..combinations import ALLOWED, COVER, EACH, KINDS, title
 

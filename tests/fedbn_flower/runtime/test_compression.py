@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.wire import ARRAYS, COMPRESSED
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import from_upper_halves, upper_halves, viewed
 
 from .test_sums import CLIENTS, run

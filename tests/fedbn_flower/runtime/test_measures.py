@@ -6,18 +6,18 @@ import json
 import numpy as np
 import pytest
 import torch
+from fedbn_flower.site.inputs import local_task
 from rich.console import Console
 
 from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower import UserError, load_model
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.progress import progress
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import to_target
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP
 from tests.quick import diagonal_quick
 

@@ -7,10 +7,10 @@ from flwr.app import Context, RecordDict
 
 from fedbn_flower import Observer, simulate
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.runtime import server_app, simulation
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import run_info
+from fedbn_flower.server.federation import Federation
 
 SILOS = {"partition": "silos:0-4,5-9", "num_clients": 2}
 

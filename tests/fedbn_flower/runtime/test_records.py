@@ -6,9 +6,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from clients import FedAvgClient, NamedArrays, Objective, Outcome, Update
 from fedbn_flower.core.session_objects import new_name, with_session_objects
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import identify_process, node_context
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.adapter import answer_all
 
 PROTOTYPES = {"3": np.arange(4.0), "7": np.ones((1, 2))}
 

@@ -42,7 +42,7 @@ def spy(name, globals=None, locals=None, fromlist=(), level=0):
 
 builtins.__import__ = spy
 from fedbn_flower import client_app, server_app
-heavy = {"torch", "pydantic", "fedbn_flower.federation"}
+heavy = {"torch", "pydantic", "fedbn_flower.server"}
 assert not heavy & {*sys.modules}, "a door imports what it leads to"
 assert not half, half
 """

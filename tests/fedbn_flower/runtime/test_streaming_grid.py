@@ -11,10 +11,10 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.core.private import set_message_id
-from fedbn_flower.federation.exchange import OVER_THE_NETWORK
 from fedbn_flower.runtime import server_app
 from fedbn_flower.runtime.grid import FIRST_NODE_ID, identify_process
 from fedbn_flower.runtime.server_app import AT_ONCE, StreamingGrid
+from fedbn_flower.server.exchange import OVER_THE_NETWORK
 
 
 class Arrivals:

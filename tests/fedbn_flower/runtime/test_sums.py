@@ -4,12 +4,12 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.core.ground.wire import ARRAYS, SUMS
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.client_adapter import answer_all
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.adapter import answer_all
 from tests.quick import diagonal_quick
 
 CLIENTS = 18

@@ -5,10 +5,10 @@ import torch
 
 from clients.problems import evaluation
 from fedbn_flower import cli
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.runtime import client_adapter as client_app
-from fedbn_flower.runtime.at_client.evaluation_cache import Evaluations
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site import adapter as client_app
+from fedbn_flower.site.evaluation_cache import Evaluations
 from fedbn_flower.sweeps import dry_run, estimate
 from fedbn_flower.sweeps.cells import cells_of
 from fedbn_flower.sweeps.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of

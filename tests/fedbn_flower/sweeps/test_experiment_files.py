@@ -17,10 +17,10 @@ from fedbn_flower import cli
 from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.config.unused_keys import SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.federation import Federation
 from fedbn_flower.names import APP
 from fedbn_flower.results.progress import cell_name
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 from fedbn_flower.sweeps.experiment import swept_keys
 
 FOLDER = APP / "experiments"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fedbn_flower.site.inputs import inputs_at
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
@@ -18,13 +19,13 @@ from fedbn_flower.cli.parser import parse_command_line
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data.splits.folds import folds_of
-from fedbn_flower.federation.evaluating.evaluation import load_model
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import inputs_at, rows_of, task_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import rows_of, task_of
 from fedbn_flower.results.comparisons.out_of_fold import Folds, told_out_of_fold
 from fedbn_flower.results.comparisons.same_cases import difference_of
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.server.evaluation import load_model
+from fedbn_flower.server.federation import Federation
 from fedbn_flower.statistics.case_metrics import METRICS
 from fedbn_flower.statistics.cases import Cases
 from fedbn_flower.statistics.intervals import delong, intervals_of_cases

@@ -18,12 +18,13 @@ from ....data.statistics import (
     gini,
     shares_of,
 )
-from ....federation.checks.notices import of_the_data
-from ....federation.checks.site_counts import SiteCounts, features_of_sites
-from ....federation.group_sides import sides_of
-from ....federation.inputs import RunInputs
-from ....federation.learnt import what_is_learnt
 from ....inspection.copies import of_near_copies
+from ....job.checks.notices import of_the_data
+from ....job.group_sides import sides_of
+from ....job.inputs import RunInputs
+from ....job.site_facts import SiteCounts
+from ....job.what_is_learnt import what_is_learnt
+from ....server.questions import features_of_sites
 from ...run_reader import dataset_name
 from ..tables import Table
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....data.images.kind import Images
 from ....data.statistics import MAX_FEATURES, inputs_of_client, masks_of_client, sampled_images, spread
-from ....federation.inputs import RunInputs
+from ....job.inputs import RunInputs
 from ...plotting.data_plots import feature_histograms, fullest_slices, image_rows
 from ...plotting.plots import class_counts as counts_figure
 from ...run_reader import dataset_name

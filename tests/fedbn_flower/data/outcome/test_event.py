@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, f1_score, recall_score, roc
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.outcome.event import Event, event_of_two
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.decisions import counts_at
 from fedbn_flower.results.report.methods import model_card

@@ -13,8 +13,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Numeric
 from fedbn_flower.data.numeric import FeatureMoments
 from fedbn_flower.data.readers.tables import Table
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 
 from ..test_own_data import Sites, assert_sites_give_the_simulation
 

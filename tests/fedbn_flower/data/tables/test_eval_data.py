@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.federation.checks.notices import notices
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.checks.notices import notices
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fedbn_flower.job.site_facts import SiteCounts
+from fedbn_flower.site.inputs import local_task
 from pyarrow import parquet
 
 from fedbn_flower.core import free_memory
@@ -13,9 +15,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
 from fedbn_flower.data.readers.tables.header import CELL
-from fedbn_flower.federation.checks.site_counts import SiteCounts
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.report.inspection.contents import Inspection
 
 RNG = np.random.default_rng(0)

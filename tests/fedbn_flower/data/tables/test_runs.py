@@ -6,20 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fedbn_flower.site.inputs import local_task
 from torch.utils.data import TensorDataset
 
 from clients.problems.evaluation import evaluate_splits
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.cohorts import why_one_by_one
-from fedbn_flower.federation.federation import Federation
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.participation import held_out_clients
-from fedbn_flower.federation.tasks import local_task
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.lockstep import why_one_by_one
 
 
 @pytest.fixture

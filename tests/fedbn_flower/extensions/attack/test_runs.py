@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
-from fedbn_flower.federation.inputs import inputs_of
-from fedbn_flower.federation.tasks import task_of
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import task_of
 from tests.quick import some_quick
 
 ALL = (

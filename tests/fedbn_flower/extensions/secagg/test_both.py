@@ -10,10 +10,10 @@ from fedbn_flower.core.ground.wire import EVALUATION
 from fedbn_flower.core.private import with_content
 from fedbn_flower.extensions.secagg import words
 from fedbn_flower.extensions.secagg.plan import Plan
-from fedbn_flower.runtime.client_adapter import answer_all, round_of
 from fedbn_flower.runtime.grid import node_context, partition_of
+from fedbn_flower.site.adapter import answer_all, round_of
 
-from ...federation.test_one_exchange import Nodes, outcome
+from ...server.test_one_exchange import Nodes, outcome
 from ...supernodes import run_app
 from .keyed import node_configs
 

@@ -12,8 +12,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import check_secagg
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import identify_process, node_context
+from fedbn_flower.site.adapter import app
 
 REFUSED = {
     "mean": ("median", "'weighted': a robust mean looks at single answers with secagg 'on'"),

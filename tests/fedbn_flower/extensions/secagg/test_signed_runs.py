@@ -11,8 +11,8 @@ from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions.secagg import words
 from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair
 from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
-from fedbn_flower.runtime.client_adapter import app
 from fedbn_flower.runtime.grid import node_context, partition_of
+from fedbn_flower.site.adapter import app
 
 from .grids import Lossy, run_on
 from .keyed import Keyed, node_configs, other_than, signer_of, written_pair

@@ -1,0 +1,334 @@
+"""Check that a configuration fits its data."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedbn_flower.clients import Classification, LocalTraining, Problem, Segmentation, trainable_names
+from fedbn_flower.clients.modules.frozen import still_modules, train_mode
+from fedbn_flower.clients.modules.head import features, head_entries
+from fedbn_flower.clients.modules.lazy_torch import nn, torch
+from fedbn_flower.clients.modules.rng import seeded
+from fedbn_flower.clients.problems.evaluation import evaluate_splits
+from fedbn_flower.clients.returned import WrongResult, kept_at_home
+
+from ...config.keys import RUN_KEYS
+from ...config.named_algorithms import NOT_GIVEN
+from ...config.run_config import RunConfig
+from ...core.errors import UserError, not_allowed
+from ...core.ground.columns import HALVES, TEST
+from ...data import Dataset
+from ...models.integers import error_to_show
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ..cross_fitting import half_of
+from ..initial_model import does_not_fit
+from ..inputs import RunInputs
+from ..normalisation import layers_of_single_values
+from ..tested_on import must_have_held_out
+from .recalibration import check_recalibration
+
+
+def check_fit(inputs: RunInputs) -> None:
+    """Refuse a configuration that does not fit the data, before anything starts.
+
+    Raises
+    ------
+    UserError
+        When the partition does not fit the data; when the model does not fit the inputs, its output does not
+        fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
+        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for
+        a metric that the problem lacks.
+    """
+    config, dataset = inputs.config, inputs.dataset
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
+    _check_classes(config, dataset)
+    _check_target(config, dataset)
+    names = models_named(config.model)
+    widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
+    if len(names) > 1:
+        _check_several(inputs, widths)
+    check_recalibration(inputs)
+    _check_batch_size(inputs, names)
+    if not dataset.has_examples:
+        if config.reference == "pooled":
+            raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
+        if STRATEGY.find(config.strategy).in_simulations_only:
+            wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
+            raise not_allowed("strategy", config.strategy, wanted)
+        return
+    if config.val_fraction and dataset.kind.trains_on_all:
+        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+    if (dataset.has_classes or dataset.has_masks) and dataset.spec.outputs < 2:
+        name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
+        raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
+    dataset.kind.augmentation(config.augment)
+    _check_partitions(inputs)
+    if config.cross_fits:
+        half_of(inputs, inputs.partitions.test_rows, HALVES[0])
+
+
+def decides(inputs: RunInputs) -> str:
+    """Return whose metric decides, for `deciding`: what ``decide-by`` says, with its default made plain.
+
+    The server's does by default where it evaluates the model that clients do: then no client decides. Where
+    clients evaluate what they have trained, tuned or adapted, or halves of their examples, theirs does.
+
+    Raises
+    ------
+    UserError
+        For a metric that there will not be.
+    """
+    config, by = inputs.config, inputs.config.decide_by
+    if by == "server" and not inputs.server_evaluates:
+        where = "local BatchNorm" if inputs.local_names else "its data at the SuperNodes"
+        where = f"strategy {config.strategy!r}" if STRATEGY.find(config.strategy).keeps_models else where
+        raise not_allowed("decide-by", by, f"another one with {where}: the server cannot evaluate")
+    if by == "server" and config.cross_fits:
+        raise not_allowed("decide-by", by, f"another one with best {config.best!r}: halves of clients decide")
+    if by not in ("auto", "server") and not config.clients_evaluate:
+        raise not_allowed("decide-by", by, "'server' with fraction-evaluate 0: no client evaluates")
+    if by != "auto":
+        return by
+    changes = config.fine_tune or config.adapt_bn or config.cross_fits
+    of_one_model = config.eval_model == "aggregated" and not changes
+    of_server = inputs.server_evaluates and of_one_model
+    return "server" if of_server or not config.clients_evaluate else "pooled"
+
+
+def _check_target(config: RunConfig, dataset: Dataset) -> None:
+    problem, target = dataset.problem, config.target_value
+    if target is None:
+        return
+    if target[0] in problem.metrics:
+        low, high = problem.ranges.get(target[0], (-math.inf, math.inf))
+        if not low <= target[1] <= high:
+            raise not_allowed("target", config.target, f"a value from {low:g} to {high:g}")
+        return
+    names = ", ".join(problem.metrics)
+    raise not_allowed("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
+
+
+def _check_train_rows(inputs: RunInputs) -> None:
+    """Refuse what leaves a client that trains without an example to train on."""
+    config = inputs.config
+    empty = np.flatnonzero(inputs.partitions.train.sizes == 0).tolist()
+    if lacking := [client for client in empty if client not in inputs.held_out_clients]:
+        key, value = next(
+            (key, value)
+            for key, value in {
+                "val-fraction": config.val_fraction,
+                "folds": config.folds,
+                "num-clients": config.num_clients,
+            }.items()
+            if value
+        )
+        who = f"{len(lacking)} of {config.num_clients} clients (the first is {lacking[0]})"
+        raise not_allowed(key, value, f"less: {who} would have no training examples")
+
+
+def _check_partitions(inputs: RunInputs) -> None:
+    """Refuse a partition that leaves a client without examples to validate, test or train on."""
+    config, partitions = inputs.config, inputs.partitions
+    if config.val_fraction and not len(partitions.val_rows):
+        raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
+    _check_train_rows(inputs)
+    if inputs.evaluates_locally and must_have_held_out(inputs):
+        for split, clients in inputs.without_held_out.items():
+            who = f"{len(clients)} clients (the first is {clients[0]})"
+            raise not_allowed("eval-data", "local", f"'global', since {who} would have no {split} examples")
+    if len(clients_of_one_example(inputs)) == config.num_training:
+        reason = f"each client has one example, and {config.model!r} cannot train on one: BatchNorm needs two"
+        raise not_allowed("num-clients", config.num_clients, f"fewer; {reason}")
+
+
+def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
+    """Refuse a model that does not fit; return the width of its features where the objective uses them."""
+    config, dataset, initial = inputs.config, inputs.dataset, inputs.initial(partition_id, "fp32")
+    model, spec = initial.module, initial.spec
+    batch = spec.zeros(2, config.device)
+    try:
+        with torch.no_grad(), layers_of_single_values(model) as single:
+            output = model.eval()(batch)
+    except Exception as error:
+        raise does_not_fit(name, spec, error_to_show(model, spec, error)) from error
+    if single and config.norm != RUN_KEYS["norm"].default:
+        wanted = (
+            f"another one with model {name!r}: the layer {single[0]!r} has one value a group, and nothing"
+        )
+        raise not_allowed("norm", config.norm, f"{wanted} is left of it less its mean")
+    if spec.integers and dataset.has_examples:
+        _check_integers(inputs, partition_id, name)
+    if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
+        raise not_allowed("model", name, wanted)
+    if not dataset.has_masks and output.shape[-1] > spec.outputs:
+        wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
+        if dataset.problem.chosen:
+            raise not_allowed("metrics", config.metrics, wanted)
+        if config.recalibrate != "none":
+            raise not_allowed("recalibrate", config.recalibrate, wanted)
+    if not trainable_names(model):
+        raise not_allowed("model", name, "one with a trainable parameter")
+    if not CLIENT.find(config.client).trains_head and _is_head_alone(model):
+        wanted = f"another one: before the head of {name!r} nothing is trained"
+        raise not_allowed("client", config.client, wanted)
+    if why := CLIENT.find(config.client).misfit(model, dataset.problem, batch):
+        raise not_allowed("client", config.client, f"another one with model {name!r}: {why}")
+    train_mode(model, still_modules(model, initial.constant))
+    if why := OBJECTIVE.find(config.objective).misfit(model):
+        raise not_allowed("objective", config.objective, f"another one with model {name!r}: {why}")
+    model.eval()
+    _check_optimizer(config, model, name)
+    _check_problem(inputs, model)
+    if config.precision != "fp32":
+        _check_precision(inputs, partition_id, name)
+    return _check_head(config, dataset.problem, model, name, batch)
+
+
+def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:
+    """Refuse whole numbers that a model does not take, such as tokens beyond its embedding."""
+    inputs.prepare(np.empty(0, np.int64), partition_id)
+    initial = inputs.initial(partition_id, "fp32")
+    model, zeros = copy.deepcopy(initial.module).cpu().eval(), initial.spec.zeros(2)
+    columns = [split.columns["x"] for split in (inputs.dataset.train, inputs.dataset.test)]
+    for which, extreme in (("greatest", max(map(np.max, columns))), ("least", min(map(np.min, columns)))):
+        try:
+            with torch.no_grad():
+                model(torch.full_like(zeros, int(extreme)))
+        except Exception as error:
+            why = " ".join(str(error).split())
+            wanted = f"one that takes {int(extreme)}, the {which} of the inputs ({why})"
+            raise not_allowed("model", name, wanted) from error
+
+
+def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
+    """Try a problem of the user's on two examples: its loss, as it trains, and all that it evaluates."""
+    config, problem = inputs.config, inputs.dataset.problem
+    if type(problem) in PROBLEM.names.values() or not inputs.dataset.has_examples:
+        return
+    held_out = inputs.whole_split(TEST)
+    some = replace(held_out, rows=held_out.rows[:2])
+    with as_user_error(PROBLEM.key, config.problem):
+        batch, targets = some.prepared(np.arange(len(some)))
+        loss: object = problem.loss(model.eval()(batch), targets)
+        if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.requires_grad:
+            raise WrongResult(problem, "loss", loss, "a scalar tensor with gradient")
+        with contextlib.suppress(FloatingPointError):  # an initial model may be anything
+            found = evaluate_splits(model, {TEST: some}, TEST, problem, 0)
+            if (headline := problem.compared_by) not in (*found, *problem.further):
+                raise WrongResult(problem, "scores", found, f"its headline {headline!r} among them")
+
+
+def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
+    """Refuse a precision that an operation of the model does not have on this device."""
+    config, (model, _) = inputs.config, inputs.model(partition_id)
+    try:
+        with seeded(0):
+            output = copy.deepcopy(model).train()(inputs.initial(partition_id).spec.zeros(2, config.device))
+            torch.autograd.backward(output.sum())
+    except Exception as error:
+        wanted = (
+            f"'fp32': {name!r} cannot train in it on this {config.device}: {' '.join(str(error).split())}"
+        )
+        raise not_allowed("precision", config.precision, wanted) from error
+
+
+def _check_optimizer(config: RunConfig, model: nn.Module, name: str) -> None:
+    """Refuse an optimiser that does not take the model's parameters: Muon takes matrices only."""
+    training = LocalTraining(optimizer=config.client_optimizer)
+    if training.stackable:
+        return
+    try:
+        training.make_optimizer([p for p in model.parameters() if p.requires_grad], config.client_lr)
+    except ValueError as error:
+        wanted = f"another one for model {name!r}, or {error}"
+        raise not_allowed("client-optimizer", config.client_optimizer, wanted) from None
+
+
+def _check_batch_size(inputs: RunInputs, names: Sequence[str]) -> None:
+    """Refuse batches of one example where a model cannot train on one."""
+    if inputs.config.batch_size != 1:
+        return
+    for i, name in enumerate(names):
+        if not _trains_on_one(inputs, i):
+            raise not_allowed(
+                "batch-size", 1, f"2 or more, or 0: {name!r} cannot train on one example, BatchNorm needs two"
+            )
+
+
+def clients_of_one_example(inputs: RunInputs) -> list[int]:
+    """Return the partitions that fail in every round: one training example, and a model that needs two."""
+    return [
+        partition
+        for partition in np.flatnonzero(inputs.partitions.train.sizes == 1).tolist()
+        if partition not in inputs.held_out_clients and not _trains_on_one(inputs, partition)
+    ]
+
+
+def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
+    """Whether a client's model accepts a batch of one input in training mode."""
+    initial = inputs.initial(partition_id)
+    model = initial.module
+    train_mode(model, still_modules(model, initial.constant))
+    try:
+        with torch.no_grad(), seeded(0):
+            model(initial.spec.zeros(1, inputs.config.device))
+    except Exception:
+        return False
+    return True
+
+
+def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
+    """Refuse several models if they share anything, or if their features differ in width."""
+    config = inputs.config
+    for i in range(len(widths)):
+        model, initial = inputs.model(i)
+        if initial.keys() - kept_at_home(CLIENT.find(config.client), model):
+            wanted = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
+            raise not_allowed("model", config.model, wanted)
+    if len(set(widths.values())) > 1:
+        found = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise not_allowed("model", config.model, f"models with features of one width, not {found}")
+
+
+def _check_classes(config: RunConfig, dataset: Dataset) -> None:
+    for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
+        if registry.find(name).of_classes and not isinstance(dataset.problem, Classification):
+            has = f"{config.dataset!r} has {dataset.spec.predicts}"
+            if config.problem != NOT_GIVEN:
+                has = f"problem {config.problem!r} has other outputs"
+            raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
+    if STRATEGY.find(config.strategy).of_classes and not dataset.has_classes:
+        has = f"{config.dataset!r} has {dataset.spec.predicts}"
+        raise not_allowed(STRATEGY.key, config.strategy, f"another one: it needs classes, and {has}")
+    if LOSS.find(config.loss).of_masks and not isinstance(dataset.problem, Segmentation):
+        raise not_allowed(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
+    if dataset.has_masks and config.softmax_output:
+        raise not_allowed("softmax-output", True, "false: of masks the loss applies the softmax")
+
+
+def _is_head_alone(model: nn.Module) -> bool:
+    """Whether nothing is trained before the head."""
+    return not set(trainable_names(model)) - head_entries(model)
+
+
+def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str, batch: torch.Tensor) -> int:
+    if not OBJECTIVE.find(config.objective).of_features:
+        return 0
+    if isinstance(problem, Segmentation):
+        wanted = "another one: it compares an example's features, and a mask has them for each pixel"
+        raise not_allowed("objective", config.objective, wanted)
+    try:
+        found, _ = features(model, batch)
+    except ValueError as error:
+        raise UserError(f"objective: {config.objective!r} needs the model's features, but {error}") from None
+    if _is_head_alone(model):
+        wanted = f"another one: before the head of {name!r} nothing is trained"
+        raise not_allowed("objective", config.objective, wanted)
+    return found.shape[1]

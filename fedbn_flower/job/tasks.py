@@ -1,0 +1,212 @@
+"""What one client works on: its examples, its model, how it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import UserConfig, UserConfigValue
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Columns, Examples, LocalTask, LocalTraining, Prepare
+from fedbn_flower.clients.modules.lazy_torch import torch
+
+from ..config.run_config import RunConfig
+from ..core.errors import UserError, not_allowed
+from ..core.ground.columns import HALVES, TEST, TRAIN, VALIDATION
+from ..core.process_cache import process_cache
+from ..data.images.moments import Scale
+from ..data.images.patches import RandomPatches
+from ..data.images.shift_spec import domain_of, seen_by
+from ..data.partition.shares import Shares
+from ..data.splits import numbered
+from ..data.splits.folds import folds_of_clients
+from ..names import CLIENT, LOSS, OBJECTIVE, STRATEGY
+from ..privacy.example_privacy import ExampleTerms, terms_of
+from .attackers import patched_examples, training_examples
+from .checks.example_wise import check_example_wise
+from .cross_fitting import half_of
+from .inputs import RunInputs, inputs_of, prepared_split
+from .participation import share_of_work
+
+
+def local_task(
+    config: RunConfig,
+    partition_id: int | None,
+    node_config: Mapping[str, UserConfigValue],
+    scale: Scale | None = None,
+) -> LocalTask:
+    """The task of the client of a partition.
+
+    A node with a ``data-path`` trains on that folder's training set and is tested on its test set. What is
+    decoded of it goes to the node's ``cache-dir``, and the server does not learn of which classes its
+    examples are. ``scale`` is that of all such nodes, with ``normalize``.
+
+    Raises
+    ------
+    UserError
+        When there is no such partition, or the data cannot be read.
+    """
+    torch.set_num_threads(1)  # the same bits on every runtime
+    return task_of(inputs_at(config, node_config, scale), partition_id or 0)
+
+
+def inputs_at(
+    config: RunConfig, node_config: Mapping[str, UserConfigValue], scale: Scale | None = None
+) -> RunInputs:
+    """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
+    place: tuple[Any, ...] = ()
+    if "data-path" in node_config:
+        if config.attacks:
+            raise not_allowed("attack", config.attack, "'none' at a node with data of its own (data-path)")
+        if STRATEGY.find(config.strategy).in_simulations_only:
+            wanted = "another one at a node with data of its own (data-path): it is for simulations"
+            raise not_allowed("strategy", config.strategy, wanted)
+        place = str(node_config["data-path"]), str(node_config.get("cache-dir", "auto")), scale
+    if config.init and (init := node_config.get("init")):
+        config = config.model_copy(update={"init": str(init)})
+    return inputs_of(config, *place)
+
+
+def check_start(inputs: RunInputs, digest: str) -> None:
+    """Refuse weights that are not sent and are others than the server's, which have this digest.
+
+    Raises
+    ------
+    UserError
+        When the digests differ.
+    """
+    if digest != inputs.digest_of_start:
+        raise UserError(
+            "init: the frozen or pretrained weights here are not the server's; expected the same model and "
+            "the same file, which the node config may name (init=FILE)"
+        )
+
+
+@process_cache(maxsize=4096)
+def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
+    """The task of a client, by the inputs of its run in this process; see `local_task`."""
+    config, dataset = inputs.config, inputs.dataset
+    if not dataset.has_examples:
+        raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
+    if config.dp == "example":
+        check_example_wise(inputs)
+    rows, units = rows_of(inputs, partition_id), inputs.protected_units
+    prepare = inputs.prepare(rows["train"], partition_id)
+    train, test = (
+        seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
+    )
+    poisoned, prepare_train = training_examples(inputs, partition_id, train, prepare)
+    columns = {"train": poisoned, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
+    augment = dataset.kind.augmentation(config.augment)
+    if dataset.problem.windows:
+        augment = RandomPatches(dataset.problem.windows, augment)
+    examples = {
+        split: Examples(
+            columns[split],
+            indices,
+            prepare_train if split == "train" else prepare,
+            augment if split == "train" else None,
+            device=config.device,
+        )
+        for split, indices in rows.items()
+    }
+    for split in (VALIDATION, TEST, *(HALVES if config.cross_fits else ())):
+        if split not in examples:
+            domain = domain_of(config.feature_shift, partition_id)
+            examples[split] = prepared_split(inputs, split, prepare, domain)
+    if partition_id == config.left_out:
+        examples[TEST] = _of_every_split(rows, train, test, prepare, config.device)
+    examples |= patched_examples(inputs, partition_id, prepare)
+    train_examples = examples[TRAIN]
+    examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
+    initial = inputs.initial(partition_id)
+    loss = LOSS.find(config.loss)
+    training = LocalTraining(
+        epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        optimizer=config.client_optimizer,
+        momentum=config.client_momentum,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+        agc=config.agc,
+    )
+    return LocalTask(
+        initial.module,
+        initial.entries,
+        train_examples,
+        examples,
+        training,
+        (config.seed, partition_id),
+        OBJECTIVE.find(config.objective),
+        dataset.problem,
+        loss,
+        config.settings_for(loss),
+        config.settings_for(CLIENT.find(config.client)),
+        partial(share_of_work, config.seed, 0 if config.drop_stragglers else config.stragglers, partition_id),
+        tells_classes=not inputs.data_path,
+        constant=initial.constant,
+        private=example_terms(inputs).mechanism_for(config.dp_seed, partition_id)
+        if config.dp == "example" and not inputs.data_path
+        else None,
+        units=None if units is None else numbered(units[rows[TRAIN]]),
+    )
+
+
+def _of_every_split(
+    rows: Mapping[str, NDArray[np.int64]], train: Columns, test: Columns, prepare: Prepare, device: str
+) -> Examples:
+    """Return all examples of a client that never trains, its training examples first: it is tested on all."""
+    kept, tested = of_every_split(rows)
+    columns = {name: np.concatenate([train[name][kept], test[name][tested]]) for name in test}
+    return Examples(columns, np.arange(len(kept) + len(tested)), prepare, device=device)
+
+
+def of_every_split(rows: Mapping[str, NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a client that never trains in the training set and in the test set, in order."""
+    return np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]])), rows[TEST]
+
+
+def example_terms(inputs: RunInputs) -> ExampleTerms:
+    """The terms of example-level privacy, the same in every process of a run."""
+    last = inputs.config.at_round(inputs.config.rounds)
+    training = {int(n) for i, n in enumerate(inputs.protected) if i not in inputs.held_out_clients}
+    return terms_of(last, frozenset(training))
+
+
+def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:
+    """Return a client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
+    config, dataset = inputs.config, inputs.dataset
+    if inputs.data_path:
+        rng, test = np.random.default_rng([config.seed, partition_id]), np.arange(len(dataset.test))
+        split, rows = dataset.train, np.arange(len(dataset.train))
+        if config.folds:
+            whole = Shares.of([rows])
+            folds = folds_of_clients(split.columns["y"], split.units, whole, config.folds, config.seed)
+            tested = folds == config.fold - 1
+            rows, test = rows[~tested], rows[tested]
+        validation, train = split.held_out(rng, rows, config.val_fraction, inputs.splits(split.units).evenly)
+        return {"train": np.sort(train), VALIDATION: np.sort(validation), **_with_halves(inputs, test)}
+    if partition_id >= config.num_clients:
+        raise not_allowed("partition-id", partition_id, f"less than num-clients, {config.num_clients}")
+    shares = inputs.partitions
+    train = shares.train[partition_id]
+    if inputs.evaluates_locally:
+        tested = _with_halves(inputs, shares.test[partition_id])
+        return {"train": train, VALIDATION: shares.val[partition_id], **tested}
+    return {"train": train}
+
+
+def _with_halves(inputs: RunInputs, test: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Return a client's test rows by split, with their halves if the run needs them."""
+    halves = HALVES if inputs.config.cross_fits else ()
+    return {TEST: test, **{half: half_of(inputs, test, half) for half in halves}}
+
+
+def client_settings(config: RunConfig) -> UserConfig:
+    """Return the settings of the client and of the objective, as train messages carry them."""
+    client, objective = CLIENT.find(config.client), OBJECTIVE.find(config.objective)
+    return {**config.messages_for(client), **config.messages_for(objective)}

@@ -1,0 +1,101 @@
+"""On whose held-out examples clients are evaluated, and why: each on its own, or all on all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.text import listed
+from ..data.notes import TESTED_ON, Note
+from ..names import CLIENT, STRATEGY
+
+if TYPE_CHECKING:
+    from .inputs import RunInputs
+
+MAX_SHOWN = 20
+
+
+class TestedOn(NamedTuple):
+    """Whether each client is evaluated on its own held-out examples, and why; without a reason it was told
+    so.
+    """
+
+    locally: bool
+    why: str = ""
+
+    @property
+    def eval_data(self) -> str:
+        """The value of the key ``eval-data`` that says so."""
+        return "local" if self.locally else "global"
+
+    @property
+    def note(self) -> Note:
+        """What is said of it before the first round."""
+        text = f"{TESTED_ON} {'its own' if self.locally else 'all'} test examples"
+        if not self.why:
+            return Note("examples", text)
+        return Note("examples", f"{text}, since {self.why}", "eval-data")
+
+
+def tested_on(inputs: RunInputs) -> TestedOn:
+    """Return on what clients are evaluated.
+
+    ``auto`` is local where clients are sites, and where a client's model is its own: others' examples are not
+    what it is for. Clients without held-out examples are then not evaluated.
+    """
+    config = inputs.config
+    if not inputs.dataset.has_examples or inputs.data_path:
+        return TestedOn(True)
+    if config.eval_data != "auto":
+        return TestedOn(config.eval_data == "local")
+    why = _why_locally(inputs)
+    if not why:
+        return TestedOn(False, "all have one model, and the data name no sites")
+    if must_have_held_out(inputs):
+        return TestedOn(False, f"{who_lacks(inputs)} none of their own")
+    return TestedOn(True, why)
+
+
+def must_have_held_out(inputs: RunInputs) -> bool:
+    """Return whether clients without held-out examples would have to be evaluated on their own.
+
+    They are all clients, or one that is left out, or each evaluates the model that it has just trained.
+    """
+    lacking = frozenset().union(*inputs.without_held_out.values())
+    after_training = inputs.config.eval_model == "local"
+    every = len(lacking) == inputs.config.num_clients
+    return bool(lacking) and (after_training or every or bool(lacking & inputs.held_out_clients))
+
+
+def untested_note(inputs: RunInputs) -> list[Note]:
+    """Return a note on the clients that are not evaluated, if there are any."""
+    if not inputs.untested:
+        return []
+    named = inputs.client_names or range(inputs.config.num_clients)
+    clients = listed([f"{named[client]}" for client in sorted(inputs.untested)], MAX_SHOWN)
+    return [
+        Note("examples", f"clients that train and are not evaluated, without held-out examples: {clients}")
+    ]
+
+
+def who_lacks(inputs: RunInputs) -> str:
+    """Return which clients have no examples in a held-out split, as the beginning of a sentence."""
+    clients = min(inputs.without_held_out.values(), key=min)
+    first = inputs.client_names[clients[0]] if inputs.client_names else clients[0]
+    return f"{len(clients)} of {inputs.config.num_clients} clients (the first is {first}) have"
+
+
+def _why_locally(inputs: RunInputs) -> str:
+    """Return why others' examples are not what a client's model is for; empty if they are."""
+    config = inputs.config
+    if config.partitioning.kind == "natural":
+        return "clients are sites"  # without making a model
+    standardised = config.normalize or inputs.prepares_publicly
+    reasons = {
+        f"client {config.client!r} keeps a part of the model at home": inputs.local_names
+        or CLIENT.find(config.client).remembers,
+        f"strategy {config.strategy!r} keeps several models": STRATEGY.find(config.strategy).keeps_models,
+        "each first trains or adapts the model": config.fine_tune or config.adapt_bn,
+        "each evaluates the model that it has trained": config.eval_model == "local",
+        "each standardises by its own rows": inputs.dataset.kind.prepares_by_client and not standardised,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")

@@ -1,0 +1,187 @@
+"""Send a round's messages and receive the replies, counting seconds and bytes."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+
+from fedbn_flower.strategies.messages.npy import array_bytes
+
+from ..core.ground.wire import CASES, METRICS, SENT_BYTES
+from ..extensions.base import OnAnswer
+from .one_exchange import JointEvaluation
+
+
+class Waits(NamedTuple):
+    """Seconds between two looks for replies: the first after one that was found, and a quarter longer after
+    each that found none, up to the longest. So a reply waits for about a quarter of what it
+    took at most."""
+
+    shortest: float
+    longest: float
+
+    def after(self, wait: float) -> float:
+        """Return how long to wait once nothing was found after a wait."""
+        return min(1.25 * wait, self.longest)
+
+
+OVER_THE_NETWORK = Waits(0.1, 3.0)
+"""A look is a request to the SuperLink; Flower's own wait is 3."""
+IN_THIS_PROCESS = Waits(0.02, 0.1)
+"""A look costs nothing where Flower simulates nodes; Flower's own wait is 0.1."""
+
+
+@runtime_checkable
+class HasWaits(Protocol):
+    """A Grid that says how often to look for its replies."""
+
+    @property
+    def waits(self) -> Waits:
+        """Seconds between two looks."""
+
+
+def waits_of(grid: Grid) -> Waits:
+    """Return the seconds between two looks for replies that were asked for by `Exchange.push`."""
+    return grid.waits if isinstance(grid, HasWaits) else OVER_THE_NETWORK
+
+
+@runtime_checkable
+class Simulates(Protocol):
+    """A Grid that has the memories of its clients: these are this program's own."""
+
+    def client_memory(self, partition_id: int) -> Any:
+        """Return what a client remembers."""
+
+
+class Exchange:
+    """Sends the messages of one round and receives the replies.
+
+    Parameters
+    ----------
+    grid : Grid
+        Carries the messages.
+    timeout : float
+        Seconds to wait for the replies of a phase.
+    summed : bool
+        Whether models are summed where they were trained. Replies then say how many bytes each model has.
+    on_answer : callable
+        Told of the replies of a phase as they arrive.
+    joint : JointEvaluation, optional
+        An evaluation that goes with the train messages.
+
+    Attributes
+    ----------
+    read : callable
+        Returns a reply to a train message, from it and that message, as the server reads it.
+    carry : callable
+        Sends a phase's messages and returns their replies; by default the grid does.
+    seconds : dict[str, float]
+        Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
+    bytes_sent, bytes_received : int
+        Bytes of all arrays, counted once for each client, as a deployment would carry them. Models that a
+        simulation sums where they were trained count one by one, and cases not at all.
+    cases : dict[int, ArrayRecord]
+        The held-out cases that simulated clients sent, by node. No site sends any: those of others are
+        dropped unread.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        timeout: float,
+        summed: bool = False,
+        on_answer: OnAnswer = lambda *_: None,
+        joint: JointEvaluation | None = None,
+    ) -> None:
+        self.grid = grid
+        self.timeout = timeout
+        self.summed = summed
+        self.on_answer = on_answer
+        self.joint = joint
+        self.read: Callable[[Message, Message], Message] = lambda reply, asked: reply
+        self.carry: Callable[[str, list[Message]], Iterable[Message]] = self._carried
+        self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.cases: dict[int, ArrayRecord] = {}
+
+    def answers(self, phase: str, messages: Iterable[Message], counted: bool = True) -> Iterator[Message]:
+        """Send a phase's messages; yield the replies as they arrive.
+
+        ``counted``: whether `on_answer` is told of them.
+        """
+        sent, joint = list(messages), self.joint if phase == MessageType.TRAIN else None
+        if joint:
+            sent = joint.joined(sent)
+        self._count(sent)
+        began = time.monotonic()
+        replies = iter(self.carry(phase, sent))
+        self.seconds[phase] += time.monotonic() - began
+
+        def arriving() -> Iterator[Message]:
+            done, asked = 0, dict[str, Message]()
+            while True:
+                began = time.monotonic()
+                reply = next(replies, None)
+                self.seconds[phase] += time.monotonic() - began
+                if reply is None:
+                    return
+                done += 1
+                if phase == MessageType.TRAIN and not asked:
+                    asked = {message.metadata.message_id: message for message in sent}
+                answer: Message | None = reply
+                if joint:
+                    evaluated, answer = joint.parts(reply)
+                    joint.answers += [self.received(evaluated, None)] if evaluated else []
+                if answer:
+                    answer = self.received(answer, asked.get(answer.metadata.reply_to_message_id))
+                if counted:
+                    self.on_answer(phase, done, len(sent))
+                if answer:
+                    yield answer
+
+        return arriving()
+
+    def _carried(self, phase: str, messages: list[Message]) -> Iterable[Message]:
+        return self.grid.send_and_receive(messages, timeout=self.timeout)
+
+    def push(self, messages: Sequence[Message]) -> None:
+        """Send messages whose answers are to be looked for; each goes through `received`."""
+        self._count(messages)
+        self.grid.push_messages(messages)
+
+    def received(self, reply: Message, asked: Message | None) -> Message:
+        """Count a reply; return it as the server reads it, if it answers the train message ``asked``."""
+        self._take_cases(reply)
+        self.bytes_received += self._bytes_of(reply)
+        return self.read(reply, asked) if asked else reply
+
+    def _take_cases(self, reply: Message) -> None:
+        """Take the held-out cases out of a reply."""
+        cases = reply.content.pop(CASES, None) if reply.has_content() else None
+        if isinstance(cases, ArrayRecord) and isinstance(self.grid, Simulates):
+            self.cases[reply.metadata.src_node_id] = cases
+
+    def _count(self, messages: Iterable[Message]) -> None:
+        sizes: dict[int, int] = {}
+        for message in messages:
+            content = message.content
+            if id(content) not in sizes:
+                sizes[id(content)] = array_bytes(content)
+            self.bytes_sent += sizes[id(content)]
+
+    def _bytes_of(self, reply: Message) -> int:
+        """Return the bytes of a reply's arrays, also of those that were summed elsewhere."""
+        if not reply.has_content():
+            return 0
+        metrics = reply.content.get(METRICS)
+        if (
+            self.summed
+            and isinstance(metrics, MetricRecord)
+            and isinstance(sent := metrics.get(SENT_BYTES), int)
+        ):
+            del metrics[SENT_BYTES]
+            return sent
+        return array_bytes(reply.content)

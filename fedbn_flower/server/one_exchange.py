@@ -1,0 +1,162 @@
+"""One exchange a round: clients evaluate the model of a round with the next round's training, before it.
+
+What a client keeps at home does not change between a round's training and the next one's. So the metrics are
+the same bits, and only the last round has an evaluation of its own. A round is complete, and can end the run,
+when the answers to the next round's train messages are there. If it does end the run, these count no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+
+from fedbn_flower.strategies import PseudoGradientStrategy
+
+from ..config.run_config import RunConfig
+from ..core.ground.settings import overridden
+from ..core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
+from ..core.private import ErrorCode, set_message_id
+from ..extensions import BUILT_IN, Extension
+
+BEFORE_THE_ANSWERS = (
+    "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",
+)  # fmt: skip
+"""Hooks of an extension that are called for a round before the last one is evaluated."""
+OF_MESSAGES = (
+    "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
+    "_construct_messages", "_check_and_log_replies", "collect_train", "step_train",
+)  # fmt: skip
+"""Methods of a strategy that have to do with a phase's messages."""
+
+
+class Reason(NamedTuple):
+    """Why the evaluation of a round has an exchange of its own."""
+
+    why: str
+    """In words, with the run's keys between braces."""
+    holds: Callable[[RunConfig, Iterable[Extension], PseudoGradientStrategy], bool]
+
+
+REASONS = (
+    Reason("evaluate-with-training is 'off'", lambda config, *_: config.evaluate_with_training == "off"),
+    Reason(
+        "no client evaluates the model that it receives",
+        lambda config, *_: config.eval_model == "local" or not config.clients_evaluate,
+    ),
+    Reason(
+        "some clients have no held-out examples",
+        lambda _, __, rule: bool(getattr(rule.node_participation, "untested", ())),
+    ),
+    Reason(
+        "with strategy {strategy!r} clients have different models",
+        lambda _, __, rule: rule.keeps_models,
+    ),
+    Reason(
+        "strategy {strategy!r} has messages of its own",
+        lambda _, __, rule: any(
+            not cls.__module__.startswith(PseudoGradientStrategy.__module__.rpartition(".")[0])
+            for cls in _defining(rule)
+        ),
+    ),
+    Reason(
+        "strategy {strategy!r} sends another model than the one that is evaluated",
+        lambda _, __, rule: bool(overridden(type(rule), PseudoGradientStrategy, ("ahead",))),
+    ),
+    Reason(
+        "extension {extension!r} takes part in a round before the last one is evaluated",
+        lambda _, own, __: any(overridden(type(one), Extension, BEFORE_THE_ANSWERS) for one in own),
+    ),
+)
+"""Reasons beside a simulation, whose clients are asked at no cost, and those of built-in extensions, which
+come after the second. The first that holds is told."""
+
+
+def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
+    """Yield the classes that define a rule's methods `OF_MESSAGES`, up to the base of all rules."""
+    below = type(rule).__mro__[: type(rule).__mro__.index(PseudoGradientStrategy)]
+    yield from (cls for cls in below if not vars(cls).keys().isdisjoint(OF_MESSAGES))
+
+
+def why_separate(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientStrategy) -> str:
+    """Return why the evaluations of a run have exchanges of their own; empty if they need none.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run's.
+    own : Iterable[Extension]
+        The extensions that it names.
+    rule : PseudoGradientStrategy
+        The server's rule.
+    """
+    own, values = list(own), config.model_dump()
+    whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in REASONS]
+    of_extensions = [cls.apart(config) for cls in BUILT_IN]
+    return next(filter(None, [*whys[:2], *of_extensions, *whys[2:]]), "")
+
+
+@dataclass
+class JointEvaluation:
+    """An evaluation that goes with a training, and what has come of it so far.
+
+    Parameters
+    ----------
+    messages : Sequence[Message]
+        Those of the evaluation. A client that trains, too, is sent only their configuration, with its train
+        message: the model is the same.
+    """
+
+    messages: Sequence[Message]
+    answers: list[Message] = field(default_factory=list)
+    """The answers to the messages, also of those that were not sent by themselves."""
+
+    def __post_init__(self) -> None:
+        self._pairs: list[tuple[Message, Message]] = []
+        self._alone: list[Message] = []
+        self._asked: Mapping[str, tuple[Message | None, Message]] = {}
+
+    def joined(self, training: Sequence[Message]) -> list[Message]:
+        """Return what is sent: the train messages, and those of whoever evaluates only."""
+        waiting = {message.metadata.dst_node_id: message for message in self.messages}
+        contents: dict[int, tuple[RecordDict, RecordDict]] = {}  # both, so that no id is used again
+        for message in training:
+            if evaluation := waiting.pop(message.metadata.dst_node_id, None):
+                content = message.content
+                asked = evaluation.content.config_records[CONFIG]
+                _, message.content = contents.setdefault(
+                    id(content), (content, RecordDict({**content, EVALUATION: asked}))
+                )
+                self._pairs.append((message, evaluation))
+        self._alone = list(waiting.values())
+        return [*training, *self._alone]
+
+    def parts(self, reply: Message) -> tuple[Message | None, Message | None]:
+        """Return the answer to an evaluation, and the one to a train message, that a reply is."""
+        if not self._asked:  # messages get their ids when they are sent
+            self._asked = {one.metadata.message_id: (None, one) for one in self._alone}
+            for training, evaluation in self._pairs:
+                set_message_id(evaluation, f"{EVALUATED}{training.metadata.message_id}")
+                self._asked |= {training.metadata.message_id: (training, evaluation)}
+        asked_to_train, asked = self._asked.get(reply.metadata.reply_to_message_id, (None, None))
+        if not asked:
+            return None, reply
+        if not asked_to_train:
+            return reply, None
+        if not reply.has_content():
+            return Message(Error(reply.error.code, reply.error.reason), reply_to=asked), reply
+        found, others = RecordDict(), RecordDict()
+        for name, record in reply.content.items():
+            (found if name.startswith(EVALUATED) else others)[name.removeprefix(EVALUATED)] = record
+        return _as_answer(found, asked), _as_answer(others, asked_to_train)
+
+
+def _as_answer(content: RecordDict, asked: Message) -> Message:
+    """Return the answer to a message, an error if that is what it says."""
+    failed = content.get(FAILED)
+    if not isinstance(failed, ConfigRecord):
+        return Message(content, reply_to=asked)
+    error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(failed.get(REASON, "")))
+    return Message(error, reply_to=asked)

@@ -1,0 +1,129 @@
+"""Make what a run needs to know who takes part in which round, and when: of its configuration."""
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from fedbn_flower.strategies.messages.npy import array_bytes, encoded_bytes
+
+from ..config.keys import RUN_KEYS
+from ..config.run_config import RunConfig
+from ..core.ground.wire import ARRAYS
+from ..extensions.compression import model_to_send
+from ..extensions.devices import NONE
+from ..job.inputs import RunInputs, inputs_of
+from ..job.participation.clock import Clock, rates_of
+from ..job.participation.seeded import SeededParticipation, availability, held_out_clients, share_of_work
+from ..names import COMPRESS, STRATEGY, as_user_error
+from .arrivals import ArrivingBuffers
+from .asynchronous import Buffers, Schedule, ScheduledBuffers
+
+
+def participation(config: RunConfig) -> SeededParticipation:
+    """Return who takes part in which round.
+
+    Raises
+    ------
+    UserError
+        When ``availability`` names a file that cannot be used.
+    """
+    count, named = config.holdout_clients, config.left_out
+    held_out = held_out_clients(config.seed, config.num_clients, count, named)
+    return SeededParticipation(
+        config.seed,
+        config.dropout,
+        config.stragglers if config.drop_stragglers else 0.0,
+        availability(config.availability, config.seed, config.num_clients),
+        min(set(range(config.num_clients)) - held_out) if config.reference == "pooled" else None,
+        held_out,
+        config.over_select,
+    )
+
+
+BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "reference", "attack")
+"""The keys that, if they are not the default, say of which partitions a run is, or when each takes part."""
+
+
+def goes_by_partition(inputs: RunInputs) -> str:
+    """Return the key of this run that goes by partition; empty if there is none."""
+    config = inputs.config
+    values = config.to_user_config()
+    keys = [key for key in BY_PARTITION if values[key] != RUN_KEYS[key].default]
+    cyclic = ["dp-sampling cyclic"] if config.dp == "client" and config.dp_sampling == "cyclic" else []
+    several = ["strategy"] if STRATEGY.find(config.strategy).keeps_models else []
+    tested = ["eval-data"] if inputs.untested else []
+    return next(iter([*keys, *cyclic, *several, *tested]), "")
+
+
+def clock_of(inputs: RunInputs) -> Clock | None:
+    """Return the clock of a run whose ``devices`` are named.
+
+    Raises
+    ------
+    UserError
+        When they are named by a file that cannot be used.
+    """
+    config = inputs.config
+    if config.devices == NONE:
+        return None
+
+    def bytes_in(server_round: int) -> tuple[int, int]:
+        return train_bytes(inputs_of(config.at_round(server_round)))
+
+    straggle = config.stragglers and not config.drop_stragglers
+    return Clock(
+        rates_of(config.devices, config.seed, config.num_clients),
+        inputs.partitions.train.sizes,
+        config.local_epochs,
+        partial(share_of_work, config.seed, config.stragglers) if straggle else None,
+        bytes_in,
+        config.round_deadline or inf,
+    )
+
+
+def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
+    """Return the rounds of an asynchronous protocol, on the run's clock or the real one; else None."""
+    config = inputs.config
+    if not (protocol := config.asynchronous):
+        return None
+    if not clock:
+        return ArrivingBuffers(protocol, config.seed, config.concurrency)
+    everybody = np.arange(config.num_clients)
+    clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
+    schedule = Schedule(config.seed, clock.seconds(1, everybody), clients, config.concurrency, protocol.size)
+    return ScheduledBuffers(protocol, schedule)
+
+
+def end_of_round(clock: Clock | None, buffers: Buffers | None) -> Callable[[int, float], float] | None:
+    """Return what tells when a round ends, from its number and when it began; None without a clock."""
+    if isinstance(buffers, ScheduledBuffers):
+        schedule = buffers.schedule
+        return lambda server_round, began: schedule.buffer(server_round).seconds
+    return (lambda server_round, began: began + clock.round_seconds) if clock else None
+
+
+def train_bytes(inputs: RunInputs) -> tuple[int, int]:
+    """Return the bytes of the arrays of a train message and of its answer, before there is one.
+
+    Those of prototypes and of struggle scores, which depend on the clients' classes, are not counted.
+    """
+    config, (model, _) = inputs.config, inputs.model()
+    entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}
+    sizes = {name: encoded_bytes(array) for name, array in entries.items()}
+    with_extras = STRATEGY.find(config.strategy).extras_like_parameters
+    extras = sum(sizes[name] for name in inputs.stepped_names) if with_extras else 0
+    model_sent = model_to_send(ArrayRecord({n: Array(a) for n, a in entries.items()}), inputs.rounded_names)
+    down, up = array_bytes(RecordDict({ARRAYS: model_sent})) + extras, sum(sizes.values()) + extras
+    if STRATEGY.find(config.strategy).clients_choose:
+        down *= config.settings_for(STRATEGY.find(config.strategy))["clusters"]
+    if codec := config.codec:
+        names = [name for name, p in model.named_parameters() if p.requires_grad and name in entries]
+        coded = {name: entries[name] for name in names if entries[name].dtype.kind == "f"}
+        codec = codec.of_shapes(array.shape for array in coded.values())
+        with as_user_error(COMPRESS.key, config.compress):
+            codes = codec.layout(sum(array.size for array in coded.values())).values()
+        up += sum(encoded_bytes(np.empty(*code)) for code in codes) - sum(sizes[name] for name in coded)
+    return down, up

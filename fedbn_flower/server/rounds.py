@@ -1,0 +1,104 @@
+"""A round between its steps, and what became of the rounds so far."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+
+from fedbn_flower.strategies import PhaseReport, RuleState
+
+from ..extensions import Moment
+from ..records.events import RoundResult
+from .one_exchange import JointEvaluation
+from .refusals import Refusals
+from .site_memories import FoundMemory
+
+
+@dataclass
+class CollectedRound:
+    """A round whose clients have trained, before the server's rule steps.
+
+    Parameters
+    ----------
+    moment : Moment
+        The round.
+    before, sent : ArrayRecord
+        The server's model when it began, and that as clients get it.
+    answers : Any
+        What `PseudoGradientStrategy.collect_train` returned; the answers themselves, still to be read, with
+        a rule that has an `aggregate_train` of its own.
+    train : PhaseReport, optional
+        Who answered what; None while the answers are still to be read.
+    memories : list[FoundMemory]
+        What sites said of their memories with their answers.
+    seconds : float
+        What it has taken.
+    """
+
+    moment: Moment
+    before: ArrayRecord
+    sent: ArrayRecord
+    answers: Any
+    train: PhaseReport | None
+    memories: list[FoundMemory]
+    seconds: float
+
+
+@dataclass
+class TrainedRound:
+    """A round whose model is made, and is still to be evaluated.
+
+    Parameters
+    ----------
+    moment : Moment
+        The round.
+    before, model, counted, sent : ArrayRecord
+        The server's model when it began, the next one, the one that counts, and that as clients get it.
+    train : PhaseReport
+        What clients answered to the train messages.
+    metrics : MetricRecord, optional
+        The strategy's mean of their metrics.
+    seconds : float
+        What it has taken.
+    joint : JointEvaluation, optional
+        Its evaluation, if that goes with the next round's training.
+    state : RuleState, optional
+        That of the server's rule after it, if the next round trains before this one is finished.
+    """
+
+    moment: Moment
+    before: ArrayRecord
+    model: ArrayRecord
+    counted: ArrayRecord
+    sent: ArrayRecord
+    train: PhaseReport
+    metrics: MetricRecord | None
+    seconds: float = 0.0
+    joint: JointEvaluation | None = None
+    state: RuleState | None = None
+
+
+@dataclass
+class History:
+    """The rounds of a run that are complete."""
+
+    result: RoundResult | None = None
+    """The last one."""
+    refusals: Refusals = field(default_factory=Refusals)
+    sampled: bool = False
+    """Whether anybody was asked to train."""
+    trained: bool = False
+    """Whether anybody's training was used."""
+
+    def note(self, result: RoundResult) -> None:
+        """Note a round that is complete."""
+        self.result = result
+        self.refusals.note(result)
+        self.sampled |= bool(result.train.metrics or result.train.failures)
+        self.trained |= bool(result.train.metrics)
+
+    @property
+    def found_nobody(self) -> bool:
+        """Whether clients were asked to train, and none was evaluated in the last round."""
+        result = self.result
+        return self.sampled and not (result and (result.evaluate.metrics or result.global_metrics))

@@ -1,0 +1,439 @@
+"""The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common import Scalar
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, Update, by_name
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
+from fedbn_flower.clients.returned import WrongResult
+from fedbn_flower.clients.returned import described as described_value
+from fedbn_flower.strategies import ReplyRefused
+from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, viewed
+from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
+
+from ..config.making import config_at_site
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..core.files import path_of
+from ..core.ground import wire
+from ..core.ground.columns import TRAIN
+from ..core.partition_id import check_node_config, partition_id_of
+from ..core.process_cache import process_cache
+from ..extensions import AtClient, Outgoing
+from ..extensions.base import AddsAnswers
+from ..job.checks.notices import of_the_data
+from ..job.checks.own_state import of_own_state
+from ..job.inputs import inputs_of
+from ..job.rule import make_strategy, set_rates
+from ..job.what_is_learnt import what_is_learnt
+from ..names import CLIENT
+from .answers import check_names_here, received_scale
+from .cases import allows_cases, settled
+from .chosen_model import answer_of_choice, with_chosen_model
+from .evaluation_cache import Evaluations
+from .extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
+from .inputs import check_start, inputs_at, local_task
+from .lockstep import why_one_by_one
+from .memory_file import signature
+from .memory_folder import FolderStore, MemoryFolder, Moment
+from .one_answer import answer_both
+from .privacy import (
+    SitePrivacy,
+    failed,
+    refusals_in_one_line,
+    refuse_evaluation,
+    training_config,
+    update_of_failure,
+    why_failed,
+    with_own_mechanism,
+)
+from .queries import answer_queries
+from .recalibration import recalibrated
+from .state_folder import name_of
+
+LOGGER = logging.getLogger("flwr.fedbn")
+Take = Callable[[Array, NDArray | None], NDArray]
+"""Returns an array as a client gets it, whose own is like another."""
+SHOWN = "learnt"
+"""The entry of a node's Context that says that its log has what is learnt from its data."""
+
+app = ClientApp()
+answer_queries(app)
+_evaluations = Evaluations()
+
+
+def _config_at(message: Message, context: Context) -> RunConfig:
+    check_node_config(context)
+    return config_at_site(context).at_round(round_of(message))
+
+
+def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClient:
+    SitePrivacy.of(config_at_site(context), context)
+    asked = message.content.config_records[wire.CONFIG]
+    scale = received_scale(asked)
+    if digest := asked.get(wire.DIGEST_OF_START):
+        check_start(inputs_at(config, context.node_config, scale), str(digest))
+    if digests := asked.get(wire.DIGESTS_OF_NAMES):
+        check_names_here(inputs_at(config, context.node_config, scale), str(digests))
+    task = local_task(config, partition_id_of(context), context.node_config, scale)
+    if config.dp == "example" and "data-path" in context.node_config:
+        task = with_own_mechanism(config, task, asked)
+    return CLIENT.find(config.client)(task, _memory(message, context, config, task))
+
+
+def round_of(message: Message) -> int:
+    """The number of the round that a message is of; 0 where it does not say."""
+    config = message.content.config_records.get(wire.CONFIG)
+    number = config.get(wire.SERVER_ROUND, 0) if config else 0
+    return number if type(number) is int else 0
+
+
+def _memory(message: Message, context: Context, config: RunConfig, task: LocalTask) -> Memory:
+    """The client's: in the node's ``state-dir`` if it has one, else in the Context."""
+    state_dir = context.node_config.get("state-dir")
+    if state_dir is None:
+        for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
+            if value and inputs_of(config).remembers:
+                raise not_allowed(key, value, "SuperNodes with a state-dir: this one forgets when a run ends")
+        return Memory(ContextStore(context.state, round_of(message)))
+    fits = signature(config.memory_name, config.client, config.objective, task.initial)
+    folder = MemoryFolder(path_of(str(state_dir)) / config.memory_name, fits, config.keep_memories)
+    asked = message.content.config_records[wire.CONFIG]
+    moment = Moment.of(asked)
+    before_training = (
+        message.metadata.message_type == MessageType.TRAIN or asked.get(wire.EVAL_SPLITS) == TRAIN
+    )
+    return Memory(FolderStore(folder, name_of(context), moment, not before_training, config.continue_state))
+
+
+def _received(client: FedAvgClient, message: Message, take: Take | None = None) -> Received:
+    """What a client got, read by a function, which copies it by default."""
+    take, initial = take or _array, client.task.initial
+    records = {
+        name: {entry: take(array, initial.get(entry)) for entry, array in record.items()}
+        for name, record in message.content.array_records.items()
+    }
+    return Received(by_name(records.pop(wire.ARRAYS), client.shared_names), records)
+
+
+def _array(array: Array, like: NDArray | None) -> NDArray:
+    """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
+    return array.numpy() if like is None else np.array(decoded(array, like))
+
+
+def _view(array: Array, like: NDArray | None) -> NDArray:
+    """An array that is not to be written to."""
+    return viewed(array) if like is None else decoded(array, like)
+
+
+def _config(message: Message, context: Context, config: RunConfig) -> dict[str, Scalar]:
+    """What the message says, without what this client does not answer."""
+    left_out = () if allows_cases(context, config) else (wire.CASES,)
+    asked = message.content.config_records[wire.CONFIG]
+    return {k: v for k, v in asked.items() if not isinstance(v, list) and k not in left_out}
+
+
+def _metrics(metrics: Mapping[str, Any]) -> MetricRecord:
+    """Flower's MetricRecord takes int, float and lists of them only: not bool, np.float32 or str."""
+    return MetricRecord({k: v if type(v) in (int, list) else _number(k, v) for k, v in metrics.items()})
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"the metric {name!r} is {described_value(value)}, expected a number") from None
+
+
+def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The records of what a client reports: its metrics, and the states among them."""
+    states = metrics.get(wire.STATES)
+    numbers = {name: value for name, value in metrics.items() if name not in (wire.CASES, wire.STATES)}
+    records = {wire.METRICS: _metrics(numbers)}
+    return {**records, **({wire.STATES: _record(states)} if states else {})}
+
+
+def _recalibrated(
+    metrics: dict[str, Any], client: FedAvgClient, message: Message, context: Context, config: RunConfig
+) -> dict[str, Any]:
+    """The metrics, with those of recalibrated scores where the message asks for them."""
+    asked = _config(message, context, config)
+    if wire.RECALIBRATE not in asked:
+        return metrics
+    scale = received_scale(message.content.config_records[wire.CONFIG])
+    names = inputs_at(config, context.node_config, scale).dataset.output_names
+    return recalibrated(metrics, asked, config.recalibrate, client.task.problem, names)
+
+
+def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
+    """The record of which memory the client found and keeps; empty where there is no place for one."""
+    memory, on_disk = client.memory, "state-dir" in context.node_config
+    found, kept = memory.found_round, memory.last_round
+    if not (found or kept or on_disk):
+        return {}
+    return {wire.MEMORY: ConfigRecord({wire.FOUND: found, wire.KEPT: kept, wire.ON_DISK: on_disk})}
+
+
+def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
+    privacy = SitePrivacy.of(config_at_site(context), context)
+    privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
+    try:
+        settings = training_config(config, _config(message, context, config))
+        result: object = client.fit(_received(client, message), settings)
+    except FloatingPointError as error:
+        return update_of_failure(config, _received(client, message), error)
+    if isinstance(result, Update):
+        return result
+    if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
+        return Update(*result)
+    raise WrongResult(client, "fit", result, "(arrays, number of examples, metrics)")
+
+
+def _evaluated(
+    client: FedAvgClient, message: Message, settings: dict[str, Scalar]
+) -> tuple[float, int, dict[str, Scalar]]:
+    result: object = client.evaluate(_received(client, message), settings)
+    if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
+        return result
+    raise WrongResult(client, "evaluate", result, "(loss, number of examples, metrics)")
+
+
+def _trained(
+    message: Message,
+    client: FedAvgClient,
+    update: Update,
+    context: Context,
+    config: RunConfig,
+    group: AddsAnswers | None = None,
+) -> Message:
+    """The reply with what `fit` gave; the client's memory changes now.
+
+    With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
+    """
+    at = _at(client, message, context, config)
+    found = _recalibrated(update.metrics, client, message, context, config)
+    update = Update(update.arrays, update.num_examples, found, update.records)
+    outgoing = sent_by_client(Outgoing(update), at)
+    update, model = outgoing.update, outgoing.model(client.shared_names)
+    reserved = {
+        wire.ARRAYS,
+        wire.CASES,
+        wire.CHOSEN,
+        wire.COMPRESSED,
+        wire.FAILED,
+        wire.MEMORY,
+        wire.METRICS,
+        wire.STATES,
+    }
+    if taken := {name for name in update.records if name in reserved or name.startswith(wire.EVALUATED)}:
+        raise ValueError(f"a further record cannot be called {min(taken)!r}")
+    reported = _reported({wire.NUM_EXAMPLES: update.num_examples, **update.metrics})
+    metrics, content = reported[wire.METRICS], RecordDict(reported)
+    for name, arrays in update.records.items():
+        content[name] = _record(arrays)
+    travels = model if outgoing.travels is None else outgoing.travels
+    coded = RecordDict({} if outgoing.codes is None else {wire.COMPRESSED: outgoing.codes})
+    if group is None:
+        content[wire.ARRAYS] = _record(travels)
+        content.update(coded)
+    if client.memory.written and not inputs_of(config).remembers:
+        names = " and ".join(sorted(client.memory.written))
+        raise TypeError(f"{type(client).__name__} writes {names} to its memory but does not set `remembers`")
+    client.memory.commit()
+    if group is None:
+        content.update(_remembered(client, context))
+    if group:
+        try:
+            group.add(RecordDict({**content, **coded}), model)
+            metrics[wire.SENT_BYTES] = array_bytes(content) + sum(map(encoded_bytes, travels.values()))
+            metrics[wire.SENT_BYTES] += array_bytes(coded)
+            content = RecordDict(reported)
+        except ReplyRefused:
+            content[wire.ARRAYS] = _record(model)
+    content.update(settled(update.metrics.get(wire.CASES), message, context, config))
+    return Message(content, reply_to=message)
+
+
+def _record(arrays: Mapping[str, NDArray]) -> ArrayRecord:
+    if wrong := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise TypeError(f"{wrong[0]!r} is {described_value(arrays[wrong[0]])}, expected a NumPy array")
+    return ArrayRecord({name: encoded(array) for name, array in arrays.items()})
+
+
+def _at(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> AtClient:
+    asked = message.content.config_records[wire.CONFIG]
+    received, views = (partial(_received, client, message, take) for take in (None, _view))
+    return AtClient(client, received, config, asked, round_of(message), context, views)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the received model, once it is evaluated if the message asks for both."""
+    return answer_both(message, context, evaluate, _train)
+
+
+@usual_surroundings()
+@refusals_in_one_line
+def _train(message: Message, context: Context) -> Message:
+    """Train on the received model; the client's memory changes only if all went well."""
+    config = _config_at(message, context)
+    client = _client(message, context, config)
+    if "data-path" in context.node_config and SHOWN not in context.state:
+        context.state[SHOWN] = ConfigRecord()
+        scale = received_scale(message.content.config_records[wire.CONFIG])
+        inputs = inputs_at(config, context.node_config, scale)
+        for note in what_is_learnt(inputs, partition_id_of(context) or 0):
+            LOGGER.info("%s", note)
+        for line in (*of_the_data(inputs), *of_own_state(inputs)):
+            LOGGER.warning("%s", line)
+    message, choice = with_chosen_model(client, message)
+    reply = _trained(message, client, _fit(client, message, context, config), context, config)
+    return answer_of_choice(reply, choice)
+
+
+@app.evaluate()
+@usual_surroundings()
+@refusals_in_one_line
+def evaluate(message: Message, context: Context) -> Message:
+    """Evaluate the received model; or answer a question before training, or a message of an extension."""
+    if answer := answered_by_extension(message, context, config_at_site(context)):
+        return answer
+    config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
+    privacy = SitePrivacy.of(config_at_site(context), context)
+    refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
+    client = _client(message, context, config)
+    if question := asked.get(wire.ASKED):
+        return _first_answer(str(question), client, message, context, config)
+    message, choice = with_chosen_model(client, message)
+    if config.against_server:
+        noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
+        reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})
+        return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
+    settings = _config(message, context, config)
+    loss, num_examples, metrics = _evaluations.find(
+        client, message.content, lambda: _evaluated(client, message, settings)
+    )
+    metrics = _recalibrated(metrics, client, message, context, config)
+    found = {wire.LOSS: loss, **metrics}
+    if records := reported_by_client(num_examples, found, _at(client, message, context, config)):
+        return Message(RecordDict({**records, **_remembered(client, context)}), reply_to=message)
+    reported = _reported({wire.NUM_EXAMPLES: num_examples, wire.LOSS: loss, **metrics})
+    cases = settled(metrics.get(wire.CASES), message, context, config)
+    reply = Message(RecordDict({**reported, **_remembered(client, context), **cases}), reply_to=message)
+    return answer_of_choice(reply, choice)
+
+
+def _first_answer(
+    question: str, client: FedAvgClient, message: Message, context: Context, config: RunConfig
+) -> Message:
+    """The answer to what the server asks before a round's training: one record of the objective's."""
+    found = client.first_answer(_received(client, message), _config(message, context, config))
+    if question not in found:
+        raise ValueError(f"{client.task.objective.__name__} has no answer to the question of {question!r}")
+    metrics = MetricRecord({wire.NUM_EXAMPLES: client.task.size})
+    return Message(RecordDict({question: _record(found[question]), wire.METRICS: metrics}), reply_to=message)
+
+
+@usual_surroundings()
+def answer_all(
+    messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+) -> list[Message]:
+    """The app's replies to messages of one content; more than one train message is done in lockstep if the
+    configuration says so. A client that raises is answered for by an error that says what.
+
+    ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
+    used carries the sum of their models, in the place of all.
+    """
+    config = _config_at(messages[0], contexts[0])
+    group = _group(config, messages[0]) if summed else None
+    training = messages[0].metadata.message_type == MessageType.TRAIN
+    if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
+        replies = _train_in_lockstep(messages, contexts, config, group)
+    else:
+        replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
+    if group:
+        bearer = (r.content for r in replies if r.has_content() and wire.ARRAYS not in r.content)
+        next(bearer, RecordDict()).update(group.records())
+    return replies
+
+
+class FedbnClients:
+    """This project's clients, as `ClientSide`."""
+
+    prints = False
+
+    def remembers(self, message: Message) -> bool:
+        """Whether the message is none that queries the node itself."""
+        return not message.metadata.message_type.startswith(MessageType.QUERY)
+
+    def answer(
+        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
+    ) -> list[Message]:
+        """See `answer_all`."""
+        return answer_all(messages, contexts, summed)
+
+
+_rule = process_cache(maxsize=4)(make_strategy)
+
+
+def _group(config: RunConfig, message: Message) -> AddsAnswers:
+    if group := group_sum_in(config):
+        return group
+    inputs = inputs_of(config)
+    _, initial = inputs.model()
+    arrays = message.content.array_records[wire.ARRAYS]
+    sent = {name: decoded(array, initial[name]) for name, array in arrays.items()}
+    received: Mapping[str, Any] = message.content.config_records[wire.CONFIG]
+    rule, server_round = _rule(inputs), int(received[wire.SERVER_ROUND])
+    set_rates(rule, config, server_round)
+    return GroupSum(rule, server_round, sent, *bounds_in(received))
+
+
+def _answer(message: Message, context: Context, config: RunConfig, group: AddsAnswers | None) -> Message:
+    try:
+        if group is None:
+            return app(message, context)
+        client = _client(message, context, config)
+        update = _fit(client, message, context, config)
+        return _trained(message, client, update, context, config, group)
+    except Exception as error:  # a client's failure is an answer, never the end of the runtime
+        return failed(message, why_failed(config, error))
+
+
+def _train_in_lockstep(
+    messages: Sequence[Message],
+    contexts: Sequence[Context],
+    config: RunConfig,
+    group: AddsAnswers | None,
+) -> list[Message]:
+    """The replies of a cohort; one by one where one of its clients cannot even begin."""
+    from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
+
+    pairs = list(zip(messages, contexts, strict=True))
+    try:
+        clients = [_client(message, context, config) for message, context in pairs]
+        settings = training_config(config, _config(messages[0], contexts[0], config))
+        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), settings)
+    except Exception as error:
+        LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
+        return [_answer(message, context, config, group) for message, context in pairs]
+
+    def reply(
+        message: Message, context: Context, client: FedAvgClient, result: Update | Exception
+    ) -> Message:
+        try:
+            if isinstance(result, Exception):
+                result = update_of_failure(config, _received(client, message), result)
+            return _trained(message, client, result, context, config, group)
+        except Exception as error:  # one client's failure is no other's
+            return failed(message, why_failed(config, error))
+
+    return list(map(reply, messages, contexts, clients, results))

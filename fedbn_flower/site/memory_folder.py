@@ -1,0 +1,317 @@
+"""Folders of clients' memories: a SuperNode's ``state-dir``, and a checkpoint's ``clients``.
+
+``CLIENT-RUN-ROUND.safetensors`` is the client's memory after a round. Files of the rounds since the server's
+last checkpoint are kept, so that a run resumed from it finds each client's memory of that round. At least one
+file older than the newest is kept too, in case the newest is damaged.
+
+A run removes files of its own only. ``CLIENT-RUN.complete`` says that the server has told that a run is
+complete. Such a run keeps its newest file, from which rounds can be added or another run can go on, until two
+others are complete after it. Files of runs that are not complete stay, or go after the days that they name.
+"""
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Groups
+
+from ..core.files import ONLY_OWNER, remove_unfinished, sync_folder, write_atomically
+from ..core.ground.wire import CHECKPOINT_ROUND, RUN, SERVER_ROUND
+from .memory_file import KEEP_DAYS, SIGNATURE, InvalidMemory, keep_days, pack, unpack
+
+LOGGER = logging.getLogger("flwr.fedbn")
+
+RUN_NAME = r"\d{8}T\d{12}-[0-9a-f]{8}"
+MIN_FILES = 2  # the newest, and a spare in case it is damaged
+COMPLETE_RUNS = 2
+"""How many complete runs keep their newest file."""
+COMPLETE = "complete"
+"""The ending of the file that says so, and holds the number of the run's last round."""
+DAY = 86400.0  # seconds
+
+
+def client_name(partition: int) -> str:
+    """Return the name of a partition's client."""
+    return f"client-{partition}"
+
+
+def partition_of(client: str) -> int:
+    """Return the partition of a client's name, the inverse of `client_name`."""
+    return int(client.removeprefix("client-"))
+
+
+class Generation(NamedTuple):
+    """One file of a client; later runs and rounds sort higher."""
+
+    run: str
+    server_round: int
+    path: Path
+
+
+def run_of(config: ConfigRecord) -> str:
+    """Read the run's name from a message's config.
+
+    Raises
+    ------
+    ValueError
+        When it is missing or malformed: it becomes part of a path.
+    """
+    run = config.get(RUN)
+    if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
+        raise ValueError(f"state-dir: the server sent {run!r} as the run's name; expected DATETIME-HEX")
+    return run
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The run and round that a client is at.
+
+    ``run`` names the run and sorts by its start; a resumed run keeps its name. ``checkpoint_round`` is the
+    last round that the server may resume from.
+    """
+
+    run: str
+    server_round: int
+    checkpoint_round: int
+
+    @classmethod
+    def of(cls, config: ConfigRecord) -> "Moment":
+        """Read the run and the rounds from a message's config.
+
+        Raises
+        ------
+        ValueError
+            When one is missing or malformed.
+        """
+        run = run_of(config)
+        rounds = config.get(SERVER_ROUND), config.get(CHECKPOINT_ROUND)
+        if not all(type(number) is int and number >= 0 for number in rounds):
+            raise ValueError(
+                f"state-dir: the server sent round {rounds[0]!r} and checkpoint round {rounds[1]!r}; "
+                "expected whole numbers >= 0"
+            )
+        return cls(run, *rounds)  # type: ignore[arg-type]
+
+
+class MemoryFile(NamedTuple):
+    """A client's memory, ready to be written."""
+
+    path: Path
+    content: bytes
+
+    def write(self) -> None:
+        """Write the file, for its owner alone; it survives a power failure once `MemoryFolder.sync`
+        has returned.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, self.content, ONLY_OWNER)
+
+
+@dataclass(frozen=True)
+class MemoryFolder:
+    """Read, pack and clean up a folder of memories. The folder is listed once.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; the first file that is written creates it.
+    signature : str
+        Which memories fit, see `memory_file.signature`.
+    keep_days : float
+        After how many days the files that are written may go, if their run is not complete; 0 for never.
+    """
+
+    path: Path
+    signature: str = ""
+    keep_days: float = 0.0
+
+    def load(
+        self, client: str, run: str, last_round: int, earlier_runs: bool
+    ) -> tuple[Generation, Groups] | None:
+        """Return a client's newest valid memory, or None; warn about each invalid file.
+
+        Parameters
+        ----------
+        client : str
+            The client's name.
+        run, last_round
+            The run, and the last of its rounds that counts.
+        earlier_runs : bool
+            Whether a memory of an earlier run is used if this run has none.
+        """
+        generations = self._generations.get(client, [])
+        current = [g for g in generations if g.run == run and g.server_round <= last_round]
+        earlier = [g for g in generations if g.run < run] if earlier_runs else []
+        return self._newest(client, [*current, *earlier])
+
+    def clients(self) -> list[str]:
+        """Return the names of all clients that have a file."""
+        return list(self._generations)
+
+    def pack(self, client: str, run: str, server_round: int, groups: Groups) -> MemoryFile:
+        """Pack a client's memory after a round; the file is still to be written."""
+        path = self.path / f"{client}-{run}-{server_round:06d}.safetensors"
+        generation = Generation(run, server_round, path)
+        files = {*self._generations.get(client, []), generation}
+        self._generations[client] = sorted(files, reverse=True)
+        days = {KEEP_DAYS: f"{self.keep_days:g}"} if self.keep_days else {}
+        return MemoryFile(path, pack(groups, self._metadata(client, generation) | days))
+
+    def sync(self) -> None:
+        """Make the written files survive a power failure."""
+        if self.path.exists():
+            sync_folder(self.path)
+
+    def remove_obsolete(self, clients: Iterable[str], moment: Moment) -> None:
+        """Remove the run's files that no later message can need, once these clients' memories are written."""
+        for client in clients:
+            current = [g for g in self._generations.get(client, []) if g.run == moment.run]
+            self._remove(client, _obsolete(current, moment))
+
+    def note_training(self, client: str, moment: Moment) -> None:
+        """Note that a run trains, also one that was complete; remove files of others that are out of date."""
+        mark = self._mark(client, moment.run)
+        with contextlib.suppress(FileNotFoundError):
+            if moment.server_round > int(mark.read_text() or 0):  # not an answer that comes late
+                mark.unlink()
+        complete, now = self._complete(client), time.time()
+        others = (g for g in self._generations.get(client, []) if g.run not in {moment.run, *complete})
+        self._remove(client, [g for g in others if _is_expired(g.path, now)])
+
+    def note_complete(self, client: str, run: str, last_round: int) -> int:
+        """Note that a run is complete after a round; return how many files were removed.
+
+        Its newest file up to that round stays: a later training did not count any more. Of complete runs
+        before the last `COMPLETE_RUNS` none does.
+        """
+        generations = self._generations.get(client, [])
+        of_run = [g for g in generations if g.run == run]
+        done = [g for g in of_run if g.server_round <= last_round]
+        if done:
+            write_atomically(self._mark(client, run), str(last_round))
+        complete = self._complete(client)
+        dropped = complete[COMPLETE_RUNS:]
+        others = [g for g in of_run if g not in done[:1]]
+        obsolete = [*others, *(g for g in generations if g.run in dropped)]
+        self._remove(client, obsolete)
+        for name in dropped:
+            self._mark(client, name).unlink(missing_ok=True)
+        remove_unfinished(self.path, f"{client}-{run}-")
+        return len(obsolete)
+
+    def _mark(self, client: str, run: str) -> Path:
+        return self.path / f"{client}-{run}.{COMPLETE}"
+
+    def _complete(self, client: str) -> list[str]:
+        """Return the client's complete runs, the one that was the last to be complete first."""
+        found = []
+        for path in self.path.glob(f"*.{COMPLETE}"):
+            if match := re.fullmatch(rf"{re.escape(client)}-({RUN_NAME})", path.stem):
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    found.append((path.stat().st_mtime_ns, match[1]))
+        return [run for _, run in sorted(found, reverse=True)]
+
+    def _remove(self, client: str, obsolete: Iterable[Generation]) -> None:
+        gone = set(obsolete)
+        for generation in gone:
+            generation.path.unlink(missing_ok=True)
+        self._generations[client] = [g for g in self._generations.get(client, []) if g not in gone]
+
+    def _newest(self, client: str, generations: Iterable[Generation]) -> tuple[Generation, Groups] | None:
+        for generation in generations:
+            try:
+                return generation, unpack(generation.path, self._metadata(client, generation))
+            except InvalidMemory as error:
+                LOGGER.warning("client memory %s is not used: %s", generation.path, error)
+        return None
+
+    @cached_property
+    def _generations(self) -> dict[str, list[Generation]]:
+        """Each client's files, newest first; `pack` adds to them."""
+        found: dict[str, list[Generation]] = {}
+        for path in self.path.glob("*.safetensors"):
+            if match := re.fullmatch(rf"(.+)-({RUN_NAME})-(\d{{6,}})", path.stem):
+                found.setdefault(match[1], []).append(Generation(match[2], int(match[3]), path))
+        return {client: sorted(files, reverse=True) for client, files in found.items()}
+
+    def _metadata(self, client: str, generation: Generation) -> dict[str, str]:
+        return {
+            "client": client,
+            "run": generation.run,
+            "round": str(generation.server_round),
+            SIGNATURE: self.signature,
+        }
+
+
+def _obsolete(current: list[Generation], moment: Moment) -> Iterator[Generation]:
+    """Yield those of a client's files of a run, given newest first, that no later message can need."""
+    yield from (g for g in current if g.server_round > moment.server_round)  # from before the run was resumed
+    done = [g for g in current if g.server_round <= moment.server_round]
+    saved = [g for g in done if g.server_round <= moment.checkpoint_round]
+    yield from (g for g in saved[1:] if g not in done[:MIN_FILES])
+
+
+def _is_expired(path: Path, now: float) -> bool:
+    """Whether a file was written longer ago than the days that it names, in seconds since the epoch."""
+    try:
+        days = keep_days(path)
+        return bool(days) and now - path.stat().st_mtime > days * DAY
+    except FileNotFoundError:  # another process has removed it
+        return False
+
+
+class FolderStore:
+    """A client's memory in a folder, as of one message; a `clients.Store`.
+
+    Parameters
+    ----------
+    folder : MemoryFolder
+        Where the memory is kept.
+    client : str
+        The client's name.
+    moment : Moment
+        The run and round of the message.
+    after_training : bool
+        Whether the round's training is included (when evaluating), or still to be done (again).
+    earlier_runs : bool
+        Whether a client that has not yet trained in this run starts from its memory of the previous run.
+    """
+
+    def __init__(
+        self, folder: MemoryFolder, client: str, moment: Moment, after_training: bool, earlier_runs: bool
+    ) -> None:
+        self.folder = folder
+        self.client = client
+        self.moment = moment
+        last_round = moment.server_round - (not after_training)
+        found = folder.load(client, moment.run, last_round, earlier_runs)
+        self.groups: Groups = found[1] if found else {}
+        self.last_round = found[0].server_round if found and found[0].run == moment.run else 0
+        if found:
+            LOGGER.info("client memory: round %d of run %s", found[0].server_round, found[0].run)
+        else:
+            LOGGER.info("client memory: %s has none in %s for run %s", client, folder.path, moment.run)
+
+    def read(self, group: str) -> dict[str, NDArray] | None:
+        """Return the arrays of a group, or None if it has none."""
+        arrays = self.groups.get(group)
+        return None if arrays is None else dict(arrays)
+
+    def save(self, written: Groups) -> None:
+        """Write the whole memory; these groups replace those of the same names."""
+        groups = {**self.groups, **written}
+        self.folder.pack(self.client, self.moment.run, self.moment.server_round, groups).write()
+        self.folder.sync()
+        self.folder.note_training(self.client, self.moment)
+        self.folder.remove_obsolete([self.client], self.moment)
+        remove_unfinished(self.folder.path, f"{self.client}-{self.moment.run}-")
+        self.groups, self.last_round = groups, self.moment.server_round

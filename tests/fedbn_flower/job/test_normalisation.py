@@ -1,0 +1,183 @@
+"""Runs with another normalisation: what travels and is kept, resumed, exported, private, in lockstep."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedbn_flower.api.result import load_model
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.lockstep import cohort_size
+
+from ..circles import write_circles
+
+MARKS = (("exhaustive",), (), ("exhaustive",), ("slow",))
+NORMS = ("group:4", "layer", "none", "scaled-ws")
+PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
+"""Three of six train in a round, and some answers never come."""
+
+
+def weights(model):
+    return {name: entry.clone() for name, entry in model.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("norm", "client"),
+    [  # two clients for each norm, two norms for each client; quickly one
+        pytest.param(norm, client, marks=[getattr(pytest.mark, name) for name in MARKS[(j - i) % 4]])
+        for i, norm in enumerate(NORMS)
+        for j, client in enumerate(("shared", "fedbn", "silobn", "fedper"))
+    ],
+)
+def test_three_rounds_of_which_answers_are_lost_also_resumed(run, norm, client):
+    keys = PARTLY | {"norm": norm, "client": client, "agc": 0.5}
+    whole = run(**keys)
+    train = whole.clients.query("phase == 'train'")
+    assert 3 <= len(train) < 9  # of three times three
+    assert np.isfinite(whole.history["client-mean-loss"]).all()
+    run(**keys | {"rounds": 2}, run_dir="parts")
+    parts = run(resume="parts", rounds=3)
+    trained = sorted(map(int, whole.summary["clients"]))[0] if client == "fedper" else None
+    assert same(weights(whole.model(trained)), weights(parts.model(trained)))
+
+
+@pytest.mark.parametrize("client", ["fedbn", "silobn"])
+def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(run, caplog, client):
+    result = run(norm="group:4", client=client)
+    (line,) = [line for line in caplog.messages if line.startswith("client: ")]
+    assert (
+        line
+        == f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here"
+    )
+    assert result.summary["global"]["accuracy"] > 0
+    assert same(weights(result.model()), weights(run(norm="group:4", client="shared").model()))
+
+
+def test_the_policys_line_without_a_norm_is_as_it_was(run, caplog):
+    run(model="2nn", client="fedbn")
+    (line,) = [line for line in caplog.messages if line.startswith("client: ")]
+    assert line == "client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"
+
+
+def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
+    run(strategy="fedpac", client="fedpac", objective="fedpac", rounds=1)
+    assert not [line for line in caplog.messages if line.startswith("client: ")]
+
+
+def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):
+    result = run(norm="scaled-ws", client="shared", run_dir="saved")
+    model, loaded = result.model(), load_model(tmp_path / "saved")
+    x = torch.rand(3, 1, 8, 8)
+    assert torch.equal(model(x), loaded(x))
+    plain = run(norm="none", client="shared", init="saved")  # the same entries, another function
+    assert not torch.equal(plain.model()(x), loaded(x))
+    result.export("model.pt", format="torchscript")
+    torch.testing.assert_close(torch.jit.load("model.pt")(x), model(x))
+    kept = run(bn_momentum=0.25, client="shared")
+    assert kept.model()[2].momentum == 0.25
+
+
+def test_pretrained_entries_of_batch_norm_are_taken(run):
+    before = run(client="shared", run_dir="before").model()
+    after = run(
+        norm="layer", client="shared", init="before", client_lr=1e-12, server_lr=1e-12, strategy="fedavg"
+    )
+    for name in ("weight", "bias"):
+        torch.testing.assert_close(getattr(after.model()[2], name), getattr(before[2], name))
+
+
+@pytest.mark.slow
+def test_single_examples_are_protected_with_group_norm(run):
+    keys = {"dp": "example", "dp_noise": 1.0, "dp_delta": 1e-5, "client": "shared", "strategy": "fedavg"}
+    with pytest.raises(UserError, match="or by norm 'group:G'"):
+        run(**keys)
+    result = run(**keys, norm="group:4")
+    assert result.summary["privacy"]["epsilon"] > 0
+    assert run(**keys, norm="scaled-ws", agc=0.1).summary["failures"] == 0
+
+
+def test_masks(run, tmp_path):
+    write_circles(tmp_path / "masks")
+    result = run(dataset=str(tmp_path / "masks"), norm="group:4", client="fedbn", batch_size=8, rounds=1)
+    assert 0 <= result.summary["mean"]["dice"] <= 1
+    assert result.model() is not None
+
+
+def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):
+    caplog.set_level("INFO", "flwr.fedbn")
+    keys = {"num_clients": 16, "partition": "iid", "client": "shared"}
+    lines = {}
+    for norm in ("keep", "group:4"):
+        caplog.clear()
+        cohort_size(inputs_of(configured(**keys, norm=norm)))
+        lines[norm] = next(line for line in caplog.messages if line.startswith("clients train "))
+    assert lines["keep"] == "clients train 8 at a time: in lockstep"
+    assert lines["group:4"] == "clients train one by one: module 2 (GroupNorm) is not supported"
+
+
+def test_cumulative_statistics_are_the_mean_over_all_batches(run, caplog):
+    """One client, SGD of no rate: its batches' means, all alike, by hand; and one by one."""
+    data = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    keys = {
+        "data": (data, np.arange(40) % 2, data[:10], np.arange(10) % 2),
+        "num_clients": 1,
+        "partition": "iid",
+    }
+    keys |= {
+        "model": "mlp-bn",
+        "client": "shared",
+        "strategy": "fedavg",
+        "batch_size": 10,
+        "client_lr": 1e-12,
+    }
+    model = run(**keys, bn_momentum="cumulative", rounds=3).model()
+    inner = data @ model[1].weight.detach().numpy().T + model[1].bias.detach().numpy()
+    np.testing.assert_allclose(model[2].running_mean.numpy(), inner.mean(0), atol=1e-5)
+    assert model[2].num_batches_tracked == 12
+    other = run(**keys, rounds=3).model()[2].running_mean.numpy()
+    np.testing.assert_allclose(other, (1 - 0.9**12) * inner.mean(0), atol=0.2)
+    assert np.abs(other - inner.mean(0)).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("0.5", 0.5), (0.5, 0.5), (1, 1), ("cumulative", "cumulative"), ("auto", "auto")]
+)
+def test_a_momentum_as_text_or_number(configured, value, found):
+    assert configured(bn_momentum=value).bn_momentum == found
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.5, "fast", True])
+def test_a_momentum_that_there_is_not(configured, value):
+    with pytest.raises(
+        UserError, match=r"^bn-momentum: .* expected auto, cumulative, or a number in \(0, 1\]"
+    ):
+        configured(bn_momentum=value)
+
+
+def test_instance_norm_has_no_cumulative_mean(run):
+    def model():
+        norm = nn.InstanceNorm2d(1, track_running_stats=True)
+        return nn.Sequential(norm, nn.Flatten(), nn.Linear(64, 10))
+
+    with pytest.raises(UserError, match="torch has no cumulative mean for '0', InstanceNorm2d"):
+        run(model=model, bn_momentum="cumulative")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{"norm": "group:4"}, {"norm": "scaled-ws", "agc": 0.1}, {"adapt_bn": True}])
+def test_the_same_bits_on_ray(configured, tmp_path, pool, keys):
+    chosen = {"client": "shared", "num_clients": 3, "partition": "iid"} | keys
+    here = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
+    there = simulate(Federation(configured(**chosen)), tmp_path / "there", pool).as_json()
+    assert here["clients"] == there["clients"]
+    assert (tmp_path / "here/model.safetensors").read_bytes() == (
+        tmp_path / "there/model.safetensors"
+    ).read_bytes()

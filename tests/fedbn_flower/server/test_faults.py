@@ -1,0 +1,159 @@
+"""What a dead, dwindling or lying part of the federation does to a whole run in this process."""
+
+import csv
+
+import pytest
+from flwr.app import Error, Message
+
+from clients import CLIENTS
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
+from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.server_app import StreamingGrid
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+from strategies import STRATEGIES
+from strategies.messages.replies import NO_ANSWER
+
+from ..combinations import COVER, title
+from ..runtime.test_simulation import Fragile, explode
+
+
+class Watching(Observer):
+    def __init__(self, on_round):
+        self.on_round = on_round
+
+
+class Dwindling(InlineGrid):
+    """Five nodes, of which ``left`` are connected after the first round."""
+
+    left = 0
+
+    def __init__(self, config):
+        super().__init__(5, config.to_user_config())
+        self.phases = 0
+
+    def get_node_ids(self):
+        return list(super().get_node_ids())[: 5 if self.phases < 2 else self.left]
+
+    def work(self, messages, timeout):
+        self.phases += bool(messages) and messages[0].metadata.message_type != "query.partition_id"
+        return super().work(messages, timeout)
+
+
+def test_a_run_goes_on_with_the_nodes_that_are_left(configured):
+    config = configured(partition="iid", num_clients=5, rounds=3, min_replies=2, node_timeout=0.1)
+    federation, grid = Federation(config), Dwindling(config)
+    grid.left = 2
+    trained = []
+    federation.run(grid, [Watching(lambda result: trained.append(list(result.train.metrics)))])
+    assert trained == [[0, 1, 2, 3, 4], [0, 1], [0, 1]]
+
+
+def test_a_run_whose_nodes_are_gone_fails_in_one_line(configured):
+    config = configured(partition="iid", num_clients=5, rounds=3, min_replies=2, node_timeout=0.1)
+    grid = Dwindling(config)
+    grid.left = 1
+    output = r"^waited 0.1 s for 2 nodes \(round 2, train: min_replies\); 1 connected$"
+    with pytest.raises(RunFailed, match=output):
+        Federation(config).run(grid, [])
+
+
+def test_nodes_that_never_come_are_one_line(configured):
+    config = configured(partition="iid", num_clients=5, node_timeout=0.1)
+    with pytest.raises(
+        RunFailed, match=r"^waited 0.1 s for 5 nodes \(num-clients\); 2 connected; .* a clock"
+    ):
+        Federation(config).run(InlineGrid(2, config.to_user_config()), [])
+
+
+class Registering(InlineGrid):
+    """Of whose nodes one more is there at each look."""
+
+    seen = 0
+
+    def get_node_ids(self):
+        self.seen += 1
+        return list(super().get_node_ids())[: self.seen - 1]
+
+
+def test_where_flower_simulates_fewer_nodes_nobody_waits_for_others(configured, monkeypatch):
+    """What it is still registering is waited for."""
+    monkeypatch.setattr("fedbn_flower.server.nodes.REGISTERING", 0)
+    config = configured(partition="iid", num_clients=5, rounds=1)
+    keys = config.to_user_config()
+    line = "^num-clients: 5 is not allowed; expected 3, the number of simulated .* num-supernodes=5$"
+    with pytest.raises(UserError, match=line):
+        Federation(config).run(StreamingGrid(Registering(3, keys)), [])
+    Federation(config).run(StreamingGrid(Registering(5, keys)), [])
+
+
+def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
+    """Partition 1 fails from its second round on, and both are needed: only the first round counts."""
+    monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(explode)}))
+    config = configured(client="fragile", rounds=3, min_replies=2)
+    models = []
+    federation = Federation(config)
+    observer = Watching(lambda r: models.append({n: a.data for n, a in r.arrays.items()}))
+    federation.run(InlineGrid(2, config.to_user_config()), [observer])
+    assert federation.strategy.rule_state.updates == 1
+    assert models[0] == models[1] == models[2]
+
+
+def takes_one_mean(names):
+    """Whether the rule or a client goes with the weighted mean only, or with whole updates."""
+    chosen = [STRATEGIES[names["strategy"]], *(CLIENTS[name] for name in names["client"].split("+"))]
+    return any({"mean", "clip-update-norm"} & set(getattr(one, "requires", ())) for one in chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names",
+    [names for names in COVER[::2] if not takes_one_mean(names)],
+    ids=title,
+)
+def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
+    robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
+    config = configured(**names, **robust, partition="iid", num_clients=3, rounds=1)
+    assert simulate(Federation(config), tmp_path / "run", None).as_json()["failures"] == 0
+
+
+def test_the_cap_on_examples_is_for_training(configured, tmp_path):
+    """One client trains on fewer than 300 images, the other on more; both evaluate on 360."""
+    config = configured(max_num_examples=300, rounds=1, partition="silos:0,1-9")
+    simulate(Federation(config), tmp_path / "run", None)
+    rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
+    output = [(row["phase"], row["partition"]) for row in rows]
+    assert output == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
+
+
+def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tmp_path):
+    config = configured(max_num_examples=300, rounds=1)
+    with pytest.raises(RunFailed, match="all 2 answers are refused for the same reason: 'num-examples'"):
+        simulate(Federation(config), tmp_path / "run", None)
+
+
+class Unavailable(InlineGrid):
+    """For the second node Flower itself answers, with its own node id; the third is never heard of."""
+
+    def work(self, messages, timeout):
+        for reply in super().work(messages, timeout):
+            partition = reply.metadata.src_node_id - FIRST_NODE_ID
+            if reply.metadata.message_type != "train" or partition == 0:
+                yield reply
+            elif partition == 1:
+                asked = next(m for m in messages if partition_of(m) == 1)
+                error = Message(Error(5, "Node Unavailable"), reply_to=asked)
+                error.metadata.__dict__["_src_node_id"] = 1
+                yield error
+
+
+def test_a_run_knows_whose_answer_is_missing(configured):
+    config = configured(partition="iid", num_clients=3, rounds=1)
+    reports = []
+    Federation(config).run(
+        Unavailable(3, config.to_user_config()), [Watching(lambda result: reports.append(result.train))]
+    )
+    assert list(reports[0].metrics) == [0]
+    assert reports[0].failures == {1: "Node Unavailable", 2: NO_ANSWER}

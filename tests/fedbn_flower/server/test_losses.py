@@ -1,0 +1,211 @@
+"""A loss by name, from a file or as an object; what it does not go with; and who then trains in lockstep."""
+
+import json
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+from torch import nn
+
+from clients import LOSSES, Loss, setting
+from clients.modules.head import head_of
+from fedbn_flower.cli import main
+from fedbn_flower.cli.parser import parse
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.process_cache import clear_process_caches
+from fedbn_flower.job.checks.model_fit import check_fit
+from fedbn_flower.job.initial_model import build_model
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.models import MODELS, InputSpec
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.lockstep import cohort_size
+from strategies.aggregation.fold import GROUP
+from tests.quick import some_quick
+
+OWN = """
+from clients import LOSSES, Loss, setting
+
+class Scaled(Loss):
+    factor: float = setting(1.0, gt=0, description="factor on the usual loss")
+    requires = {"client-optimizer": {"sgd"}}
+
+    def __call__(self, output, targets, reduction="mean"):
+        return self.factor * super().__call__(output, targets, reduction)
+
+class Soft(LOSSES["label-smoothing"]):
+    smoothing = 0.5
+
+class Other:
+    pass
+"""
+
+
+class Scaled(Loss):
+    factor: float = setting(1.0, gt=0)
+
+    def __call__(self, output, targets, reduction="mean"):
+        return self.factor * super().__call__(output, targets, reduction)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+
+
+def model_of(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(a, b, atol=0.0):
+    return all(np.allclose(entry, b[name], rtol=0, atol=atol) for name, entry in a.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--loss focul", "loss: unknown name 'focul' (did you mean 'focal'?)"),
+        ("--loss=", "loss: unknown name ''"),
+        ("--loss focal --smoothing 0.1", "smoothing: 0.1 is not used by strategy 'fedyogi'"),
+        ("--smoothing 0.1", "it is a setting of label-smoothing"),
+        (
+            "--loss label-smoothing --smoothing 1",
+            "smoothing: '1' is not allowed; expected a number in [0, 1)",
+        ),
+        ("--loss focal --focal-gamma -1", "focal-gamma: '-1' is not allowed; expected a number"),
+        ("--loss class-balanced --cb-beta 1", "cb-beta: '1' is not allowed; expected a number in [0, 1)"),
+        ("--loss logit-adjusted --logit-tau -0.5", "logit-tau: '-0.5' is not allowed"),
+        ("--loss own.py:Other", "loss: 'own.py:Other' is not allowed; expected a subclass of Loss"),
+        ("--loss own.py:Scalde", "loss: unknown name 'Scalde' (did you mean 'Scaled'?)"),
+        ("--loss gone.py:Scaled", "loss: 'gone.py:Scaled' is not allowed; expected a file: there is no"),
+        ("--loss own.py:Scaled --factor 0", "factor: '0' is not allowed; expected a number"),
+        ("--loss own.py:Scaled --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
+    ],
+)
+def test_what_does_not_go_is_one_line(own, arguments, told):
+    with pytest.raises(UserError) as caught:
+        parse(arguments.split())
+    assert "\n" not in str(caught.value)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [*(("loss", name) for name in ("class-balanced", "focal", "label-smoothing", "logit-adjusted")),
+     ("objective", "fedrs"), ("objective", "fedlc"), ("objective", "fedntd"), ("loss", "own.py:Soft")],
+)  # fmt: skip
+def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, tmp_path, key, name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    pd.DataFrame({"a": x, "y": 2 * x + 0.5}).to_csv(tmp_path / "line.csv", index=False)
+    data = {"dataset": str(tmp_path / "line.csv"), "label_column": "y", "model": "linear", "partition": "iid"}
+    check_fit(inputs_of(configured(**data)))
+    with pytest.raises(UserError) as caught:
+        check_fit(inputs_of(configured(**data, **{key: name})))
+    told = f"{key}: '{name}' is not allowed; expected another one: it needs classes, and "
+    assert str(caught.value).startswith(told)
+    assert str(caught.value).endswith("has numbers")
+
+
+def test_a_loss_of_ones_own_is_one_file(own, cache_dir, tmp_path):
+    """Half the loss at twice the rate is the same under SGD."""
+    fixed = ["--strategy", "fedavg", "--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir)]
+    half = ["--loss", "own.py:Scaled", "--factor", "0.5"]
+    assert main([*fixed, "--client-lr", "0.1", "--run-dir", "plain"]) == 0
+    assert main([*fixed, *half, "--client-lr", "0.2", "--run-dir", "half"]) == 0
+    config = json.loads((tmp_path / "half" / "config.json").read_text())
+    assert (config["loss"], config["factor"]) == (f"{tmp_path}/own.py:Scaled", 0.5)
+    assert same(model_of(tmp_path / "plain"), model_of(tmp_path / "half"), atol=1e-5)
+
+
+def test_a_loss_is_given_from_python(run):
+    keys = {"strategy": "fedavg", "client_lr": 0.2, "rounds": 1, "fast": "off"}
+    expected = model_of(run(**keys).folder)
+    assert same(model_of(run(loss=Scaled, **keys).folder), expected)
+    assert not same(model_of(run(loss=Scaled, factor=0.5, **keys).folder), expected)
+    named, built_in = (run(loss=loss, **keys) for loss in ("focal", LOSSES["focal"]))
+    assert same(model_of(named.folder), model_of(built_in.folder))
+    assert json.loads((built_in.folder / "config.json").read_text())["loss"] == "focal"
+    with pytest.raises(UserError, match="loss: .* is not allowed; expected a subclass of Loss"):
+        run(loss=dict, **keys)
+
+
+def test_held_out_examples_are_scored_by_the_usual_loss(run):
+    """At a learning rate of next to nothing both runs end with the same model."""
+    keys = {"strategy": "fedavg", "client": "shared", "client_lr": 1e-12, "rounds": 1}
+    plain, focal = (run(loss=loss, **keys).history for loss in ("auto", "focal"))
+    assert plain["loss"].iloc[-1] == pytest.approx(focal["loss"].iloc[-1], rel=1e-5)
+    assert focal["train-loss"].iloc[-1] < 0.9 * plain["train-loss"].iloc[-1]
+
+
+@pytest.fixture
+def many(configured):
+    clear_process_caches()
+
+    def make(**values):
+        return configured(
+            **{"client": "shared", "partition": "iid", "num_clients": 2 * GROUP, "rounds": 1} | values
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("values", "together", "told"),
+    [
+        ({"loss": "focal"}, GROUP, "in lockstep"),
+        ({"loss": "label-smoothing", "objective": "fedprox"}, GROUP, "in lockstep"),
+        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not set `alike`"),
+        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not set `alike`"),
+        ({"objective": "moon"}, 1, "objective Moon does not set `elementwise`"),
+        ({"objective": "fedrs"}, 1, "objective FedRS does not set `elementwise`"),
+        ({"objective": "fedlc"}, 1, "objective FedLC does not set `elementwise`"),
+        ({"objective": "feddecorr"}, 1, "objective FedDecorr does not set `elementwise`"),
+        ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
+        ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
+        ({"objective": "fedgkd"}, 1, "objective FedGKD does not set `elementwise`"),
+        ({"objective": "fedspeed"}, 1, "objective FedSpeed does not set `elementwise`"),
+        ({"objective": "fedsmoo", "strategy": "fedsmoo"}, 1, "objective FedSMOO does not set `elementwise`"),
+        ({"client": "knn-per"}, GROUP, "in lockstep"),
+        ({"client": "apfl"}, 1, "client APFLClient overrides"),
+        ({"client": "pfedme"}, 1, "client PFedMeClient overrides"),
+        ({"client": "per-fedavg"}, 1, "client PerFedAvgClient overrides"),
+        ({"client": "fedala"}, 1, "client FedALAClient overrides"),
+        ({"client": "fedrod"}, 1, "client FedRoDClient overrides"),
+    ],
+)
+def test_who_trains_in_lockstep(many, caplog, values, together, told):
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    assert cohort_size(inputs_of(many(**values))) == together
+    assert told in caplog.text
+
+
+@pytest.mark.parametrize("loss", some_quick(["focal", "label-smoothing"], {0}))
+def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
+    models = []
+    for fast in ("auto", "off"):
+        assert simulate(Federation(many(loss=loss, fast=fast)), tmp_path / fast, None).failures == 0
+        models.append(model_of(tmp_path / fast))
+    assert same(*models, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["moon", "feddecorr"])
+def test_what_is_of_features_needs_something_before_the_head(configured, objective):
+    with pytest.raises(UserError, match=f"objective: '{objective}' is not allowed; .* nothing is trained"):
+        Federation(configured(objective=objective, model="linear", client="shared"))
+
+
+def test_a_head_is_where_the_model_says_beneath_a_softmax_too(monkeypatch):
+    def two_layered(spec):
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 5), nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 10))
+        )
+        model.head = "2"
+        return model
+
+    monkeypatch.setitem(MODELS, "two-layered", two_layered)
+    for softmax, head in ((False, "2"), (True, "0.2")):
+        assert head_of(build_model("two-layered", InputSpec((1, 8, 8), 10), softmax, 0))[0] == head

@@ -1,0 +1,210 @@
+"""Runs of the personal clients, fedspeed, fedsmoo, fedgkd: lost answers, resumed, Ray, data, refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.names import CLIENT
+from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.memory_folder import FolderStore, MemoryFolder, Moment
+from tests.quick import some_quick
+
+PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
+CLIENTS = ("apfl", "pfedme", "per-fedavg", "fedala", "fedrod", "knn-per", "fedinit")
+UNIONS = ("fedbn+apfl", "silobn+fedala", "fedbn+fedrod", "silobn+pfedme", "fedbn+per-fedavg", "fedbn+knn-per")
+MORE_UNIONS = ("fixbn+apfl", "hbn+apfl", "hbn+pfedme", "fedper+apfl", "fedper+fedala", "lg-fedavg+fedrod",
+               "fedrep+fedala", "fedbabu+fedala", "knn-per+ditto", "knn-per+fedrod")  # fmt: skip
+OBJECTIVES = ("fedspeed", "fedsmoo", "fedgkd")
+
+
+def keys_of(name):
+    keys = {"client": name, "strategy": "fedavg"}
+    if name in OBJECTIVES:
+        keys = {"objective": name, "client": "fedbn", "strategy": name if name == "fedsmoo" else "fedyogi"}
+    return keys | ({"perfedavg_form": "hf"} if "per-fedavg" in name else {})
+
+
+def outcome(result):
+    """Metrics of all clients to the last bit, and the shared model."""
+    shared = (result.folder / "model.safetensors").read_bytes()
+    return result.summary["clients"], result.summary["client-mean"], shared
+
+
+FURTHER = [pytest.param(name, marks=pytest.mark.exhaustive) for name in UNIONS[2:]]
+"""Their parts resume alone, and the first two as two that are joined do."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*some_quick([*CLIENTS, *UNIONS[:2], *OBJECTIVES], {7}), *FURTHER],
+)
+def test_three_rounds_of_which_answers_are_lost_also_resumed(run, name):
+    keys = PARTLY | keys_of(name)
+    whole = run(**keys)
+    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
+    assert whole.summary["failures"] == 0
+    run(**keys | {"rounds": 2}, run_dir="parts")
+    assert outcome(run(resume="parts", rounds=3)) == outcome(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive  # where no answer is lost `test_combinations` shows it
+@pytest.mark.parametrize("names", [CLIENTS, OBJECTIVES])
+def test_on_ray_the_bits_are_those_of_one_process(run, names, on_the_pool):
+    for name in names:
+        found = [
+            outcome(run(**PARTLY | keys_of(name), backend=backend, run_dir=f"{name}-{backend}"))
+            for backend in ("inline", "ray")
+        ]
+        assert found[0] == found[1], name
+    assert len(on_the_pool) == len(names)
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("name", MORE_UNIONS)
+def test_what_goes_together_trains(run, name):
+    result = run(client=name, strategy="fedavg", rounds=2, partition="dirichlet:1", num_clients=3)
+    assert result.summary["failures"] == 0
+    assert all(0 <= one["accuracy"] <= 1 for one in result.summary["clients"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["apfl", "fedbn+fedala", "fedrod", "pfedme"])
+def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
+    """Two classes a client, tested on its own: a mixed or personal model beats the shared one at once."""
+    keys = {
+        "partition": "shards:2",
+        "num_clients": 5,
+        "rounds": 3,
+        "eval_data": "local",
+        "strategy": "fedavg",
+    }
+    ours, theirs = run(**keys, client=name), run(**keys, client="shared")
+    assert ours.summary["client-mean"]["accuracy"] > theirs.summary["client-mean"]["accuracy"] + 0.1
+
+
+def test_fedrods_generic_metrics_are_in_the_tables(run):
+    result = run(client="fedrod", strategy="fedavg", partition="shards:2", num_clients=5, eval_data="local")
+    rows = result.clients.query("phase == 'evaluate'")
+    assert (rows["accuracy"] >= rows["generic-accuracy"]).all()
+    assert (rows["accuracy"] > rows["generic-accuracy"]).any()
+
+
+@pytest.mark.parametrize("name", some_quick([*CLIENTS, "fedspeed", "fedgkd"], {1, 5}))
+def test_clients_held_out_and_late_are_evaluated(run, name):
+    result = run(
+        **keys_of(name), partition="iid", num_clients=4, holdout_clients=1, fraction_train=0.4, rounds=2
+    )
+    assert result.summary["failures"] == 0
+    assert len(result.summary["new-clients"]["clients"]) == 1
+    assert len(result.summary["clients"]) == 3
+
+
+@pytest.mark.parametrize(
+    "name", some_quick(["apfl", "pfedme", "per-fedavg", "fedala", "fedspeed", "fedsmoo"], {1, 4})
+)
+def test_numbers_are_learnt_too(run, name):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)).astype(np.float32)
+    y = (x @ [1.0, -1.0, 0.5, 0.0]).astype(np.float32)
+    keys = keys_of(name) | {"model": "linear" if name in ("apfl", "pfedme") else "mlp-bn", "client_lr": 0.01}
+    keys |= {"client": "shared"} if name in OBJECTIVES else {}
+    result = run(
+        data=(x[:48], y[:48], x[48:], y[48:]), problem="regression", partition="iid", num_clients=3, **keys
+    )
+    assert result.summary["failures"] == 0
+    assert all(np.isfinite(one["loss"]) for one in result.summary["clients"].values())
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("name", [*CLIENTS, *OBJECTIVES])
+def test_part_of_the_model_is_frozen(run, name):
+    """The first layer stays in every client, personal or not."""
+    keys = PARTLY | keys_of(name) | {"rounds": 2, "freeze": "1"}
+    result = run(**keys)
+    assert result.summary["failures"] == 0
+    once = run(**keys | {"rounds": 1})
+    trained = int(once.clients.query("phase == 'train'")["partition"].iloc[0])
+    model, other = result.model(trained), once.model(trained)
+    assert torch.equal(model[1].weight, other[1].weight)
+
+
+REFUSED = {
+    "apfl+ditto": "client: 'apfl+ditto' .* which both decide about a personal model",
+    "apfl+fedrep": "client: 'apfl\\+fedrep' .* which both decide about what a round trains",
+    "pfedme+fedbabu": "which both decide about what a round trains",
+    "fbn+apfl": "which both decide about how many passes a step has",
+    "fedrod+fedper": "which both decide about the head",
+    "fedrod+apfl": "which both decide about a personal model",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_go_together_is_one_line(configured, name):
+    with pytest.raises(UserError, match=REFUSED[name].replace("apfl+ditto", r"apfl\+ditto")) as error:
+        Federation(configured(client=name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"client": "per-fedavg", "objective": "fedprox"},
+            "objective: 'fedprox' is not allowed; expected 'plain'",
+        ),
+        ({"client": "pfedme", "objective": "moon"}, "objective: 'moon' is not allowed; expected 'plain'"),
+        ({"client": "fedrod", "loss": "focal"}, "loss: 'focal' is not allowed; expected 'auto'"),
+        ({"client": "fedrod", "freeze": "4"}, "client: 'fedrod' .* the head '4' is frozen"),
+        ({"client": "fedrod", "softmax_output": True}, "client: 'fedrod' .* something comes after its head"),
+        ({"client": "apfl", "apfl_alpha": 1.5}, "apfl-alpha: 1.5 is not allowed"),
+        ({"client": "per-fedavg", "perfedavg_form": "second"}, "perfedavg-form: 'second' is not allowed"),
+        ({"client": "knn-per", "knn_lambda": 1.0}, "knn-lambda: 1.0 is not allowed"),
+        ({"objective": "fedsmoo"}, "objective|strategy: .* is not allowed"),
+        (
+            {"strategy": "fedsmoo", "objective": "plain"},
+            "objective: 'plain' is not allowed; expected 'fedsmoo'",
+        ),
+        ({"client": "shared", "knn_lambda": 0.5}, "knn-lambda"),
+    ],
+)
+def test_what_is_refused_in_one_line(configured, keys, line):
+    with pytest.raises(UserError, match=line) as error:
+        Federation(configured(**keys))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["apfl", "fedala"])
+def test_names_that_begin_with_a_dot_outlive_a_node_s_process(name, tmp_path):
+    """A SuperNode's folder has the groups to the last bit, alpha and W among them."""
+    from tests.clients.helpers import CONFIG, make_client
+
+    client = make_client(CLIENT.find(name))
+    for server_round in (1, 2):
+        client.fit(
+            [a + a.dtype.type(server_round) for a in client.get_parameters({})],
+            CONFIG | {"server-round": server_round},
+        )
+        client.memory.commit()
+    groups = client.memory._store.groups()
+    store = FolderStore(
+        MemoryFolder(tmp_path, "signature", 1),
+        "client-0",
+        Moment("20260101T000000000000-00000000", 1, 0),
+        False,
+        False,
+    )
+    store.save(groups)
+    again = FolderStore(
+        MemoryFolder(tmp_path, "signature", 1),
+        "client-0",
+        Moment("20260101T000000000000-00000000", 2, 1),
+        False,
+        False,
+    )
+    for group, arrays in groups.items():
+        found = again.read(group)
+        assert found.keys() == arrays.keys()
+        assert all(np.array_equal(found[n], a) for n, a in arrays.items())
+    assert any(n.startswith(".") for n in groups[name])

@@ -1,0 +1,89 @@
+"""The key ``precision``: what it takes, what it changes, a sweep over it, and a run that is resumed."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from fedbn_flower import UserError, cli, simulate
+from fedbn_flower.job.initial_model import initial_model
+from fedbn_flower.models import InputSpec
+
+
+class OneDtype(nn.Module):
+    """Has an operation that there is in float32 only."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.layer = nn.Linear(spec.size, spec.outputs)
+
+    def forward(self, x):
+        y = self.layer(x.flatten(1))
+        if y.dtype != torch.float32:
+            raise RuntimeError(f"no kernel for {y.dtype}")
+        return y
+
+
+def test_another_precision_is_one_line(run):
+    with pytest.raises(UserError) as caught:
+        run(precision="fp8")
+    assert str(caught.value) == "precision: 'fp8' is not allowed; expected one of 'fp32', 'bf16', 'fp16'"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_model_that_cannot_compute_in_it_is_refused_before_anything_starts(run, tmp_path, precision):
+    keys = {"model": OneDtype, "client": "shared", "run_dir": tmp_path / "run"}
+    output = f"^precision: '{precision}' is not allowed; expected 'fp32': .* on this cpu: no kernel for torch"
+    with pytest.raises(UserError, match=output) as caught:
+        run(**keys, precision=precision)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+    assert run(**keys, rounds=1).summary["failures"] == 0
+
+
+def test_the_initial_model_is_that_of_float32():
+    spec = InputSpec((1, 8, 8), 10)
+    expected, found = (
+        initial_model("mlp-bn", spec, False, 0, "cpu", name).entries for name in ("fp32", "bf16")
+    )
+    assert all(np.array_equal(found[name], entry) for name, entry in expected.items())
+
+
+def test_the_known_optimum_of_a_quadratic_is_neared_in_bf16(run):
+    """The check that the model is linear, to rounding, is one in float32."""
+    keys = {"dataset": "quadratic:5", "client": "shared", "strategy": "fedavg", "rounds": 5}
+    distances = run(**keys, precision="bf16").history["client-mean-distance"].to_numpy()
+    assert distances[-1] < 0.9 * distances[0]
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
+    keys = {"precision": "bf16", "client": "shared", "client_momentum": 0.9}
+    whole, part = run(**keys, rounds=2), run(**keys, rounds=1)
+    resumed = simulate(resume=part.folder, rounds=2, progress=False)
+    first, second = (load_file(result.folder / "model.safetensors") for result in (whole, resumed))
+    assert all(np.array_equal(first[name], entry) for name, entry in second.items())
+    assert {entry.dtype for entry in first.values()} == {np.dtype("float32"), np.dtype("int64")}
+    assert json.loads((resumed.folder / "config.json").read_text())["precision"] == "bf16"
+    with pytest.raises(UserError, match="^precision: 'fp32' is not allowed; expected with resume only"):
+        simulate(resume=part.folder, rounds=3, precision="fp32", progress=False)
+
+
+@pytest.mark.slow
+def test_a_sweep_over_precisions(cache_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--sweep", "precision=fp32,bf16,fp16", "--rounds", "2", "--partition", "iid", "--run-dir", "g"]
+    assert cli.main([*words, "--backend", "inline", "--cache-dir", str(cache_dir)]) == 0
+    with open("g/grid.csv") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["precision"], row["status"]) for row in table] == [
+        (p, "ok") for p in ("fp32", "bf16", "fp16")
+    ]
+    summaries = [json.loads((tmp_path / "g" / row["folder"] / "summary.json").read_text()) for row in table]
+    losses = [summary["mean"]["loss"] for summary in summaries]
+    assert len(set(losses)) == 3
+    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=0.02)
+    assert max(losses) < np.log(10)  # better than guessing among the ten digits

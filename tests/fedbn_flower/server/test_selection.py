@@ -1,0 +1,150 @@
+"""Whole runs in this process whose clients are selected by their data or their losses."""
+
+import csv
+
+import numpy as np
+import pytest
+from fedbn_flower.site.inputs import local_task
+from safetensors.numpy import load_file
+
+from fedbn_flower.clients import load_entries
+from fedbn_flower.clients.problems.evaluation import evaluate_splits
+from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.results.report.citations import citations
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+
+POWER = {
+    "num_clients": 6,
+    "partition": "dirichlet:1",
+    "fraction_train": 0.34,
+    "selection": "power-of-choice:6",
+}
+OWN = """
+from fedbn_flower.strategies import Selection
+
+class First(Selection):
+    def choose(self, candidates, count, rng):
+        return range(count)
+
+class Twice(Selection):
+    def choose(self, candidates, count, rng):
+        return [0, 0]
+
+class Broken(Selection):
+    def choose(self, candidates, count, rng):
+        return candidates.nothing
+"""
+
+
+def trained(folder):
+    """Who trained, by round."""
+    found = {}
+    for row in csv.DictReader((folder / "clients.csv").open()):
+        if row["phase"] == "train":
+            found.setdefault(int(row["round"]), set()).add(int(row["partition"]))
+    return found
+
+
+def column(folder, name):
+    return [row[name] for row in csv.DictReader((folder / "metrics.csv").open())]
+
+
+@pytest.mark.parametrize("client", ["shared", "fedbn"])
+def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tmp_path, client):
+    """All six are candidates: two of the greatest training loss train. With FedBN also of their own part."""
+    config = configured(**POWER, client=client, rounds=1, checkpoint_every=1)
+    assert config.weighting == "uniform"
+    simulate(Federation(config), tmp_path, None)
+    again = configured(**POWER, client=client, rounds=2, checkpoint_every=1)
+    simulate(Federation(again), tmp_path / "two", None)
+    assert trained(tmp_path)[1] == trained(tmp_path / "two")[1]
+    if client == "shared":
+        model = load_file(tmp_path / "model.safetensors")
+        losses = []
+        for partition in range(6):
+            task = local_task(again, partition, {})
+            load_entries(task.model.state_dict(), model)
+            losses.append(evaluate_splits(task.model, task.evaluation, "train", task.problem)["loss"])
+        assert trained(tmp_path / "two")[2] == set(np.argsort(losses)[-2:].tolist())
+    assert all(len(some) == 2 for some in trained(tmp_path / "two").values())
+
+
+def test_the_question_is_paid_for(configured, tmp_path):
+    """Of the model, to two that train and six candidates, where a uniform sample has two."""
+    for name, keys in {"power": POWER, "uniform": POWER | {"selection": "uniform"}}.items():
+        config = configured(**keys, client="shared", rounds=2, fraction_evaluate=0.0)
+        simulate(Federation(config), tmp_path / name, None)
+    power, uniform = (
+        [int(sent) for sent in column(tmp_path / name, "bytes-sent")] for name in ("power", "uniform")
+    )
+    assert power == [4 * sent for sent in uniform]
+
+
+@pytest.mark.slow
+def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
+    """Losses are of the model that clients would get, before any step of theirs."""
+    for name, steps in (("none", 0), ("some", 20)):
+        config = configured(**POWER, client="shared", rounds=4, fine_tune=steps, client_lr=0.3)
+        simulate(Federation(config), tmp_path / name, None)
+    assert trained(tmp_path / "some") == trained(tmp_path / "none")
+
+
+@pytest.mark.slow
+def test_who_has_more_examples_trains_more_often(configured, tmp_path):
+    config = configured(
+        num_clients=6, partition="dirichlet:0.3", fraction_train=0.17, selection="by-size", rounds=40,
+        evaluate_every=40,
+    )  # fmt: skip
+    simulate(Federation(config), tmp_path, None)
+    drawn = np.bincount([p for some in trained(tmp_path).values() for p in some], minlength=6)
+    sizes = inputs_of(config).partitions.train.sizes
+    assert drawn.sum() == 40
+    assert drawn == pytest.approx(40 * sizes / sizes.sum(), abs=4 * np.sqrt(40 / 4))
+
+
+def test_one_of_ones_own(configured, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+
+    def run(name):
+        config = configured(**POWER | {"selection": f"{tmp_path / 'own.py'}:{name}"}, rounds=2)
+        simulate(Federation(config), tmp_path / name, None)
+
+    run("First")
+    assert trained(tmp_path / "First") == {1: {0, 1}, 2: {0, 1}}
+    with pytest.raises(RunFailed, match=r"Twice' chose \[0, 0\] in round 1; expected at most 2 different"):
+        run("Twice")
+    with pytest.raises(RunFailed, match=r"selection: .*Broken' raised AttributeError"):
+        run("Broken")
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"selection": "by-sizes"}, "selection: unknown name 'by-sizes' (did you mean 'by-size'?)"),
+        ({"selection": "power-of-choice"}, "expected power-of-choice:D, with D >= 1 candidates"),
+        (
+            {"selection": "uniform:3"},
+            "selection: 'uniform:3' is not allowed; expected nothing after its name",
+        ),
+        (
+            {"selection": "by-size", "dataset": "shape:1x8x8:10"},
+            "'uniform' where only SuperNodes have data",
+        ),
+        (
+            {"selection": "by-size", "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5},
+            "selection: 'by-size' is not allowed; expected 'uniform', since who trains would tell",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(configured, keys, line):
+    with pytest.raises(UserError) as error:
+        configured(**keys)
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_its_paper_is_cited():
+    assert "cho2022power" in citations([{"selection": "power-of-choice:4"}])
+    assert "cho2022power" not in citations([{"selection": "by-size"}])

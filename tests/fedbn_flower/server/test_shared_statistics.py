@@ -1,0 +1,171 @@
+"""Runs of fixbn, fbn and hbn: what the server pools, lost answers, resumed, on Ray, refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+from tests.quick import diagonal_quick
+
+SHARED = ("fixbn", "fbn", "hbn")
+PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
+
+
+def entries(result):
+    return result.model(min(map(int, result.summary["clients"]))).state_dict()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
+
+
+@pytest.mark.parametrize(("client", "strategy"), diagonal_quick(SHARED, ["fedavg", "fedyogi"]))
+def test_three_rounds_of_which_answers_are_lost_also_resumed(run, client, strategy):
+    keys = PARTLY | {"client": client, "strategy": strategy}
+    whole = run(**keys)
+    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
+    assert whole.summary["failures"] == 0
+    run(**keys | {"rounds": 2} | ({"fix_from": 2} if client == "fixbn" else {}), run_dir="parts")
+    parts = run(resume="parts", rounds=3)
+    assert same(entries(whole), entries(parts))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("client", "share"), [("fbn", 0.25), ("hbn", 0.25), ("hbn", 1.0)])
+@pytest.mark.parametrize("objective", ["plain", "fedprox"])
+def test_the_server_has_the_statistics_of_all_clients_inputs(run, client, share, objective):
+    """Of sites of 30, 10 and 20 rows with means far apart and no step: the variance of all 60 values."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(i, 1 + i, (n, 6)) for i, n in enumerate((30, 10, 20))]).astype(np.float32)
+    parts = np.split(x, (30, 40))
+    data = [
+        torch.utils.data.TensorDataset(torch.from_numpy(part), torch.arange(len(part)) % 2) for part in parts
+    ]
+    test = torch.utils.data.TensorDataset(torch.from_numpy(x[:8]), torch.arange(8) % 2)
+    keys = {"data": data, "test": test, "model": "mlp-bn", "client": client, "strategy": "fedavg"}
+    keys |= {"client_lr": 1e-12, "rounds": 1, f"{client}_momentum": share, "objective": objective}
+    model = run(**keys, eval_data="global", run_dir="once").model(0)
+    prepared = torch.cat([part for part in map(torch.from_numpy, parts)])
+    z = (
+        prepared.numpy().astype(np.float64) @ model[1].weight.detach().numpy().T
+        + model[1].bias.detach().numpy()
+    )
+    np.testing.assert_allclose(model[2].running_mean.numpy(), share * z.mean(0), atol=1e-5)
+    np.testing.assert_allclose(model[2].running_var.numpy(), 1 - share + share * z.var(0), rtol=1e-4)
+
+
+class Rounds(Observer):
+    """How many clients answered in each round, and the shared model after it."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_round(self, result):
+        arrays = {name: array.numpy() for name, array in result.arrays.items()}
+        self.found.append((len(result.train.metrics), arrays))
+
+
+def test_a_round_with_too_few_answers_changes_nothing(run):
+    """The statistics of the model that stays are no moments."""
+    rounds = Rounds()
+    keys = {"client": "fbn", "strategy": "fedavg", "num_clients": 4, "partition": "iid", "model": "mlp-bn"}
+    run(**keys, min_replies=4, dropout=0.3, rounds=6, observers=[rounds])
+    answers = [count for count, _ in rounds.found]
+    assert 4 in answers
+    few = [i for i in range(1, 6) if answers[i] < 4]
+    assert few
+    for i in few:
+        before, after = rounds.found[i - 1][1], rounds.found[i][1]
+        assert all(np.array_equal(array, before[name]) for name, array in after.items())
+
+
+def test_fixed_statistics_travel_and_stay(run):
+    result = run(client="fixbn", strategy="fedavg", fix_from=2, rounds=2, run_dir="two")
+    once = run(client="fixbn", strategy="fedavg", fix_from=2, rounds=1, run_dir="one")
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert torch.equal(getattr(result.model()[2], name), getattr(once.model()[2], name))
+    assert not torch.equal(result.model()[2].weight, once.model()[2].weight)
+
+
+def test_hybrid_layers_are_those_of_the_client(run, tmp_path):
+    result = run(client="hbn", run_dir="saved")
+    assert json.loads((tmp_path / "saved/config.json").read_text())["norm"] == "hybrid"
+    assert type(result.model(0)[2]).__name__ == "HybridBatchNorm"
+    assert not torch.equal(result.model(0)[2].factor, result.model(1)[2].factor)
+    with pytest.raises(UserError, match="stay with each client"):
+        result.model()
+    averaged = run(norm="hybrid", client="shared")
+    assert averaged.model()[2].num_batches_tracked > 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"client": "hbn", "norm": "layer"}, "norm: 'layer' is not allowed; expected 'hybrid'"),
+        ({"client": "fbn", "compress": "sign"}, "compress: 'sign' is not allowed; expected 'none'"),
+        ({"client": "fbn", "mean": "median"}, "mean: 'median' is not allowed; expected 'weighted'"),
+        ({"client": "hbn", "protocol": "fedasync"}, "protocol: 'fedasync' is not allowed; expected 'sync'"),
+        ({"client": "fixbn+fedbn"}, "which both decide about BatchNorm"),
+        ({"client": "fbn", "fbn_momentum": 0}, "fbn-momentum: 0 is not allowed; expected a number in (0, 1]"),
+    ],
+)
+def test_what_does_not_go_together(configured, keys, line):
+    with pytest.raises(UserError) as told:
+        configured(**keys)
+    assert line in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("client", "does"),
+    [
+        ("fixbn", "finds no BatchNorm in"),
+        ("fbn", "finds no BatchNorm in"),
+        ("hbn", "keeps nothing at home of"),
+    ],
+)
+def test_without_batch_norm_a_line_says_that_it_is_fedavg(run, caplog, client, does):
+    run(client=client, model="2nn")
+    assert caplog.messages == [f"client: {client!r} {does} '2nn': it is 'shared' here"]
+
+
+@pytest.mark.parametrize("client", SHARED)
+def test_shared_statistics_are_not_published_under_privacy(run, client):
+    line = "with dp 'client': it would share the BatchNorm statistics of 'mlp-bn'"
+    with pytest.raises(UserError, match=line):
+        run(client=client, strategy="fedavg", dp="client", dp_noise=1.0, dp_delta=1e-3)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("client", ["fbn+fedper", "hbn+fedper", "fixbn+ditto", "hbn+ditto", "fbn+fedrep"])
+def test_with_another_client(run, client):
+    keys = {"head_epochs": 1} if "fedrep" in client else {}
+    result = run(client=client, strategy="fedavg", **keys)
+    assert result.summary["failures"] == 0
+    variance = result.model(0)[2].running_var
+    assert (variance > 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", SHARED)
+def test_the_same_bits_on_ray(configured, tmp_path, pool, client):
+    chosen = {"client": client, "num_clients": 12, "partition": "iid", "fraction_train": 0.75}
+    chosen |= {"fix_from": 2} if client == "fixbn" else {}
+    here = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
+    there = simulate(Federation(configured(**chosen)), tmp_path / "there", pool).as_json()
+    assert here["clients"] == there["clients"]
+    assert (tmp_path / "here/model.safetensors").read_bytes() == (
+        tmp_path / "there/model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("reference", ["alone", "pooled"])
+def test_a_reference_is_the_same_whatever_client_it_is_named_with(configured, reference):
+    """The hybrid layers are the client's, not the model's; a norm that is chosen stays."""
+    named = {configured(client=client, reference=reference).norm for client in ("fedbn", "hbn")}
+    assert named == {"keep"}
+    assert configured(client="fedbn", norm="layer", reference=reference).norm == "layer"

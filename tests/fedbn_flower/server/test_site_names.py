@@ -1,0 +1,134 @@
+"""Sites that number classes or tokens by names of their own: compared before the first round."""
+
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+from fedbn_flower.job.site_facts import digest_of
+from flwr.app import ConfigRecord, Message, RecordDict
+from PIL import Image
+
+from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.server.federation import Federation
+
+from ..data.test_own_data import Sites
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def run(configured, tmp_path):
+    """Runs over sites with pictures of these classes, in folders; returns the types of all messages."""
+
+    def go(*sites, outputs=2, work_of=lambda grid: grid, **keys):
+        nodes = []
+        for number, names in enumerate(sites):
+            folder = tmp_path / f"site-{number}"
+            for name in names:
+                for i in range(10):
+                    path = folder / f"{name}/{i}.png"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    Image.fromarray(RNG.integers(0, 256, (8, 8), np.uint8)).save(path)
+            cache = str(tmp_path / "cache")
+            nodes.append({"data-path": str(folder), "partition-id": number, "cache-dir": cache})
+        config = configured(dataset=f"shape:1x8x8:{outputs}", rounds=1, **{"client": "shared", **keys})
+        grid, asked = Sites(config, nodes), []
+        work = grid.work
+        grid.work = lambda messages, timeout: asked.extend(messages) or work(messages, timeout)
+        go.asked = asked
+        Federation(config).run(work_of(grid), [])
+
+    return go
+
+
+FOUR = ["ape", "bat", "cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "outputs", "lists"),
+    [
+        (
+            (["abnormal", "normal"], ["normal", "pathologic"]),
+            2,
+            "'abnormal', 'normal' .* 'normal', 'pathologic'",
+        ),
+        ((FOUR[:3], FOUR[1:]), 3, "'ape', 'bat', 'cat' .* 'bat', 'cat', 'dog'"),
+        ((FOUR, FOUR, ["ape", "bat", "cat", "cow"]), 4, "'dog' and at site 2 'ape', 'bat', 'cat', 'cow'"),
+    ],
+)
+def test_other_names_are_refused_before_anything_trains(run, sites, outputs, lists):
+    with pytest.raises(RunFailed, match=rf"^data-path: the classes are at site 0 .*{lists}; expected"):
+        run(*sites, outputs=outputs, num_clients=len(sites))
+    assert {message.metadata.message_type for message in run.asked} == {"query.names"}
+
+
+def test_the_same_names_train_and_each_sites_log_has_them_beside_the_numbers(run, caplog):
+    with caplog.at_level(logging.INFO, "flwr.fedbn"):
+        run(["Benign", "malignant"], ["benign", "malignant "])
+    assert "train" in {message.metadata.message_type for message in run.asked}
+    assert "classes here: 0 'Benign', 1 'malignant'" in caplog.text
+
+
+def test_a_site_that_is_held_out_is_compared(run):
+    with pytest.raises(RunFailed, match="^data-path: the classes are at site 0 .* at site 2 'normal', 'path"):
+        run(FOUR[:2], FOUR[:2], ["normal", "pathologic"], num_clients=3, leave_one_site_out=True, left_out=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ({}, "'normal', 'pathologic'"),
+        (
+            {"secagg": "on", "strategy": "fedavg", "clip_update_norm": 1.0, "max_num_examples": 100},
+            "'[0-9a-f]{64}'",
+        ),
+    ],
+)
+def test_a_site_that_came_later_costs_only_itself(run, caplog, keys, shown):
+    """It does not answer before the first round, as one that is not there."""
+
+    def late(grid):
+        work = grid.work
+        grid.work = lambda messages, timeout: work([m for m in messages if not is_early(m)], timeout)
+        return grid
+
+    def is_early(message):
+        return message.metadata.message_type == "query.names" and partition_of(message) == 3
+
+    run(*[FOUR[:2]] * 3, ["normal", "pathologic"], num_clients=4, work_of=late, **keys)
+    lines = [line for line in caplog.messages if "partition 3 dropped" in line]
+    assert len(lines) == 1, lines
+    assert re.search(f"data-path: the classes are {shown} here; expected those of the sites that", lines[0])
+
+
+def test_with_privacy_a_digest_is_compared(run):
+    private = {"dp": "example", "dp_noise": 1.0, "dp_delta": 0.1, "client": "shared", "model": "linear"}
+    with pytest.raises(RunFailed, match="^data-path: the classes are at site 0 '[0-9a-f]{64}' and at site"):
+        run(["abnormal", "normal"], ["normal", "pathologic"], **private)
+
+
+def test_one_name_is_not_two():
+    names = [
+        {"classes": ["a", "b"]},
+        {"classes": ["a b"]},
+        {"classes": ["b", "a"]},
+        {"tokens": ["a", "b"]},
+        {},
+    ]
+    assert len({digest_of(one) for one in names}) == len(names)
+
+
+def test_a_lying_site_costs_only_itself(run, caplog, monkeypatch):
+    answer = "fedbn_flower.server.site_names.answer_names"
+    told = iter(["{", json.dumps({"classes": [1]}), json.dumps({"classes": FOUR[:2]})])
+
+    def lies(message, context):
+        return Message(RecordDict({"names": ConfigRecord({"names": next(told)})}), reply_to=message)
+
+    monkeypatch.setattr(answer, lies)
+    run(FOUR[:2], FOUR[:2], FOUR[:2], num_clients=3)
+    assert caplog.text.count("left out") == 2
+    assert "dropped" not in caplog.text

@@ -1,0 +1,95 @@
+"""From a round on, what was frozen trains: it travels, and state and memories grow."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.serverapp.exception import AggregationError
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from fedbn_flower.core.input_spec import InputSpec
+from fedbn_flower.job.initial_model import build_model
+from fedbn_flower.records.events import Observer
+from strategies.aggregation.rule_state import RuleState
+
+
+class Pulls(Observer):
+    """Ends a run in the middle of a round."""
+
+    def __init__(self, server_round):
+        self.server_round = server_round
+
+    def on_answer(self, server_round, phase, done, total):
+        if server_round == self.server_round:
+            raise RuntimeError("the plug is pulled")
+
+
+UNFROZEN = [
+    {"strategy": "fedavg", "client": "shared"},
+    {"strategy": "fedadam", "client": "fedbn", "v_init": 0.01},
+    {"strategy": "fedyogi", "client": "shared"},
+    {"strategy": "scaffold", "objective": "scaffold", "client": "silobn"},
+    {"strategy": "fedavg", "objective": "moon", "client": "ditto", "train": "1.bias,4"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", UNFROZEN, ids=lambda keys: keys["strategy"] + "-" + keys["client"])
+def test_from_a_round_on_everything_trains_also_when_resumed(run, keys):
+    keys = {"train": "4", "unfreeze_at": 3, "rounds": 4} | keys
+    whole = run(**keys)
+    sent = whole.history["bytes-sent"].tolist()
+    assert sent[0] == sent[1] < sent[2] == sent[3]
+    start = build_model("mlp-bn", InputSpec((1, 8, 8), 10), False, 0)
+    assert not torch.equal(whole.model(0)[1].weight, start[1].weight)
+    for stop in (3, 4):
+        with pytest.raises(RuntimeError, match="the plug is pulled"):
+            run(**keys, run_dir=f"parts{stop}", observers=[Pulls(stop)])
+        parts = run(resume=f"parts{stop}", rounds=4)
+        for client in (0, 1):
+            one, other = (result.model(client).state_dict() for result in (whole, parts))
+            assert all(torch.equal(entry, other[name]) for name, entry in one.items())
+
+
+def test_new_parameters_begin_with_the_state_that_others_began_with():
+    state = RuleState(vectors={"v": np.array([3.0, 4.0])}, new=np.array([True, False, True, False]))
+    assert state.vector("v", like=np.zeros(4), fill=0.5).tolist() == [0.5, 3.0, 0.5, 4.0]
+    assert state.vector("v", like=np.zeros(4), fill=0.5) is state.vectors["v"]
+    with pytest.raises(AggregationError, match="is for 4 parameters, but the model has 5"):
+        state.vector("v", like=np.zeros(5))
+    assert state.vectors["began"].tolist() == [0, 0, 0, 0]  # no update yet
+
+
+class Models(Observer):
+    """Keeps the shared model of every round."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def on_round(self, result):
+        self.rounds.append({name: array.numpy() for name, array in result.arrays.items()})
+
+
+@pytest.mark.parametrize("since", [2, 5])
+def test_what_is_unfrozen_begins_with_a_step_of_full_size(run, since):
+    """FedYogi's first step is eta D / (|D| + tau), which is eta where tau is nothing; it was 0.74 of it."""
+    models, eta = Models(), 0.01
+    keys = {"client": "shared", "train": "4", "server_lr": eta, "tau": 1e-9, "rounds": since}
+    run(**keys, unfreeze_at=since, observers=[models])
+    start = build_model("mlp-bn", InputSpec((1, 8, 8), 10), False, 0).state_dict()["1.weight"].numpy()
+    step = np.abs(models.rounds[-1]["1.weight"] - start)
+    assert np.median(step) == pytest.approx(eta, rel=1e-3)
+
+
+def test_a_checkpoint_without_counts_is_resumed(run):
+    """As those of earlier versions are: it goes on as it began, by the run's number of updates."""
+    keys = {"train": "4", "unfreeze_at": 2, "client": "shared"}
+    first = run(**keys, rounds=3, run_dir="first")
+    server = first.folder / "checkpoint" / "server.safetensors"
+    with safe_open(server, "np") as file:
+        entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    began = entries.pop("rule/began")
+    assert (began.dtype, set(began.tolist())) == (np.int32, {0, 1})
+    save_file(entries, server, metadata)
+    assert run(resume="first", rounds=4).summary["failures"] == 0
