@@ -13,13 +13,13 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from fedbn_flower.site.inputs import local_task
 from matplotlib import pyplot
 from scipy.stats import gaussian_kde
 
 from fedbn_flower import simulate
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.site.inputs import local_task
 
 KEYS = {"dataset": "scanners", "strategy": "fedavg", "client": "shared", "model": "mlp-bn", "rounds": 5}
 COLOURS = ("#3730a3", "#b45309", "#166534", "#be123c")

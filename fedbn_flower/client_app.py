@@ -31,13 +31,13 @@ def evaluate(message: Message, context: Context) -> Message:
 
 def _train(message: Message, context: Context) -> Message:
     with no_collection():
-        from .site import adapter as client_adapter
+        from .site import adapter
 
-    return client_adapter.train(message, context)
+    return adapter.train(message, context)
 
 
 def _evaluate(message: Message, context: Context) -> Message:
     with no_collection():
-        from .site import adapter as client_adapter
+        from .site import adapter
 
-    return client_adapter.evaluate(message, context)
+    return adapter.evaluate(message, context)

@@ -10,7 +10,7 @@ from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
 from ..extensions import ExtensionKeys
 from ..extensions.selection import UNIFORM, clients_a_round
-from ..names import PROBLEM
+from ..names import CLIENT, OBJECTIVE, PROBLEM
 from ..privacy.private_run import against_server
 from . import keys
 from .defaults import defaults_for
@@ -50,6 +50,12 @@ class RunConfig(
         """Return the same by flag, as messages carry it; settings without a value are left out."""
         values = self.settings_for(cls)
         return {key: values[name] for key, name in flags(cls).items() if values.get(name) is not None}
+
+    @property
+    def client_settings(self) -> UserConfig:
+        """The settings of the client and of the objective, as train messages carry them."""
+        client, objective = CLIENT.find(self.client), OBJECTIVE.find(self.objective)
+        return {**self.messages_for(client), **self.messages_for(objective)}
 
     def scheduled_rates(self, server_round: int) -> dict[str, float]:
         """Return a round's learning rates by key: ``client-lr`` and ``server-lr``, if scheduled."""

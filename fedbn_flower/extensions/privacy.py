@@ -16,8 +16,8 @@ from ..privacy.client_privacy import ClientPrivacy
 from ..privacy.local_privacy import released
 from ..privacy.private_run import ADAPTIVE, NO_SEED, PrivateRun, against_server, num_answers, num_groups
 from ..privacy.run_privacy import RunPrivacy
+from ..privacy.what_leaves import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
-from ..site.privacy import only_trained, without_metrics
 from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop, Unused
 from .holdout import num_training
 from .secagg.private import SummedPrivacy

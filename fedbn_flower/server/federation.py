@@ -38,7 +38,6 @@ from ..job.checks.privacy_fit import privacy_of
 from ..job.checks.unused_keys import unused_keys, unused_line
 from ..job.inputs import inputs_of
 from ..job.rule import errors_of_custom_rules, make_strategy, state_of, step_more
-from ..job.tasks import client_settings
 from ..job.what_is_learnt import what_is_learnt
 from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
@@ -285,7 +284,7 @@ class Federation:
         moment = self._moment(server_round, grid, waiting.joint if waiting else None)
         self.extensions.prepare(moment)
         splits = moment.splits if self._evaluates_after_training else ""
-        told = ConfigRecord({**client_settings(self.config), **self._told(MessageType.TRAIN, splits, moment)})
+        told = ConfigRecord({**self.config.client_settings, **self._told(MessageType.TRAIN, splits, moment)})
         sent = self.extensions.send(arrays, moment)
         answers = noting(self._answers(moment, arrays, sent, told), found)
         collected = CollectedRound(moment, arrays, sent, answers, None, found, 0.0)

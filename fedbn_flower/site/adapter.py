@@ -182,12 +182,21 @@ def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecor
     return {wire.MEMORY: ConfigRecord({wire.FOUND: found, wire.KEPT: kept, wire.ON_DISK: on_disk})}
 
 
-def _fit(client: FedAvgClient, message: Message, context: Context, config: RunConfig) -> Update:
+def _fit(
+    client: FedAvgClient,
+    message: Message,
+    context: Context,
+    config: RunConfig,
+    trained: Update | Exception | None = None,
+) -> Update:
+    """The client's update: that of its `fit`, or what came of it in lockstep."""
     privacy = SitePrivacy.of(config_at_site(context), context)
     privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
+        if isinstance(trained, Exception):
+            raise trained
         settings = training_config(config, _config(message, context, config))
-        result: object = client.fit(_received(client, message), settings)
+        result: object = trained or client.fit(_received(client, message), settings)
     except FloatingPointError as error:
         return update_of_failure(config, _received(client, message), error)
     if isinstance(result, Update):
@@ -206,7 +215,7 @@ def _evaluated(
     raise WrongResult(client, "evaluate", result, "(loss, number of examples, metrics)")
 
 
-def _trained(
+def _reply(
     message: Message,
     client: FedAvgClient,
     update: Update,
@@ -283,20 +292,39 @@ def train(message: Message, context: Context) -> Message:
 @usual_surroundings()
 @refusals_in_one_line
 def _train(message: Message, context: Context) -> Message:
-    """Train on the received model; the client's memory changes only if all went well."""
-    config = _config_at(message, context)
-    client = _client(message, context, config)
-    if "data-path" in context.node_config and SHOWN not in context.state:
-        context.state[SHOWN] = ConfigRecord()
-        scale = received_scale(message.content.config_records[wire.CONFIG])
-        inputs = inputs_at(config, context.node_config, scale)
-        for note in what_is_learnt(inputs, partition_id_of(context) or 0):
-            LOGGER.info("%s", note)
-        for line in (*of_the_data(inputs), *of_own_state(inputs)):
-            LOGGER.warning("%s", line)
+    return _train_one(message, context, _config_at(message, context))
+
+
+def _train_one(
+    message: Message,
+    context: Context,
+    config: RunConfig,
+    group: AddsAnswers | None = None,
+    trained: tuple[FedAvgClient, Update | Exception] | None = None,
+) -> Message:
+    """Train a client on the received model; its memory changes only if all went well.
+
+    Every training ends here: that of a client by itself, in a ``group`` that is summed, and in lockstep,
+    where ``trained`` is the client with what came of it.
+    """
+    client, result = trained or (_client(message, context, config), None)
+    _log_what_is_learnt(message, context, config)
     message, choice = with_chosen_model(client, message)
-    reply = _trained(message, client, _fit(client, message, context, config), context, config)
-    return answer_of_choice(reply, choice)
+    update = _fit(client, message, context, config, result)
+    return answer_of_choice(_reply(message, client, update, context, config, group), choice)
+
+
+def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -> None:
+    """Log once, at a site with data of its own, what is learnt from them and what is doubtful in them."""
+    if "data-path" not in context.node_config or SHOWN in context.state:
+        return
+    context.state[SHOWN] = ConfigRecord()
+    scale = received_scale(message.content.config_records[wire.CONFIG])
+    inputs = inputs_at(config, context.node_config, scale)
+    for note in what_is_learnt(inputs, partition_id_of(context) or 0):
+        LOGGER.info("%s", note)
+    for line in (*of_the_data(inputs), *of_own_state(inputs)):
+        LOGGER.warning("%s", line)
 
 
 @app.evaluate()
@@ -397,13 +425,17 @@ def _group(config: RunConfig, message: Message) -> AddsAnswers:
     return GroupSum(rule, server_round, sent, *bounds_in(received))
 
 
-def _answer(message: Message, context: Context, config: RunConfig, group: AddsAnswers | None) -> Message:
+def _answer(
+    message: Message,
+    context: Context,
+    config: RunConfig,
+    group: AddsAnswers | None,
+    trained: tuple[FedAvgClient, Update | Exception] | None = None,
+) -> Message:
     try:
-        if group is None:
+        if group is None and trained is None:
             return app(message, context)
-        client = _client(message, context, config)
-        update = _fit(client, message, context, config)
-        return _trained(message, client, update, context, config, group)
+        return _train_one(message, context, config, group, trained)
     except Exception as error:  # a client's failure is an answer, never the end of the runtime
         return failed(message, why_failed(config, error))
 
@@ -425,15 +457,5 @@ def _train_in_lockstep(
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, config, group) for message, context in pairs]
-
-    def reply(
-        message: Message, context: Context, client: FedAvgClient, result: Update | Exception
-    ) -> Message:
-        try:
-            if isinstance(result, Exception):
-                result = update_of_failure(config, _received(client, message), result)
-            return _trained(message, client, result, context, config, group)
-        except Exception as error:  # one client's failure is no other's
-            return failed(message, why_failed(config, error))
-
-    return list(map(reply, messages, contexts, clients, results))
+    trained = zip(clients, results, strict=True)
+    return [_answer(*pair, config, group, one) for pair, one in zip(pairs, trained, strict=True)]

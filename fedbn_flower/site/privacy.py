@@ -15,13 +15,13 @@ from itertools import compress
 from flwr.app import ConfigRecord, Context, Error, Message
 from flwr.common import Scalar
 
-from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update, by_name
+from fedbn_flower.clients import FedAvgClient, LocalTask, NamedArrays, Update
 from fedbn_flower.strategies.messages.gate import printable
 
 from ..core.errors import UserError, described
 from ..core.files import path_of
 from ..core.ground.columns import TEST, VALIDATION
-from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, LOCAL_NORM, LOCAL_STEPS, RUN, SERVER_ROUND
+from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
 from ..privacy.accounts import Release, epsilon, noise_for
@@ -31,19 +31,16 @@ from ..privacy.ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of
 from ..privacy.local_privacy import noise_of
 from ..privacy.private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
 from ..privacy.site_metrics import metrics_noise, noisy_metrics
+from ..privacy.what_leaves import COUNTS_AS_ONE
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
-PUBLIC = frozenset({LOCAL_STEPS, LOCAL_NORM})
-"""What of the training metrics is public with ``dp`` example: it follows from what is counted."""
 UPDATE = "update"
 LONGEST_NAME = 100
 """Characters of a run's name that a ledger keeps."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
 UNSAID = "privacy: this client does not say why it failed, since that may quote its data; its own log does"
-COUNTS_AS_ONE = 1
-"""The number of examples that a client reports with ``dp`` local, where its own is private."""
 
 
 def refuse_evaluation(config: PrivateRun, splits: str) -> None:
@@ -64,19 +61,6 @@ def refuse_evaluation(config: PrivateRun, splits: str) -> None:
 def training_config(config: PrivateRun, received: dict[str, Scalar]) -> dict[str, Scalar]:
     """Return the settings of a round of training, without evaluation where no metrics leave."""
     return {**received, EVAL_SPLITS: ""} if config.against_server else received
-
-
-def without_metrics(config: PrivateRun, update: Update) -> Update:
-    """Return an update as it may leave: without metrics, but for those that are public.
-
-    With ``dp`` example the numbers of examples, or of units, and of steps are public; otherwise nothing is.
-    """
-    if not config.against_server:
-        return update
-    if config.dp != "example":
-        return Update(update.arrays, COUNTS_AS_ONE, {}, update.records)
-    public = {name: value for name, value in update.metrics.items() if name in PUBLIC}
-    return Update(update.arrays, update.num_examples, public, update.records)
 
 
 def with_own_mechanism(config: PrivateRun, task: LocalTask, asked: ConfigRecord) -> LocalTask:
@@ -103,17 +87,6 @@ def with_own_mechanism(config: PrivateRun, task: LocalTask, asked: ConfigRecord)
     assert config.clip
     terms = ExampleTerms(noise, config.clip, (plan,), config.rounds)
     return replace(task, private=terms.mechanism_for(config.dp_seed, task.seed[-1]))
-
-
-def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) -> Update:
-    """Return an update in which what is not trained is as it was received.
-
-    With ``dp`` example only gradients have noise, and a model might write other things into its buffers.
-    """
-    trained = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
-    entries, before = by_name(update.arrays, client.shared_names), received.by_name()
-    sent = {name: entries[name] if name in trained else before[name] for name in entries}
-    return Update(NamedArrays(sent), update.num_examples, update.metrics, update.records)
 
 
 def update_of_failure(config: PrivateRun, received: NamedArrays, error: Exception) -> Update:

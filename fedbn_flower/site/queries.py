@@ -14,11 +14,11 @@ from .warm.door import answered
 
 QUERIES = {
     "partition_id": "core.partition_id:answer_partition_id",
-    "moments": "federation.checks.site_statistics:answer_moments",
-    "counts": "federation.checks.site_counts:answer_counts",
-    "names": "federation.checks.site_names:answer_names",
-    "sizes": "federation.checks.site_sizes:answer_sizes",
-    "complete": "results.checkpoints.site_folder:answer_complete",
+    "moments": "site.answers:answer_moments",
+    "counts": "site.answers:answer_counts",
+    "names": "site.answers:answer_names",
+    "sizes": "site.answers:answer_sizes",
+    "complete": "site.state_folder:answer_complete",
 }
 """What answers each query, ``module:function`` in fedbn_flower."""
 

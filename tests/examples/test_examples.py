@@ -11,7 +11,6 @@ import tomllib
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from fedbn_flower import UserError, simulate
@@ -23,6 +22,7 @@ from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import APP
 from fedbn_flower.results.report.repeat_command import uses_session_objects
+from fedbn_flower.site.inputs import local_task
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from fedbn_flower.site.inputs import inputs_at
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.runtime.server_app import _run
+from fedbn_flower.site.inputs import inputs_at
 
 from .processes import bits
 

@@ -21,7 +21,7 @@ from ...core.ground.wire import CLIENT_LR, EVAL_SPLITS, SERVER_ROUND
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, Registry, models_named, parts
 from ...names.registries import MODEL
 from ..inputs import RunInputs
-from ..tasks import client_settings, task_of
+from ..tasks import task_of
 
 EXAMPLES = 2
 
@@ -85,7 +85,7 @@ def _step(inputs: RunInputs, partition_id: int) -> object:
         client = CLIENT.find(config.client)(task, Memory(store))
         received = Received({name: np.array(task.initial[name]) for name in client.shared_names}, {})
         settings: dict[str, Any] = {SERVER_ROUND: 1, CLIENT_LR: config.client_lr, EVAL_SPLITS: TEST}
-        result = client.fit(received, {**client_settings(config), **settings})
+        result = client.fit(received, {**config.client_settings, **settings})
         update = result if isinstance(result, Update) else Update(*result)  # a user's may be a plain triple
         client.memory.commit()
         sent = [np.asarray(array) for array in update.arrays]

@@ -5,13 +5,13 @@ import csv
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 from torch.utils.data import TensorDataset
 
 from clients import CLIENTS
 from fedbn_flower import Result, UserError, load_model
 from fedbn_flower.config.making import run_config
+from fedbn_flower.site.inputs import local_task
 
 from .own_objects import Fixed, thin
 

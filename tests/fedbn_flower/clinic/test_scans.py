@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -12,6 +11,7 @@ from fedbn_flower.clinic import Grid, Sampling, read_scan
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.site.inputs import local_task
 
 from .scan_files import nibabel, pydicom, write_dicom, write_nifti, write_series
 

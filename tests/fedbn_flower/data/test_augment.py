@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 
 from clients import Examples
 from clients.examples import as_they_are
@@ -12,6 +11,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.images.augment import CropFlip
 from fedbn_flower.job.checks.model_fit import check_fit
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.site.inputs import local_task
 
 
 def possible(image, padding):

@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.numeric import floats_as_classes
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.site.inputs import local_task
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 FEW, MANY = np.arange(120) % 2 * 1.0, np.arange(120.0)

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
@@ -14,6 +13,7 @@ from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 from fedbn_flower.site.lockstep import cohort_size
 from strategies.aggregation.fold import GROUP
 

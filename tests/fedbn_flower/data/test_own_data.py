@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
@@ -13,6 +12,7 @@ from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import answer_all
+from fedbn_flower.site.inputs import local_task
 
 
 class Sites(LocalGrid):

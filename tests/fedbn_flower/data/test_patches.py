@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
@@ -11,6 +10,7 @@ from fedbn_flower.data.images.patches import RandomPatches, patch_sizes
 from fedbn_flower.job.checks.model_fit import check_fit
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import InputSpec
+from fedbn_flower.site.inputs import local_task
 
 MASKS = InputSpec((1, 8, 10, 12), 2, "masks")
 

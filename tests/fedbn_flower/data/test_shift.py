@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import local_task
 from sklearn.datasets import load_sample_images
 
 from fedbn_flower.core.errors import UserError
@@ -17,6 +16,7 @@ from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import InputSpec
+from fedbn_flower.site.inputs import local_task
 
 ALL = "none+inverted+rotated+noisy+coloured+blended"
 

@@ -6,7 +6,6 @@ from operator import add
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import inputs_at
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import RunFailed, UserError
@@ -18,6 +17,7 @@ from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import inputs_at
 
 from .test_own_data import Sites, folders  # noqa: F401
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
-from fedbn_flower.site.inputs import local_task
 from PIL import Image as Picture
 from sklearn.datasets import load_digits
 
@@ -11,6 +10,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.digits import SITES
+from fedbn_flower.site.inputs import local_task
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
 

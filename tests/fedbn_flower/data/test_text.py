@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.text.plays import (
@@ -18,6 +17,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 PLAY = """
 ANNA:

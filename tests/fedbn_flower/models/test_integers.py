@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from torch import nn
 
 from fedbn_flower.api.result import export_model, load_model
@@ -14,6 +13,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models.integers import fitted
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 from ..data.test_own_data import Sites
 

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from rich.console import Console
 
 from clients import ContextStore, FedAvgClient, Memory
@@ -18,6 +17,7 @@ from fedbn_flower.results.summary import to_target
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 from strategies.aggregation.fold import GROUP
 from tests.quick import diagonal_quick
 

@@ -5,16 +5,16 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
-from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.server.questions import sites_counts, sites_scale
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from clients import METRICS, Classification, Predicted
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job.checks.expected_metrics import expected_metrics
+from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.records.events import deciding
 from fedbn_flower.records.metrics import medians, pooled_metrics, round_means
+from fedbn_flower.server.questions import sites_counts, sites_scale
 from fedbn_flower.server.site_names import check_names
 from strategies import STRATEGIES
 from strategies.messages.nodes import NodeDirectory

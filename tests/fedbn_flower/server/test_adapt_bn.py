@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from clients import ContextStore, FedAvgClient, Memory
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.model_fit import decides
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.site.inputs import local_task
 
 KEYS = {"client": "shared", "strategy": "fedavg", "dataset": "scanners", "adapt_bn": True}
 

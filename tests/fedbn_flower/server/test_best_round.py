@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 from flwr.app import MetricRecord
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
@@ -22,6 +21,7 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 from strategies import PhaseReport
 from tests.fedbn_flower.records.helpers import info, result
 from tests.fedbn_flower.results.html_page import page

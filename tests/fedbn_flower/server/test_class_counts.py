@@ -4,10 +4,10 @@ import logging
 
 import numpy as np
 import pytest
-from fedbn_flower.job.site_facts import SiteCounts
 from flwr.app import ConfigRecord
 
 from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.server.class_counts import learn_class_counts
 from strategies import FedDisco
 

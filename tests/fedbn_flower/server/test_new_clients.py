@@ -5,7 +5,6 @@ import csv
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from rich.console import Console
 from safetensors.numpy import load_file
 from sklearn import metrics as sk
@@ -19,6 +18,7 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 HELD = {"num_clients": 8, "partition": "dirichlet:1", "holdout_clients": 3}
 

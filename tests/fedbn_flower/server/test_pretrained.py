@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import inputs_at
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -23,6 +22,7 @@ from fedbn_flower.results.manifest import read_manifest
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import inputs_at
 
 HEAD = (10 * 128 * 4 + 128) + (10 * 4 + 128)
 """Bytes of the head of mlp-bn on digits: two float32 arrays, each with the 128 bytes of an npy header."""

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import inputs_at
 from safetensors.numpy import load_file
 
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import inputs_at
 from tests.quick import some_quick
 
 RULES = {

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from sklearn.metrics import f1_score, roc_auc_score
 from torch import nn
 
@@ -17,6 +16,7 @@ from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 from ..circles import circles, write_circles
 

@@ -4,7 +4,6 @@ import csv
 
 import numpy as np
 import pytest
-from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from fedbn_flower.clients import load_entries
@@ -14,6 +13,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.report.citations import citations
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 POWER = {
     "num_clients": 6,

@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from fedbn_flower.job.site_facts import digest_of
 from flwr.app import ConfigRecord, Message, RecordDict
 from PIL import Image
 
 from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.job.site_facts import digest_of
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.server.federation import Federation
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 
 from clients import FedAvgClient, Memory
 from clients.memory import ContextStore
 from fedbn_flower.site.evaluation_cache import Evaluations
+from fedbn_flower.site.inputs import local_task
 
 CLIENTS, ROUNDS = 6, 3
 SERVER = ROUNDS

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fedbn_flower.site.inputs import inputs_at
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
@@ -26,6 +25,7 @@ from fedbn_flower.results.comparisons.same_cases import difference_of
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.evaluation import load_model
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import inputs_at
 from fedbn_flower.statistics.case_metrics import METRICS
 from fedbn_flower.statistics.cases import Cases
 from fedbn_flower.statistics.intervals import delong, intervals_of_cases

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 from safetensors.numpy import load_file
 
 from fedbn_flower import simulate
@@ -13,6 +12,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 
 
 @pytest.fixture

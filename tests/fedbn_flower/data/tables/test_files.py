@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.site.inputs import local_task
 from pyarrow import parquet
 
 from fedbn_flower.core import free_memory
@@ -16,7 +14,9 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
 from fedbn_flower.data.readers.tables.header import CELL
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.results.report.inspection.contents import Inspection
+from fedbn_flower.site.inputs import local_task
 
 RNG = np.random.default_rng(0)
 ODD = {"age>=65": ["a|b", "c=d", "e\\"] * 10, "a,b": range(30), "c|d": [0.5, 1.5] * 15}

@@ -5,12 +5,12 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.tables.missing import USUAL, Missing
+from fedbn_flower.site.inputs import local_task
 
 GRADES = ["None", "Mild", "Severe"] * 5
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fedbn_flower.site.inputs import local_task
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.job.checks.model_fit import check_fit
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.site.inputs import local_task
 
 ROWS = {
     "age": [50, 61, 47, 44, 39, 58],

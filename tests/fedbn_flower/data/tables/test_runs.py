@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fedbn_flower.site.inputs import local_task
 from torch.utils.data import TensorDataset
 
 from clients.problems.evaluation import evaluate_splits
@@ -19,6 +18,7 @@ from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.inputs import local_task
 from fedbn_flower.site.lockstep import why_one_by_one
 
 

@@ -1,40 +1,28 @@
-"""Ask sites that have data of their own what these are: counts, and nothing of any one example."""
+"""What a site tells of its data before the first round, as both ends know it: counts, and names."""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from fedbn_flower.strategies import PseudoGradientStrategy, ReplyRefused
-from fedbn_flower.strategies.messages.gate import printable, text_of
+from fedbn_flower.strategies.messages.gate import printable
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ..config.making import config_at_site
-from ..core.errors import not_allowed
+from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
-from ..core.ground.wire import COUNTS, QUERY_COUNTS
-from ..core.partition_id import partition_id_of
+from ..core.text import quoted
 from ..data import Dataset
-from ..data.statistics import Feature, class_counts, class_pixels, features
+from ..data.labels import same_word
+from ..data.statistics import class_counts, class_pixels, features
 from ..job.inputs import RunInputs
 from ..job.tasks import rows_of
-from ..privacy.floors import refuse_statistics
-from ..site.inputs import inputs_at
-from ..site.privacy import SitePrivacy, refusals_in_one_line
-from .questions import answers_of_sites
-
-LOGGER = logging.getLogger("flwr.fedbn")
-LONGEST = 2**24
-"""Characters of a site's answer."""
 
 Name = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 
@@ -122,66 +110,38 @@ def _classes(dataset: Dataset, rows: NDArray[np.int64]) -> list[int]:
     return found
 
 
-@refusals_in_one_line
-def answer_counts(message: Message, context: Context) -> Message:
-    """Tell the counts of a site's data."""
-    config = config_at_site(context)
-    SitePrivacy.of(config, context)
-    refuse_statistics(config, "counts")
-    inputs = inputs_at(config, context.node_config)
-    if not inputs.dataset.has_examples:
-        raise not_allowed("data-path", "", "a data-path in the node config")
-    counts = SiteCounts.of(inputs, partition_id_of(context) or 0)
-    return Message(RecordDict({COUNTS: ConfigRecord({COUNTS: counts.model_dump_json()})}), reply_to=message)
+CLASSES, TOKENS = "classes", "tokens"
 
 
-def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
-    """Return the counts of every connected site, by partition or node id.
-
-    A site whose answer cannot be used, or that has other features than most have, is left out with a warning.
-
-    Raises
-    ------
-    RunFailed
-        When no site's answer can be used.
-    """
-    most = strategy._max_weight_ or MAX_WEIGHT
-
-    def read(content: RecordDict) -> SiteCounts:
-        try:
-            counts = SiteCounts.model_validate_json(text_of(content, COUNTS, COUNTS, LONGEST))
-            counts.check(inputs, most)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ReplyRefused(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except ValueError as error:
-            raise ReplyRefused(str(error)) from None
-        return counts
-
-    found = answers_of_sites(QUERY_COUNTS, inputs, strategy, grid, read)
-    ((described, _),) = Counter(map(_described, found.values())).most_common(1)
-    for site, counts in found.items():
-        if _described(counts) != described:
-            LOGGER.warning("%s: site %s: it has other features than the others: left out", QUERY_COUNTS, site)
-    return {site: counts for site, counts in found.items() if _described(counts) == described}
+Names = Mapping[str, Sequence[str]]
+"""What is numbered, and its names in their order; or one digest of them, where names are not told."""
 
 
-def _described(counts: SiteCounts) -> tuple[tuple[object, ...], ...]:
-    return tuple((f.name, tuple(f.edges), f.values) for f in counts.features)
+def names_of(inputs: RunInputs) -> Names:
+    """Return what a site's data number by themselves; nothing of what has no names."""
+    dataset = inputs.dataset
+    vocabulary = dataset.kind.facts.get("vocabulary")
+    found = {CLASSES: list(dataset.names_here), TOKENS: [vocabulary] if vocabulary else []}
+    return {what: names for what, names in found.items() if names}
 
 
-def features_of_sites(sites: Mapping[int, SiteCounts]) -> list[Feature]:
-    """Return the features by site; means and deviations do not leave a site and are NaN."""
-    unknown = np.full(len(sites), np.nan)
-    return [
-        Feature(
-            same[0].name,
-            np.array(same[0].edges),
-            np.array([feature.counts for feature in same]),
-            unknown,
-            unknown,
-            np.array([feature.missing for feature in same]),
-            same[0].values,
-        )
-        for same in zip(*(site.features for site in sites.values()), strict=True)
-    ]
+def digest_of(names: Names) -> str:
+    """Return a digest of names, without regard to case and blanks; empty without names."""
+    same = {what: [same_word(name) for name in several] for what, several in names.items()}
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest() if names else ""
+
+
+def told_names(config: RunConfig, names: Names) -> Names:
+    """Return the names as they may leave a site: with ``dp`` or secure aggregation a digest of each list."""
+    if config.dp == "none" and config.secagg != "on":
+        return names
+    return {what: [digest_of({what: several})] for what, several in names.items()}
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return names for a message, the first ten of them."""
+    return quoted([printable(name) for name in names], MOST_SHOWN)
+
+
+MOST_SHOWN = 10
+"""Names in a message."""

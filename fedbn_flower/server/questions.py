@@ -1,4 +1,4 @@
-"""Ask sites that have data of their own for sums over these, before the first round."""
+"""What the server asks sites that have data of their own, before the first round: sums, counts, sizes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from pydantic import ValidationError
 
 from fedbn_flower.strategies import Participation, PseudoGradientStrategy, ReplyRefused
-from fedbn_flower.strategies.messages.gate import answers, numbers_of
-from fedbn_flower.strategies.messages.npy import encoded
+from fedbn_flower.strategies.messages.gate import answers, numbers_of, record_of, text_of
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
-from ..config.making import config_at_site
 from ..core.errors import RunFailed, not_allowed
-from ..core.ground.columns import TRAIN, VALIDATION
-from ..core.ground.wire import FEATURE_MEAN, FEATURE_STD, MOMENTS, QUERY_MOMENTS
-from ..core.partition_id import partition_id_of
-from ..data.images.moments import Scale
+from ..core.ground.columns import TRAIN
+from ..core.ground.wire import (
+    COUNTS,
+    FEATURE_MEAN,
+    FEATURE_STD,
+    MOMENTS,
+    QUERY_COUNTS,
+    QUERY_MOMENTS,
+    QUERY_SIZES,
+    SIZES,
+)
 from ..data.scales import SiteMoments, median_scale, notable, pooled_scale, received
+from ..data.statistics import Feature
 from ..job.inputs import RunInputs
-from ..job.tasks import rows_of
-from ..privacy.floors import refuse_statistics
-from ..site.inputs import inputs_at
-from ..site.privacy import SitePrivacy, refusals_in_one_line
+from ..job.site_facts import SiteCounts
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = 8
@@ -135,27 +139,76 @@ def _of_one_kind(sites: Mapping[int, SiteMoments]) -> dict[int, SiteMoments]:
     return {site: moments for site, moments in sites.items() if type(moments) is kind}
 
 
-def received_scale(config: ConfigRecord) -> Scale | None:
-    """Return what `sites_scale` gives, from the configuration of a message; None if it has none."""
-    if FEATURE_MEAN not in config:
-        return None
-    return Scale(*(tuple(map(float, config[name])) for name in (FEATURE_MEAN, FEATURE_STD)))  # type: ignore[arg-type]
+LONGEST = 2**24
+"""Characters of a site's answer."""
 
 
-@refusals_in_one_line
-def answer_moments(message: Message, context: Context) -> Message:
-    """Tell the moments of a site's training examples, without those of the fold that is tested on."""
-    config = config_at_site(context)
-    SitePrivacy.of(config, context)
-    refuse_statistics(config, "moments")
-    inputs = inputs_at(config, context.node_config)
-    kind = inputs.dataset.kind
-    if config.folds and inputs.data_path:
-        rows = rows_of(inputs, partition_id_of(context) or 0)
-        kind = kind.of_rows(np.sort(np.concatenate([rows[TRAIN], rows[VALIDATION]])))
-    moments = kind.moments() if inputs.dataset.has_examples else {}
-    if not moments:
-        wanted = "a data-path in the node config, to images or numbers"
-        raise not_allowed("data-path", context.node_config.get("data-path", ""), wanted)
-    record = ArrayRecord({name: encoded(array) for name, array in moments.items()})
-    return Message(RecordDict({MOMENTS: record}), reply_to=message)
+def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
+    """Return the counts of every connected site, by partition or node id.
+
+    A site whose answer cannot be used, or that has other features than most have, is left out with a warning.
+
+    Raises
+    ------
+    RunFailed
+        When no site's answer can be used.
+    """
+    most = strategy._max_weight_ or MAX_WEIGHT
+
+    def read(content: RecordDict) -> SiteCounts:
+        try:
+            counts = SiteCounts.model_validate_json(text_of(content, COUNTS, COUNTS, LONGEST))
+            counts.check(inputs, most)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ReplyRefused(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except ValueError as error:
+            raise ReplyRefused(str(error)) from None
+        return counts
+
+    found = answers_of_sites(QUERY_COUNTS, inputs, strategy, grid, read)
+    ((described, _),) = Counter(map(_described, found.values())).most_common(1)
+    for site, counts in found.items():
+        if _described(counts) != described:
+            LOGGER.warning("%s: site %s: it has other features than the others: left out", QUERY_COUNTS, site)
+    return {site: counts for site, counts in found.items() if _described(counts) == described}
+
+
+def _described(counts: SiteCounts) -> tuple[tuple[object, ...], ...]:
+    return tuple((f.name, tuple(f.edges), f.values) for f in counts.features)
+
+
+def features_of_sites(sites: Mapping[int, SiteCounts]) -> list[Feature]:
+    """Return the features by site; means and deviations do not leave a site and are NaN."""
+    unknown = np.full(len(sites), np.nan)
+    return [
+        Feature(
+            same[0].name,
+            np.array(same[0].edges),
+            np.array([feature.counts for feature in same]),
+            unknown,
+            unknown,
+            np.array([feature.missing for feature in same]),
+            same[0].values,
+        )
+        for same in zip(*(site.features for site in sites.values()), strict=True)
+    ]
+
+
+def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
+    """Return what every connected site says is its number of examples or units, by partition or node id.
+
+    Raises
+    ------
+    RunFailed
+        When a site does not answer with a positive whole number: the run's epsilon would not be its.
+    """
+
+    def read(content: RecordDict) -> int:
+        count = record_of(content, SIZES, ConfigRecord).get(TRAIN)
+        if type(count) is not int or not 0 < count <= MAX_WEIGHT:
+            what = "units" if inputs.config.dp_unit else "training examples"
+            raise ReplyRefused(f"{count!r} {what}, not a whole number in [1, {MAX_WEIGHT}]")
+        return count
+
+    return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read, all_of_them=True)
