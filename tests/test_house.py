@@ -35,7 +35,8 @@ FLOORS = (
     {"names", "privacy", "inspection"},
     {"extensions"},
     {"config"},
-    {"federation"},
+    {"job"},
+    {"server", "site"},
     {"results"},
     {"runtime"},
     {"api", "search", "sweeps"},
@@ -155,6 +156,12 @@ def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_o
         "fedbn_flower.job.checks.notices",
         "fedbn_flower.results.report.inspection.contents",
     }
+
+
+def test_the_two_ends_of_the_wire_know_nothing_of_each_other():
+    """What runs beside a site's data is one room, which a hospital can audit without that of the server."""
+    between = [where for room, other, where in arrows() if {room, other} == {"server", "site"}]
+    assert not between
 
 
 @pytest.mark.parametrize("package", PACKAGES)
