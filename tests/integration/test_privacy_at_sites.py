@@ -14,7 +14,7 @@ from fedbn_flower import simulate
 from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
-from fedbn_flower.privacy.ledger import path_of_ledger
+from fedbn_flower.site.ledger import path_of_ledger
 
 from .guide import FORKING
 from .hospital import rounds_done

@@ -12,11 +12,11 @@ from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.data.scales import public_scale
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
-from fedbn_flower.privacy.ledger import SiteLedger, path_of_ledger
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.ledger import SiteLedger, path_of_ledger
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from . import test_local_runs

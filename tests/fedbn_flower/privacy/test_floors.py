@@ -7,7 +7,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Floors
-from fedbn_flower.privacy.ledger import Entry, SiteLedger, path_of_ledger
+from fedbn_flower.site.ledger import Entry, SiteLedger, path_of_ledger
 
 from . import test_example_runs, test_local_runs
 from .asked import KINDS, RUN, Site

@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.core import private
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.privacy.ledger import path_of_ledger
 from fedbn_flower.runtime.grid import RUN_ID
 from fedbn_flower.site.adapter import app
+from fedbn_flower.site.ledger import path_of_ledger
 from strategies.messages.npy import encoded
 
 from .test_local_runs import small

@@ -9,8 +9,8 @@ import torch
 from clients import FedAvgClient
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.accounts import Release, composed_epsilon
-from fedbn_flower.privacy.ledger import path_of_ledger
 from fedbn_flower.privacy.site_metrics import metrics_noise, noisy_metrics, planned, values_of_examples
+from fedbn_flower.site.ledger import path_of_ledger
 from tests.clients.helpers import make_client
 
 from . import test_example_runs, test_local_runs
