@@ -10,8 +10,7 @@ from rich.table import Table
 from ..core.errors import UserError, not_allowed
 from ..core.text import visible
 from ..privacy.accounts import check_installed
-from ..privacy.ledger import ENDING, FOLDER
-from ..site.ledger import Entry, SiteLedger, epsilon_of
+from ..site.ledger import ENDING, FOLDER, Entry, SiteLedger, epsilon_of
 from .argument_parser import Parser
 
 
