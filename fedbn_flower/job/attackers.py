@@ -15,7 +15,7 @@ from ..core.process_cache import process_cache
 from ..data.images.moments import top_of
 from ..data.images.shift_spec import domain_of, seen_by
 from ..extensions.attack.examples import Patched, poisoned, to_be_patched
-from ..extensions.attack.keys import ON_DATA, NamedAttack, attackers_drawn
+from ..extensions.attack.keys import OMNISCIENT, ON_DATA, NamedAttack, attackers_drawn
 from .inputs import RunInputs
 
 
@@ -36,6 +36,7 @@ def attack_of(inputs: RunInputs) -> Mapping[str, Any]:
         raise not_allowed("attack", inputs.config.attack, wanted)
     for attack in attacks:
         _check_data(inputs, attack)
+        _check_honest(inputs, attack, len(attackers))
     return {"attacks": attacks, "attackers": attackers, "patched": _trying(inputs, attackers)}
 
 
@@ -103,6 +104,17 @@ def _trying(inputs: RunInputs, attackers: frozenset[int]) -> list[int]:
 
 def _backdoor(inputs: RunInputs) -> NamedAttack | None:
     return next((one for one in inputs.config.attacks if one.name == "backdoor"), None)
+
+
+def _check_honest(inputs: RunInputs, attack: NamedAttack, attackers: int) -> None:
+    """Refuse an attack that follows from more honest answers than come beside an attacker's in any round."""
+    config, least = inputs.config, OMNISCIENT.get(attack.name, 0)
+    most = min(config.num_training - attackers, config.clients_a_round - 1)
+    if most < least:
+        wanted = (
+            f"another one, or more clients: {attack.name} needs {least} or more honest answers in a round"
+        )
+        raise not_allowed("attack", config.attack, f"{wanted}, and beside an attacker's is room for {most}")
 
 
 def _check_data(inputs: RunInputs, attack: NamedAttack) -> None:

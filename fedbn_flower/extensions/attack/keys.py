@@ -18,8 +18,9 @@ ON_DATA = ("label-flip", "random-labels", "backdoor")
 """Those that change an attacker's training examples, and leave the rest to its training."""
 ON_UPDATES = ("sign-flip", "gaussian", "replacement")
 """Those that change an attacker's own update, where it is."""
-OMNISCIENT = ("alie", "ipm", "min-max")
-"""Those that follow from the answers of all other clients of the round."""
+OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}
+"""Those that follow from the answers of all other clients of the round, and of how many honest ones at least:
+a standard deviation is of two."""
 
 
 def _attack(what: str, paper: str = "") -> SimpleNamespace:

@@ -34,10 +34,10 @@ def alie_z(n: int, f: int) -> float:
 
     Baruch et al. 2019 (arXiv 1902.06156), Algorithm 3: ``s = floor(n / 2 + 1) - f`` honest clients have to be
     farther from the mean than the attackers, so ``Phi(z) = (n - f - s) / (n - f)``. It is 0, or would be
-    below, where the attackers are too few to hide behind anybody.
+    below (of two clients, minus infinity), where the attackers are too few to hide behind anybody.
     """
     s = n // 2 + 1 - f
-    return max(0.0, NormalDist().inv_cdf(min((n - f - s) / (n - f), 1 - 1e-9)))
+    return NormalDist().inv_cdf(min(max((n - f - s) / (n - f), 1 / 2), 1 - 1e-9))
 
 
 def alie(x: Model, honest: Sequence[Model], attackers: int, z: float | None) -> dict[str, NDArray]:

@@ -248,6 +248,15 @@ def test_compressed_frozen_tied_and_held_out(run):
             {"attack": "label-flip", "attackers": "7"},
             "attackers: '7' is not allowed; expected clients that train",
         ),
+        *(
+            (keys, f"attack: {keys['attack']!r} is not allowed; expected another one, or more clients: {why}")
+            for keys, why in (
+                ({"attack": "alie", "num_clients": 2, "attackers": "1"}, "alie needs 2 or more honest"),
+                ({"attack": "label-flip+alie:1", "attackers": "0,1,2,3"}, "alie needs 2 or more honest"),
+                ({"attack": "min-max", "fraction_train": 0.4}, "min-max needs 2 or more honest"),
+                ({"attack": "ipm:1", "fraction_train": 0.2}, "ipm needs 1 or more honest"),
+            )
+        ),
     ],
 )
 def test_mistakes_that_the_data_show(run, keys, message):

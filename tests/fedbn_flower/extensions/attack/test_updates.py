@@ -51,6 +51,7 @@ def test_z_is_that_of_the_paper(n, f, share):
 def test_z_where_nobody_has_to_be_won_over_is_large_but_finite():
     assert alie_z(10, 2) == 0.0  # s = 4 of 8
     assert alie_z(3, 1) == 0.0
+    assert alie_z(2, 1) == 0.0  # s = 1 of 1
     assert 3 < alie_z(10, 8) < 7  # the attackers are the majority
 
 
