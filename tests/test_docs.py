@@ -89,3 +89,25 @@ def test_the_citation_is_of_this_version():
     assert f'license = "{citation["license"]}"' in project
     assert f'name = "{citation["authors"][0]["name"]}"' in project
     assert citation["cff-version"] == "1.2.0"
+
+
+def test_the_page_of_a_site_lists_all_files_of_its_room():
+    room = ROOT / "fedbn_flower/site"
+    rows = re.findall(
+        r"^\| `([\w/]+\.py)` \|", (ROOT / "docs/what-runs-at-a-site.md").read_text(), re.MULTILINE
+    )
+    files = {str(path.relative_to(room)) for path in room.rglob("*.py") if path.name != "__init__.py"}
+    assert set(rows) == files
+    assert len(rows) == len(files)
+
+
+def test_every_step_of_a_round_is_where_the_page_says():
+    words = re.findall(r"`([\w./]+)`", (ROOT / "docs/one-round.md").read_text())
+    sources = [(ROOT / word).read_text() for word in words if word.endswith(".py")]
+    names = [word for word in words if not word.endswith(".py") and word != "server_step"]
+    assert len(names) >= 20
+    for cls, _, function in (word.rpartition(".") for word in names):
+        defined = re.compile(
+            rf"^class {cls}\b.*^    def {function}\(" if cls else rf"^(def|class) {function}\b", re.M | re.S
+        )
+        assert any(map(defined.search, sources)), (cls, function)

@@ -1,1 +1,1 @@
-"""The protocol of a run: its inputs, the clients' tasks, the server rule, the rounds."""
+"""The server of a run: its rounds, who takes part, evaluation. It imports nothing of the sites."""

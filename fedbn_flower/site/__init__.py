@@ -1,1 +1,1 @@
-"""What a client does beside training: evaluation, cases, recalibration, one answer to two messages."""
+"""All that runs at a site beside its data, one room to audit: it imports nothing of the server."""
