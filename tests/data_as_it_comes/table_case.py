@@ -17,6 +17,11 @@ OWN_VALUE = (
 USUAL = {"examples": [HELD_OUT], "inputs": [ENCODED]}
 
 
+def as_sites(*names):
+    """The row by which each of these has a table."""
+    return {"clients": [f"the tables of {', '.join(map(repr, names))} are read as sites"]}
+
+
 class Case(NamedTuple):
     """Files, the keys of a run that reads them, and what is expected: by row, or the line of a mistake.
 

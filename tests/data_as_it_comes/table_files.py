@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbn_flower.core.text import number_of
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, csv, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, as_sites, csv, text
 
 CASES: list[Case] = []
 
@@ -44,7 +44,9 @@ for odd, name, found in (
         f"dataset: 'DATA/{name}.csv' {found}, unlike 2 of 3 tables; expected the same columns in each table",
         sites(odd, name),
     )
-JOINED = {"examples": [BY_FILE, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"]}
+JOINED = {"examples": [BY_FILE, "'data/lyon.csv' has the same rows as 'data/bonn.csv'"]} | as_sites(
+    "bonn", "lyon", "turin"
+)
 for name in ("bonn", "turin"):
     case(
         f"decimal commas in {name}",
@@ -113,7 +115,7 @@ case(
 )
 case(
     "files that are called as sites",
-    {"examples": [BY_FILE], "inputs": [ENCODED]},
+    {"examples": [BY_FILE], "inputs": [ENCODED]} | as_sites("party0", "party1", "party2", "party3"),
     parts("party{}"),
     partition="natural:file",
 )
@@ -245,12 +247,12 @@ for names, unread, read in (
 case("TRAIN.csv and TEST.csv", {"inputs": [ENCODED]}, tables("TRAIN.csv", "TEST.csv"))
 case(
     "Train and Test of two sites",
-    {"inputs": [ENCODED]},
+    {"inputs": [ENCODED]} | as_sites("bonn", "lyon"),
     tables("Train/bonn.csv", "Test/bonn.csv", "Train/lyon.csv"),
 )
 case(
     "two sites with Train.csv and TEST.csv",
-    {"inputs": [ENCODED]},
+    {"inputs": [ENCODED]} | as_sites("bonn", "lyon"),
     tables("bonn/Train.csv", "bonn/TEST.csv", "lyon/train.csv"),
 )
 for names, odd in (
@@ -265,12 +267,12 @@ for names, odd in (
     )
 case(
     "a folder with one table for each site",
-    {"inputs": [ENCODED], "examples": [BY_FILE]},
+    {"inputs": [ENCODED], "examples": [BY_FILE]} | as_sites("bonn", "lyon"),
     tables("bonn/export.csv", "lyon/export.csv"),
 )
 case(
     "a folder with one table for each site, who are asked for",
-    {"inputs": [ENCODED], "examples": [BY_FILE]},
+    {"inputs": [ENCODED], "examples": [BY_FILE]} | as_sites("bonn", "lyon"),
     tables("bonn/bonn.csv", "lyon/part-0.csv"),
     partition="natural:file",
     num_clients=2,
@@ -286,6 +288,6 @@ case(
 )
 case(
     "a site called Testa",
-    {"inputs": [ENCODED], "examples": [BY_FILE]},
+    {"inputs": [ENCODED], "examples": [BY_FILE]} | as_sites("Contest", "Testa"),
     tables("Contest.csv", "Testa.csv"),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Case, R, csv, lines, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Case, R, as_sites, csv, lines, text
 
 CASES: list[Case] = []
 
@@ -162,7 +162,9 @@ def copied(folder):
 
 case(
     "a copy of a site's file",
-    USUAL | {"examples": [BY_FILE, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"]},
+    USUAL
+    | {"examples": [BY_FILE, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"]}
+    | as_sites("bonn copy", "bonn"),
     copied,
 )
 case(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, as_sites, csv, text
 
 CASES: list[Case] = []
 
@@ -394,19 +394,20 @@ def sites(folder):
 
 case(
     "a file for each site",
-    {"examples": [BY_FILE], "inputs": [ENCODED]},
+    {"examples": [BY_FILE], "inputs": [ENCODED]} | as_sites("graz", "lyon", "turin"),
     sites,
 )
 case(
     "a file for each site, by file",
-    {"examples": [BY_FILE], "inputs": [ENCODED]},
+    {"examples": [BY_FILE], "inputs": [ENCODED]} | as_sites("graz", "lyon", "turin"),
     sites,
     partition="natural:file",
     num_clients=3,
 )
 case(
     "a file for each site, by folder",
-    {"examples": ["no test set: a fixed 20 % of the rows of each 'folder' is held out"], "inputs": [ENCODED]},
+    {"examples": ["no test set: a fixed 20 % of the rows of each 'folder' is held out"], "inputs": [ENCODED]}
+    | as_sites("graz", "lyon", "turin"),
     sites,
     partition="natural:folder",
     num_clients=3,
@@ -436,7 +437,11 @@ def sites3(folder):
 
 
 case(
-    "files of sites in train and test", {"inputs": [ENCODED]}, sites3, partition="natural:file", num_clients=2
+    "files of sites in train and test",
+    {"inputs": [ENCODED]} | as_sites("lyon", "turin"),
+    sites3,
+    partition="natural:file",
+    num_clients=2,
 )
 
 
@@ -449,7 +454,7 @@ def sites4(folder):
 
 case(
     "folders of sites with train and test",
-    {"inputs": [ENCODED]},
+    {"inputs": [ENCODED]} | as_sites("lyon", "turin"),
     sites4,
     partition="natural:file",
     num_clients=2,

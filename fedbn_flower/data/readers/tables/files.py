@@ -220,6 +220,7 @@ def joined_tables(request: Request, files: Files) -> Joined:
                 parts = f"another partition: by their names {listed(sites)} are parts of one table"
                 raise not_allowed("partition", f"natural:{group}", parts)
             table = table.assign(**{group: np.repeat([site for _, site in places], sizes)})
+            notes.append(Note("clients", f"the tables of {listed(sites)} are read as sites"))
         elif _are_parts(files):
             notes.append(
                 Note("examples", f"{len(sites)} files are read as parts of one table: {listed(sites)}")
