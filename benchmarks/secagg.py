@@ -40,21 +40,19 @@ sys.path.insert(0, str(ROOT))
 
 from deploy.local_federation import LocalFederation  # noqa: E402
 from fedbn_flower import simulate  # noqa: E402
-from fedbn_flower.extensions.secagg.cryptography import (  # noqa: E402  # noqa: E402  # noqa: E402
+from fedbn_flower.extensions.secagg.cryptography import (  # noqa: E402
     DIGEST,
     KeyPair,
     agree,
-    default_k,
     digest_of,
     expand,
     join,
     mask,
-    neighbours,
     remove,
     seal,
     split,
-    threshold,
 )
+from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold  # noqa: E402
 from fedbn_flower.extensions.secagg.integers import Grid  # noqa: E402
 from fedbn_flower.extensions.secagg.noise import NoiseShares  # noqa: E402
 

@@ -154,7 +154,7 @@ def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_o
     others = {module_of(path) for path in users if not module_of(path).startswith(f"{room}.")}
     assert others == {
         "fedbn_flower.job.checks.notices",
-        "fedbn_flower.results.report.inspection.contents",
+        "fedbn_flower.results.report.inspection",
     }
 
 

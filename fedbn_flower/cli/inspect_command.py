@@ -10,8 +10,7 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..job.inputs import inputs_of
 from ..results.progress import waiting
-from ..results.report.inspection.contents import MAX_LISTED, Inspection
-from ..results.report.inspection.page import PAGE, inspect_page
+from ..results.report.inspection import MAX_LISTED, PAGE, Inspection, inspect_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from .argument_parser import Parser

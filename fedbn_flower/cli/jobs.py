@@ -22,7 +22,7 @@ from ..search.run import run_search
 from ..search.search import Search
 from ..server.federation import Federation
 from ..sweeps.cells import Cell, cells_of
-from ..sweeps.dry_run import describe_runs
+from ..sweeps.estimate import describe_runs
 from ..sweeps.experiment import swept_keys
 from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job

@@ -27,8 +27,8 @@ from ..results.report.compare_page import (
     privacy_together,
     read_groups,
 )
-from ..results.report.figure_files import FORMATS as FIGURES
-from ..results.report.figure_files import collected, write_figures
+from ..results.report.html import FORMATS as FIGURES
+from ..results.report.html import collected, write_figures
 from ..results.report.methods import Study, methods, model_card
 from ..results.report.run_page import run_page
 from ..results.report.runs_by_seed import (

@@ -1,21 +1,62 @@
 """Which of the keys that a run was given nothing reads, as far as its configuration says.
 
-Those that the data decide are in `job.checks.unused_keys`.
+Keys that no run knows are refused: a former one, a setting of another algorithm, a misspelt one. Those that
+the data decide are in `federation.checks.unused_keys`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from flwr.app import UserConfigValue
 
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
+from ..core.errors import UserError
+from ..core.suggestions import hint
 from ..names import CLIENT, OBJECTIVE, SELECTION
 from .data_request import usual_clients
+from .extension_names import EXTENSION
+from .gone import refuse_gone
 from .keys import RUN_KEYS
-from .named_algorithms import NOT_GIVEN, named, objective_of, settings_of
+from .named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, objective_of, settings_of
 from .run_config import RunConfig
 from .splits import implied_by_splits
+
+
+def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> None:
+    """Refuse keys that no run knows.
+
+    Raises
+    ------
+    UserError
+        For the first one; the message names the key in its place, the algorithms that have it, or the
+        nearest key.
+    """
+    algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
+    used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
+    for key, value in given.items():
+        if key in used or key in RUN_KEYS:
+            continue
+        refuse_gone(key, [value])
+        if users := built_in_users(key):
+            *others, last = (str(a) for r in REGISTRIES for a in algorithms if a.kind == r.key)
+            named = f"{', '.join(others)} or {last}"
+            raise UserError(f"{key}: {value} is not used by {named}; it is a setting of {', '.join(users)}")
+        near = hint(key, [*RUN_KEYS, *sorted({*used, *built_in_settings()})])
+        raise UserError(f"configuration: unknown name {key!r}{near}; see --help")
+
+
+def built_in_users(key: str) -> list[str]:
+    """The built-in algorithms that have this setting."""
+    kinds = (*REGISTRIES, EXTENSION)
+    users = {name for r in kinds for name, cls in r.names.items() if key in settings_of(cls)}
+    return sorted(users)
+
+
+def built_in_settings() -> list[str]:
+    """The settings of all built-in algorithms, in their order."""
+    kinds = (*REGISTRIES, EXTENSION)
+    return list(dict.fromkeys(k for r in kinds for cls in r.names.values() for k in settings_of(cls)))
 
 
 class Caller(NamedTuple):

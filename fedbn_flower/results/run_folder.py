@@ -20,8 +20,7 @@ from ..records.summary import Summary
 from ..server.federation import Federation
 from ..site.memory_file import signature
 from . import report
-from .checkpoints.background_writer import BackgroundWriter
-from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
+from .checkpoints.checkpoint_folder import BEST, LAST, BackgroundWriter, CheckpointFolder
 from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import build_manifest, of_resumed

@@ -26,8 +26,7 @@ from ..core.private import Run, retry_invoker_of
 from ..extensions.attack.keys import ON_DATA
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
-from ..results.report.inspection.contents import Inspection, SitesInspection
-from ..results.report.inspection.page import PAGE, inspect_page
+from ..results.report.inspection import PAGE, Inspection, SitesInspection, inspect_page
 from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder

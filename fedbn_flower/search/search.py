@@ -1,19 +1,118 @@
-"""The search that a command line describes."""
+"""The search that a command line describes, over a space of ``KEY=LOW..HIGH`` and ``KEY=A,B,C``."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flwr.app import UserConfigValue
+from pydantic.fields import FieldInfo
 
+from ..config.gone import refuse_gone
 from ..config.help import as_text
+from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title_of
 from ..config.making import run_config
+from ..config.named_algorithms import NAMED, named, settings_of, with_full_paths
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
+from ..config.unused_keys import check_used
+from ..core.errors import UserError, not_allowed
+from ..core.ground.settings import kinds_of
 from ..results.resume import MAY_CHANGE, as_before, is_fixed
 from .search_folder import read_search
-from .space import Dimension, parse_space
+
+FORM = "KEY=LOW..HIGH or KEY=A,B,..."
+
+FIXED = frozenset(
+    {"dataset", "num-clients", "partition", "reference", "rounds", "seed", "settings", "val-fraction"}
+    | {key for group in (Evaluation, Folder, Runtime) for key in SECTIONS[title_of(group)]}
+)
+"""Keys that cannot be searched: trials with different values could not be compared."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A key of a search space: one of the choices, or a number from low to high, log-uniform.
+
+    The bounds are ints for whole numbers, else floats. With choices, ``low`` and ``high`` are 0.
+    """
+
+    key: str
+    choices: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int)
+
+    @property
+    def ends(self) -> tuple[UserConfigValue, ...]:
+        """All choices, or the lowest and the highest number."""
+        return self.choices or (self.low, self.high)
+
+    def __str__(self) -> str:
+        comma = ";" if any("," in choice for choice in self.choices) else ","
+        return comma.join(self.choices) if self.choices else f"{self.low}..{self.high}"
+
+    def parse(self, text: str) -> UserConfigValue:
+        """Parse a value from the text of a table."""
+        return text if self.choices else int(text) if self.whole else float(text)
+
+
+def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Dimension, ...]:
+    """Parse the texts of ``--search``, for a run with these keys and settings.
+
+    Raises
+    ------
+    UserError
+        For a wrong form, an unknown key, a key that cannot be searched, a key that is given twice, and for
+        invalid bounds.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for text, (key, equals, values_text) in zip(texts, pairs, strict=True):
+        if not (key and equals and values_text):
+            raise not_allowed("search", text, FORM)
+        refuse_gone(key, re.split(r"[,;]|\.\.", values_text))
+        if key in FIXED:
+            raise UserError(f"search: {key!r} cannot be searched, as its trials could not be compared")
+        if key in values:
+            raise UserError(f"{key}: given twice, the second time in search")
+    keys = [key for key, _, _ in pairs]
+    if repeated := {key for key in keys if keys.count(key) > 1}:
+        raise UserError(f"search: {min(repeated)!r} is given twice")
+    chosen = {key: _choices(key, text) for key, _, text in pairs if key in NAMED}
+    runs = [named({**values, **{key: name}}) for key, names in chosen.items() for name in names]
+    runs = runs or [named(values)]
+    check_used({key: text for key, _, text in pairs}, runs)
+    fields = {k: f for run in runs for a in run for k, f in settings_of(a.cls).items()} | RUN_KEYS
+    return tuple(_dimension(key, text, fields[key]) for key, _, text in pairs)
+
+
+def _dimension(key: str, text: str, field: FieldInfo) -> Dimension:
+    kinds = set(kinds_of(field))
+    numeric = bool(kinds & {int, float})
+    if not numeric or ".." not in text:
+        return Dimension(key, _choices(key, text))
+    kind = float if float in kinds else int
+    parts = text.split("..")
+    try:
+        low, high = map(kind, parts)
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise not_allowed("search", f"{key}={text}", f"LOW..HIGH, two {numbers}") from None
+    if not 0 < low < high < float("inf"):
+        expected = "0 < LOW < HIGH, as the range is log-uniform (write single values as A,B,...)"
+        raise not_allowed("search", f"{key}={text}", expected)
+    return Dimension(key, (), low, high)
+
+
+def _choices(key: str, text: str) -> tuple[str, ...]:
+    choices = [part.strip() for part in text.split(";" if ";" in text else ",")]
+    if len(choices) < 2 or len(set(choices)) < len(choices) or not all(choices):
+        raise not_allowed("search", f"{key}={text}", f"{FORM}: at least two values, each once")
+    return tuple(with_full_paths(key, choice) for choice in choices)
+
 
 TRIALS, VALIDATION = 20, 0.1
 CHANGEABLE = MAY_CHANGE - {"rounds"}

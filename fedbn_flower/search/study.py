@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from flwr.app import UserConfigValue
 
+from .search import Dimension
 from .search_folder import COMPLETE, FAILED, PRUNED
-from .space import Dimension
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

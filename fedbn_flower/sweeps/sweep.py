@@ -1,4 +1,4 @@
-"""Run a sweep: its runs in parallel or one by one, its table, its folder."""
+"""Run a sweep: its runs in parallel or one by one, with a progress bar, its table, its folder."""
 
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -7,20 +7,61 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
+from ..records.metrics import shown
 from ..records.stored import EXPERIMENT
-from ..results.progress import progress, say
+from ..records.summary import Summary
+from ..results.progress import WINDOW, progress, say
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..runtime.pools import pool_for
 from .cells import Cell, Outcome, cells_of, run_cell
 from .experiment import Experiment, swept_keys
 from .grid_table import Comparison
 from .processes import run_in_parallel, side_by_side, workers_of
-from .progress import RoundsBar, end_line
+
+
+class RoundsBar:
+    """A progress bar over the rounds of all runs, read from their folders; use as a context manager."""
+
+    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+        self._cells = cells
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            speed_estimate_period=WINDOW,
+        )
+        total = sum(cell.config.rounds for cell in cells)
+        self._task = self._bar.add_task(f"{len(cells)} runs, rounds", total=total)
+
+    def __enter__(self) -> "RoundsBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self) -> None:
+        """Read the number of rounds done and redraw."""
+        self._bar.update(self._task, completed=sum(cell.rounds_done for cell in self._cells))
+
+
+def end_line(name: str, summary: Summary) -> str:
+    """Return a line on a completed run, with the metric that runs are compared by.
+
+    It is that of the site left out, if one is; the clients' mean; or else the global model's value.
+    """
+    by, left_out = summary.compared_by, summary.left_out
+    value = ((left_out and left_out.mean) or summary.main).get(by)
+    metric = f"  {by} {shown(by, value)}" if value is not None else ""
+    return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"
 
 
 def sweep_folder(run_dir: str) -> Path:

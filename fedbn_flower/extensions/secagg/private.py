@@ -28,7 +28,8 @@ from ...privacy.ledger import Charge
 from ...privacy.private_run import NO_SEED, PrivateRun
 from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
 from ...privacy.terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
-from .cryptography import TOLERANCE, Vector, default_k
+from .cryptography import Vector
+from .graph import TOLERANCE, default_k
 from .keys import LEAST_CLIP, MOST_CLIP, ON
 from .noise import NoiseShares, num_honest, sum_noise_for
 from .plan import Plan as VectorPlan

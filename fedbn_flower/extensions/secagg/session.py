@@ -24,19 +24,8 @@ from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ...core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
-from .cryptography import (
-    DIGEST,
-    LENGTH,
-    TOLERANCE,
-    KeyPair,
-    agree,
-    commitment,
-    default_k,
-    join,
-    neighbours,
-    remove,
-    threshold,
-)
+from .cryptography import DIGEST, LENGTH, KeyPair, agree, commitment, join, remove
+from .graph import TOLERANCE, default_k, neighbours, threshold
 from .signatures import MOST_NAMES, Card, Names, is_signed_by, left_out, names, who_of
 from .site import SHARE_LENGTH, context_of_mask
 

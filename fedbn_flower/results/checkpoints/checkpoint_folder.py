@@ -4,11 +4,13 @@
 vectors and, as metadata, the counters.
 ``checkpoint/clients`` holds the clients' memories. The server file is replaced last, so it always names a
 round whose client files are complete. A client file of a later round belongs to an unfinished checkpoint and
-is ignored. Both are their owner's alone: they hold what stays at a client.
+is ignored. Both are their owner's alone: they hold what stays at a client. A thread writes them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +30,56 @@ from ...records.array_file import array_file
 from ...records.checkpoint import Checkpoint
 from ...records.stored import DAMAGES
 from ...site.memory_folder import MemoryFolder, Moment, client_name, partition_of
-from .background_writer import BackgroundWriter
+
+MAX_QUEUED = 2**28  # bytes that wait to be written
+
+
+class BackgroundWriter:
+    """Run jobs in order on one thread, while the run continues.
+
+    After a failure no further job runs, since later jobs may rely on earlier ones. The failure is raised to
+    whoever waits.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "writer")
+        self._queue: deque[tuple[Future[None], int]] = deque()
+        self._failed = False
+
+    def submit(self, job: Callable[[], object], size: int) -> None:
+        """Queue a job that holds ``size`` bytes; wait while the queued jobs hold more than `MAX_QUEUED`.
+
+        What the job writes must not change in the meantime.
+        """
+        while sum(queued for _, queued in self._queue) > MAX_QUEUED:
+            self._wait_for_first()
+        self._queue.append((self._thread.submit(self._run, job), size))
+
+    def wait(self) -> None:
+        """Wait until all jobs are done."""
+        while self._queue:
+            self._wait_for_first()
+
+    def close(self) -> None:
+        """Wait until all jobs are done, then end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def _wait_for_first(self) -> None:
+        self._queue[0][0].result()
+        self._queue.popleft()
+
+    def _run(self, job: Callable[[], object]) -> None:
+        if self._failed:
+            return
+        try:
+            job()
+        except BaseException:
+            self._failed = True
+            raise
+
 
 LAST, BEST = "checkpoint", "best"
 """A run's folders: of the last checkpoint, and of the checkpoint after the best round."""

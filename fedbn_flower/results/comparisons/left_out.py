@@ -5,7 +5,7 @@ from statistics import mean
 from ...records.metrics import PERCENT, decimals, percent, shown
 from ...records.summary import NewClients
 from ...statistics.intervals import LEVEL
-from ..plotting.by_site_plot import Ends
+from ..plotting.comparison_plots import Ends
 from ..report.sections.intervals import with_interval
 from ..report.tables import Table
 from ..run_reader import Run

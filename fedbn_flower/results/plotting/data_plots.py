@@ -11,8 +11,7 @@ from fedbn_flower.clients.problems.surfaces import fullest_slices as fullest
 
 from ...data.statistics import Feature
 from ..terminal import shorten_middle
-from .line_styles import line_style
-from .plots import NAME_LENGTH, TICK_LENGTH, new_figure, plain
+from .plots import NAME_LENGTH, TICK_LENGTH, line_style, new_figure, plain
 
 if TYPE_CHECKING:
     from .svg_figure import InlineFigure

@@ -1,6 +1,11 @@
-"""The figures of the further metrics, each drawn from a state: of all clients, or of one."""
+"""The figures of the further metrics, each drawn from a state: of all clients, or of one.
 
-from collections.abc import Callable, Sequence
+Curves of two classes of all sites on the same axes: ROC, and precision by recall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,12 +13,13 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS, Curve, curve
 
+from ...records.cases import SCORE, TARGET
 from ..terminal import shorten_middle
-from .line_styles import COLOURS, line_style
-from .plots import FLAT, legend_below, new_figure, plain
+from .plots import COLOURS, FLAT, legend_below, line_style, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
     from .svg_figure import InlineFigure
 
@@ -24,7 +30,7 @@ NAME_LENGTH = 14
 Draw = Callable[[NDArray, Sequence[str]], "InlineFigure"]
 
 
-def confusion_matrix(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+def confusion_matrix(total: NDArray, names: Sequence[str]) -> InlineFigure:
     """Draw the share of each true class that is predicted as each class, with the counts.
 
     ``total`` is (C, C), true classes down, or (L, 2, 2) of labels: then a row has a label's four counts.
@@ -51,7 +57,7 @@ def confusion_matrix(total: NDArray, names: Sequence[str]) -> "InlineFigure":
     return figure
 
 
-def roc_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+def roc_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
     """Draw the ROC curve of each class's histograms, (k, 2, T + 1)."""
     figure, axes = unit_axes("1 - specificity", "sensitivity")
     _draw_curves(axes, total, names, lambda c: (c.false_positive_rate, c.sensitivity))
@@ -60,7 +66,7 @@ def roc_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
     return figure
 
 
-def precision_recall_curve(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+def precision_recall_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
     """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1), as steps.
 
     Dots are the share of positives, the precision of a model that knows nothing.
@@ -74,7 +80,7 @@ def precision_recall_curve(total: NDArray, names: Sequence[str]) -> "InlineFigur
     return figure
 
 
-def reliability_diagram(total: NDArray, names: Sequence[str]) -> "InlineFigure":
+def reliability_diagram(total: NDArray, names: Sequence[str]) -> InlineFigure:
     """Draw the share of hits by the mean probability of each bin, (3, bins), and how many examples it has.
 
     A bin of a single example has no point: its share is 0 or 1, whatever the model.
@@ -100,7 +106,7 @@ FIGURES: dict[str, tuple[str, Draw]] = {
 """By caption the state that a figure is drawn from, and the function that draws it."""
 
 
-def unit_axes(xlabel: str, ylabel: str) -> "tuple[InlineFigure, Axes]":
+def unit_axes(xlabel: str, ylabel: str) -> tuple[InlineFigure, Axes]:
     """Return a figure and its axes, both from 0 to 1."""
     figure = new_figure(4.2, 3.6)
     axes = figure.subplots()
@@ -111,7 +117,7 @@ def unit_axes(xlabel: str, ylabel: str) -> "tuple[InlineFigure, Axes]":
 
 
 def _draw_curves(
-    axes: "Axes",
+    axes: Axes,
     total: NDArray,
     names: Sequence[str],
     points: Callable[[Curve], tuple[NDArray[np.float64], NDArray[np.float64]]],
@@ -137,3 +143,37 @@ def _with_both(total: NDArray) -> list[NDArray]:
 
 def _short(names: Sequence[str]) -> list[str]:
     return list(map(plain, shorten_middle(list(names), NAME_LENGTH)))
+
+
+OF_ALL: dict[str, Any] = {"color": "#555555", "linewidth": 2.2, "linestyle": "-", "marker": ""}
+
+
+def roc_curves(cases: Mapping[str, DataFrame], whole: str) -> InlineFigure:
+    """Draw the exact ROC curve of each table of cases, with its label; that of ``whole`` is thick."""
+    from sklearn.metrics import roc_curve
+
+    figure, axes = unit_axes("1 - specificity", "sensitivity")
+    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    for number, (label, table) in enumerate(cases.items()):
+        rates, found, _ = roc_curve(table[TARGET], table[SCORE])
+        axes.plot(rates, found, label=plain(label), **_style(number, label == whole))
+    legend_below(figure, columns=1)
+    return figure
+
+
+def precision_recall_curves(cases: Mapping[str, DataFrame], whole: str) -> InlineFigure:
+    """Draw precision by recall of each table of cases, exact, as steps; dots are the shares of positives."""
+    from sklearn.metrics import precision_recall_curve
+
+    figure, axes = unit_axes("recall (sensitivity)", "precision")
+    for number, (label, table) in enumerate(cases.items()):
+        precision, recall, _ = precision_recall_curve(table[TARGET], table[SCORE])
+        style = _style(number, label == whole)
+        axes.plot(recall, precision, label=plain(label), drawstyle="steps-post", **style)
+        axes.axhline(float(table[TARGET].mean()), linestyle=":", color=style["color"], linewidth=1)
+    legend_below(figure, columns=1)
+    return figure
+
+
+def _style(number: int, of_all: bool) -> dict[str, Any]:
+    return dict(OF_ALL) if of_all else line_style(number) | {"marker": ""}

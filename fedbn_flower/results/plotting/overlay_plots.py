@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.segmentation import VOID
 
-from .line_styles import COLOURS
-from .plots import new_figure, plain
+from .plots import COLOURS, new_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,33 @@ from ...records.metrics import spelt
 from ..run_reader import Run
 from ..terminal import shorten_middle
 from .drawer import begun
-from .line_styles import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .svg_figure import InlineFigure
+
+COLOURS = ("#0077bb", "#ee7733", "#009988", "#cc3311", "#33bbee", "#ee3377")
+"""Paul Tol's vibrant scheme, safe for the colour-blind."""
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+MARKED_POINTS = 20  # approximate number of markers on a line
+
+
+def line_style(number: int, points: int = 0) -> dict[str, Any]:
+    """Return Matplotlib's arguments for line ``number``, counted from 0, of a figure.
+
+    Lines 0 to 35 differ in dashes or marker, lines 0 to 17 also in colour or marker.
+    """
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 4,
+        "linewidth": 1.4,
+        "markevery": max(1, -(-points // MARKED_POINTS)),
+    }
+
 
 DARKEST = 0.3  # start of the colour map that is used
 NAME_LENGTH = 24  # characters of a class's name

@@ -13,12 +13,13 @@ from ...records.stored import rows_of
 from ..run_reader import Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
-from .line_styles import COLOURS, line_style
 from .plots import (
+    COLOURS,
     class_counts,
     draw_curves,
     integer_ticks,
     legend_below,
+    line_style,
     new_figure,
     plain,
     set_cost_axis,

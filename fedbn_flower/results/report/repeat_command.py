@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...config.algorithm_settings import resolve
 from ...config.help import as_text
 from ...config.keys import RUN_KEYS
 from ...config.making import run_config
-from ...config.named_algorithms import NOT_GIVEN, named
+from ...config.named_algorithms import NOT_GIVEN, named, resolve
 from ...config.trust import code_in
 from ...core.errors import UserError
 from ...core.session_objects import is_session_name

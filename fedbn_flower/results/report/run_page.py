@@ -45,10 +45,9 @@ from .repeat_command import command_of, uses_session_objects
 from .sections.attack import attack
 from .sections.best_round import best_round, how_chosen
 from .sections.client_tables import MODELS, metrics_by_class, metrics_table, new_clients, worst_clients
-from .sections.decisions import decisions
+from .sections.decisions import decisions, recalibration
 from .sections.intervals import in_words
 from .sections.predictions import predictions
-from .sections.recalibration import recalibration
 from .sections.segmentation import segmentation_by_case
 from .sections.subgroups import subgroups
 from .tables import Table

@@ -14,8 +14,7 @@ from ..comparisons.gain import gains_of
 from ..comparisons.held_out import CASES, compared_cases_table
 from ..comparisons.left_out import intervals_left_out, values_left_out
 from ..comparisons.over_blocks import Ranking
-from ..plotting.by_site_plot import by_site_plot
-from ..plotting.rank_plot import critical_difference_diagram
+from ..plotting.comparison_plots import by_site_plot, critical_difference_diagram
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from ..summary import LEFT_OUT

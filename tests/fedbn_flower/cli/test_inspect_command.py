@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.plotting.data_plots import fullest_slices, image_rows
-from fedbn_flower.results.report.inspection.contents import MAX_LISTED, Inspection
+from fedbn_flower.results.report.inspection import MAX_LISTED, Inspection
 
 from ..circles import circles, write_circles
 

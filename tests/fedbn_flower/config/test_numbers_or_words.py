@@ -11,7 +11,7 @@ from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
-from fedbn_flower.search.space import parse_space
+from fedbn_flower.search.search import parse_space
 from fedbn_flower.strategies import FedAvg
 from fedbn_flower.sweeps.experiment import Experiment
 from fedbn_flower.sweeps.experiment_files import read_experiment

@@ -24,7 +24,7 @@ from fedbn_flower.results.decisions import (
     missed_in_silence,
     thresholds_by_site,
 )
-from fedbn_flower.results.plotting.decision_plots import calibration_curve, decision_curves
+from fedbn_flower.results.plotting.comparison_plots import calibration_curve, decision_curves
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.report.sections.decisions import decisions
 from fedbn_flower.results.run_reader import Run

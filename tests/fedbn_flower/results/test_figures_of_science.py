@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbn_flower.records.metrics import decimals, heading, spelt
 from fedbn_flower.results.plotting import metric_plots
-from fedbn_flower.results.plotting.by_site_plot import by_site_plot
+from fedbn_flower.results.plotting.comparison_plots import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
 from fedbn_flower.results.report.sections.site_curves import curves_by_site

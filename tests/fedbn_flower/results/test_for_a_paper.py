@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.results.report.methods import methods, model_card
 from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
-from fedbn_flower.results.report.sections.recalibration import made_worse
+from fedbn_flower.results.report.sections.decisions import made_worse
 from fedbn_flower.results.report.unfinished import at_edge, still_rising, unfinished
 from fedbn_flower.results.run_reader import Run
 

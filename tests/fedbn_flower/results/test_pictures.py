@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fedbn_flower.results.plotting.by_site_plot import by_site_plot
-from fedbn_flower.results.plotting.line_styles import line_style
-from fedbn_flower.results.plotting.plots import class_counts, curves, new_figure
+from fedbn_flower.results.plotting.comparison_plots import by_site_plot
+from fedbn_flower.results.plotting.plots import class_counts, curves, line_style, new_figure
 from fedbn_flower.results.plotting.report_plots import (
     client_curves,
     mean_curves,

@@ -25,8 +25,7 @@ from fedbn_flower.cli import jobs
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.records.checkpoint import Checkpoint
 from fedbn_flower.results import run_directory as place
-from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
-from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.results.checkpoints.checkpoint_folder import BackgroundWriter, CheckpointFolder
 from fedbn_flower.results.resume import as_before
 from fedbn_flower.results.run_directory import run_folder_locked
 from fedbn_flower.runtime.simulation import simulate

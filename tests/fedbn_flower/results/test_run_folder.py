@@ -17,8 +17,7 @@ from fedbn_flower.core import files
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.files import CsvLog
 from fedbn_flower.records.events import Observer
-from fedbn_flower.results.checkpoints.background_writer import BackgroundWriter
-from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.results.checkpoints.checkpoint_folder import BackgroundWriter, CheckpointFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from fedbn_flower.search.search import Dimension
 from fedbn_flower.search.search_folder import COMPLETE, FAILED, PRUNED
-from fedbn_flower.search.space import Dimension
 from fedbn_flower.search.study import WARM_UP, Study, warm_up_rounds
 
 SPACE = (Dimension("rate", (), 1e-3, 1.0), Dimension("size", (), 4, 64), Dimension("kind", ("a", "b")))

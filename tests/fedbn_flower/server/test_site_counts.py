@@ -12,7 +12,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.results.report.inspection.contents import Inspection, SitesInspection
+from fedbn_flower.results.report.inspection import Inspection, SitesInspection
 from fedbn_flower.runtime import server_app
 from fedbn_flower.runtime.server_app import main as server_main
 

@@ -9,7 +9,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import adapter as client_app
 from fedbn_flower.site.evaluation_cache import Evaluations
-from fedbn_flower.sweeps import dry_run, estimate
+from fedbn_flower.sweeps import estimate
 from fedbn_flower.sweeps.cells import cells_of
 from fedbn_flower.sweeps.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
 
@@ -106,7 +106,7 @@ def test_runs_of_a_kind_are_measured_once(configured):
 )
 def test_five_runs_of_seven_seconds(configured, tmp_path, keys, seconds):
     cells = cells_of([configured(seed=i, **keys) for i in range(5)], (), tmp_path)
-    assert dry_run.elapsed(cells, {cell.name: 7.0 for cell in cells}) == pytest.approx(seconds)
+    assert estimate.elapsed(cells, {cell.name: 7.0 for cell in cells}) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_five_runs_of_seven_seconds(configured, tmp_path, keys, seconds):
     [(0.2, "about 1 s"), (99, "about 99 s"), (130, "about 2 min"), (9000, "about 2.5 h")],
 )
 def test_a_time_in_words(seconds, words):
-    assert dry_run.in_words(seconds) == words
+    assert estimate.in_words(seconds) == words
 
 
 def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, monkeypatch, capsys):

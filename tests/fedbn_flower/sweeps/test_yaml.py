@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.sweeps.experiment_files import read_experiment
-from fedbn_flower.sweeps.yaml_text import parse_yaml
+from fedbn_flower.sweeps.experiment_files import parse_yaml, read_experiment
 
 TOML = """
 strategy = ["fedavg", "fedyogi"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ....records.metrics import heading, percent, spelt
 from ...comparisons.gain import Gain, OfClient
-from ...plotting.gain_plot import gain_plot
+from ...plotting.comparison_plots import gain_plot
 from ..html import gallery, paragraph
 from ..tables import Table
 

@@ -10,8 +10,8 @@ from ....records.cases import SITE, TARGET, predictions_of
 from ....records.metrics import heading, shown
 from ...comparisons.held_out import CASES, events_column
 from ...intervals import CALIBRATION, NOTE
+from ...plotting.comparison_plots import forest_plot
 from ...plotting.drawer import drawn
-from ...plotting.forest_plot import forest_plot
 from ...run_reader import Run
 from ..html import gallery, paragraph
 from ..tables import Table

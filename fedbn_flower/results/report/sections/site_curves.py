@@ -9,7 +9,7 @@ from ....records.cases import SCORE, SITE, TARGET
 from ....statistics.cases import Cases
 from ....statistics.intervals import delong
 from ...decisions import POOLED
-from ...plotting.site_curves import precision_recall_curves, roc_curves
+from ...plotting.metric_plots import precision_recall_curves, roc_curves
 from ...run_reader import Run
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from fedbn_flower.extensions.secagg import words
-from fedbn_flower.extensions.secagg.cryptography import LENGTH, default_k, neighbours, threshold
+from fedbn_flower.extensions.secagg.cryptography import LENGTH
+from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
 from fedbn_flower.extensions.secagg.session import Session
 from fedbn_flower.extensions.secagg.signatures import Card
 

@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord, RecordDict
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.extensions.secagg import site, words
 from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair, agree, join, remove
-from fedbn_flower.extensions.secagg.cryptography import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.extension import SecAgg
+from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
 from fedbn_flower.extensions.secagg.in_words import seen
 from fedbn_flower.extensions.secagg.private import least_at_client
 from fedbn_flower.extensions.secagg.session import NoSum, Session

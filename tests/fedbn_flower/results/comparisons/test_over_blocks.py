@@ -10,7 +10,7 @@ from scipy import stats
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.comparisons.over_blocks import ranking
-from fedbn_flower.results.plotting.rank_plot import critical_difference_diagram, joined
+from fedbn_flower.results.plotting.comparison_plots import critical_difference_diagram, joined
 from fedbn_flower.results.report.runs_by_seed import Sweep, ranking_of
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.sweeps.grid_table import Comparison

@@ -1,13 +1,16 @@
-"""What is to be said of a run's data before anything is trained."""
+"""What is to be said of a run's data and their division before anything is trained, and its page."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.ground.columns import TEST, VALIDATION
-from ....data.statistics import (
+from ...core.ground.columns import TEST, VALIDATION
+from ...data.images.kind import Images
+from ...data.statistics import (
+    MAX_FEATURES,
     Counts,
     Feature,
     LabelSkew,
@@ -16,17 +19,27 @@ from ....data.statistics import (
     class_pixels,
     features,
     gini,
+    inputs_of_client,
+    masks_of_client,
+    sampled_images,
     shares_of,
+    spread,
 )
-from ....inspection.copies import of_near_copies
-from ....job.checks.notices import of_the_data
-from ....job.group_sides import sides_of
-from ....job.inputs import RunInputs
-from ....job.site_facts import SiteCounts
-from ....job.what_is_learnt import what_is_learnt
-from ....server.questions import features_of_sites
-from ...run_reader import dataset_name
-from ..tables import Table
+from ...inspection.copies import of_near_copies
+from ...job.checks.notices import of_the_data
+from ...job.group_sides import sides_of
+from ...job.inputs import RunInputs
+from ...job.site_facts import SiteCounts
+from ...job.what_is_learnt import what_is_learnt
+from ...server.questions import features_of_sites
+from ..plotting.data_plots import feature_histograms, fullest_slices, image_rows
+from ..plotting.plots import class_counts as counts_figure
+from ..run_reader import dataset_name
+from .html import folded, gallery, key_values, page, paragraph, section, warning
+from .tables import Table
+
+if TYPE_CHECKING:
+    from ..plotting.svg_figure import InlineFigure
 
 EXAMPLES = "training examples"
 MAX_LISTED = 30  # clients in a table
@@ -213,3 +226,100 @@ def _mean_and_most(values: np.ndarray) -> str:
 
 def _span(values: np.ndarray) -> str:
     return f"{values.min():.4g} to {values.max():.4g}"
+
+
+PAGE = "inspect.html"
+MAX_DRAWN = 8  # clients in a figure of features or images
+IMAGES = 10  # of a client
+FULLEST = "that in which most is not background"
+
+
+def inspect_page(found: Inspection) -> str:
+    """Return the page."""
+    inputs = found.inputs
+    dataset = dataset_name(inputs.config.dataset)
+    more = len(found.names) - MAX_LISTED
+    shown = f"The first {MAX_LISTED} of {len(found.names)} clients." if more > 0 else ""
+    return page(
+        f"{dataset}, before training",
+        paragraph(found.lead) + key_values(found.facts()),
+        [
+            warning("Warnings", *map(paragraph, found.warnings)),
+            section("What is learnt", found.learnt().html()),
+            section(
+                "Clients",
+                gallery({"Training examples by client": _sizes(found)}),
+                found.clients().html(),
+                paragraph(shown, "note") if shown else "",
+                paragraph(MEASURES, "note") if found.skew is not None else "",
+            ),
+            section("Features", *_features(found)),
+            section("Images", *_images(inputs, found.names)),
+        ],
+    )
+
+
+MEASURES = (
+    "Total variation: half the sum of the differences between a client's shares of the classes and those of "
+    "all clients. Jensen-Shannon: the root of the divergence of the two, to base 2. Both are 0 for equal "
+    "shares and at most 1. Effective classes: the exponential of the entropy of the shares."
+)
+
+
+def _sizes(found: Inspection) -> "InlineFigure":
+    inputs = found.inputs
+    counts, names = found.counts, inputs.dataset.output_names
+    if counts is None:
+        counts, names = np.array(found.sizes[EXAMPLES])[:, None], [""]
+    named = found.names != list(map(str, range(len(found.names))))
+    return counts_figure(counts, names, found.division, found.names if named else None)
+
+
+def _features(found: Inspection) -> Iterator[str]:
+    if not found.features:
+        return
+    drawn = list(range(min(MAX_DRAWN, len(found.names))))
+    first = [feature for feature in found.features if np.isfinite(feature.edges).all()][:MAX_FEATURES]
+    if first:
+        histograms = feature_histograms(first, drawn, found.names)
+        yield gallery({"Share of the values by client": histograms}, wide=True)
+    yield found.feature_table().html()
+    notes = ["Features are as they are read, before a client scales them."]
+    if len(drawn) < len(found.names):
+        notes.append(f"The figure has the first {len(drawn)} of {len(found.names)} clients.")
+    if len(found.inputs.dataset.spec.shape) >= 3:
+        most = sampled_images(found.inputs.dataset)
+        notes.append(f"Intensities are those of at most {most} images a client.")
+    yield paragraph(" ".join(notes), "note")
+    if any(feature.missing.any() for feature in found.features):
+        yield folded("Missing values by client", _missing(found).html())
+
+
+def _missing(found: Inspection) -> Table:
+    lacking = [feature for feature in found.features if feature.missing.any()]
+    rows = [
+        [name, *(str(feature.missing[i]) for feature in lacking)]
+        for i, name in enumerate(found.names[:MAX_LISTED])
+    ]
+    return Table(["client", *(feature.name for feature in lacking)], rows)
+
+
+def _images(inputs: RunInputs, names: Sequence[str]) -> Iterator[str]:
+    dataset, shift = inputs.dataset, inputs.config.feature_shift
+    if not isinstance(dataset.kind, Images):
+        return
+    rows = [spread(rows, IMAGES) for rows in inputs.partitions.train[:MAX_DRAWN]]
+    some = [inputs_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
+    masks = None
+    if dataset.has_masks:
+        masks = [masks_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
+    notes = " Lines are the outlines of the masks' classes." if masks else ""
+    axes = "channels, height, width"
+    if len(dataset.spec.shape) > len(axes.split(",")):
+        axes = "channels, depth, height, width"
+        some, masks = fullest_slices(some, masks)
+        notes = f" Of each volume one slice is drawn, {FULLEST if masks else 'the middle one'}.{notes}"
+    sizes = f"{' x '.join(map(str, dataset.spec.shape))} values ({axes})"
+    yield paragraph(f"All images have {sizes}.{notes}")
+    clients = [f"client {name}" for name in names[:MAX_DRAWN]]
+    yield gallery({"Images by client": image_rows(some, clients, masks)}, wide=True)
