@@ -22,7 +22,7 @@ from .kinds import KINDS
 from .notes import WITHOUT_TEST, Note
 from .sources import ARRAYS, Source, open_source
 
-FORMAT = 11  # version of the cached files; part of the cache key
+FORMAT = 12  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")
 UNIT_NAMES = "unit-names.npy"
 TOO = Note("examples", "those of the test set that is given are divided into folds, too")

@@ -32,18 +32,24 @@ case(
 )
 case(
     "thousands",
-    (
-        "columns: 'cost' holds numbers as text, such as '1,000.50'; write decimals with "
-        "a point, and no separators of thousands"
-    ),
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "'t.csv' has commas between thousands, as in 'cost' (guessed; thousands decides)",
+            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'",
+        ],
+    },
     csv(R.assign(cost=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
 )
 case(
     "label with thousands",
-    (
-        "label-column: 'label' holds numbers as text, such as '1,000.50'; write decimals "
-        "with a point, and no separators of thousands"
-    ),
+    {
+        "examples": [HELD_OUT],
+        "inputs": [
+            "'t.csv' has commas between thousands, as in 'label' (guessed; thousands decides)",
+            ENCODED,
+        ],
+    },
     csv(R.assign(label=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
 )
 case(

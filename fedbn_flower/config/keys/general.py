@@ -203,7 +203,9 @@ class Data(KeyGroup):
         "auto", description="decimal sign of a table; auto: a comma in texts that can mean nothing else"
     )
     thousands: Literal["auto", ".", ",", "'", "space"] = setting(
-        "auto", description="sign between a table's groups of three digits; auto: none"
+        "auto",
+        description="sign between a table's groups of three digits; auto: that of a text file in which "
+        "numbers such as 1.234,50 or 1,234.50 can mean nothing else",
     )
     header_row: int = setting(
         0,

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,8 @@ from .header import LOOKED_AT, WESTERN, Layout, Misread, checked_names, not_of, 
 from .labels import label_names, named_columns, named_values
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
-from .words import as_text, is_nested, is_number, listed
-from .written import Written, unread_texts
+from .words import as_text, is_nested, is_number
+from .written import Signs, Written, the_signs, unread_texts
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -34,8 +34,6 @@ PARQUET = (".parquet", ".pq")
 EXCEL = (".xlsx",)
 ROWS_OF_TEXT = 2**14
 """Rows of a text that are looked at together; how numbers are written is the same in all."""
-BY_COMMA = r"[+-]?\d+(,\d+)?"
-WHOLE_OR_THOUSANDS = r"[+-]?(\d+|[1-9]\d{0,2},\d{3})"
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
 
@@ -288,35 +286,23 @@ def _text_as_asked(path: Path, request: Request) -> ReadTable:
         frame = frame[layout.names]
     if layout.encoding == WESTERN and request.encoding == AUTO:
         notes.append(Note("inputs", f"{path.name!r} is no UTF-8; its letters are read as Windows-1252"))
-    by_comma = _commas(frame, missing.named) if written.decimal == AUTO else []
-    if by_comma or written.decimal == ",":
+    signs = the_signs(frame, missing.named, request.thousands) if written.decimal == AUTO else Signs()
+    if "," in (signs.decimal, written.decimal):
         other = replace(layout, decimal=",")
         as_words = {name: frame[name] for name in missing.named if name in frame}
         again = read(list(frame.columns), other).assign(**as_words)
-        if not by_comma or all(
-            is_number(again[name]) for name in frame if name in by_comma or is_number(frame[name])
-        ):
+        if signs.decimal:
+            pointed = [name for name in frame if is_number(frame[name]) and not is_number(again[name])]
+            signs = signs.beside(again[pointed])
+        if "," in (signs.decimal, written.decimal):
             frame, layout = again, other
-        if by_comma and layout is other:
-            notes.append(Note("inputs", f"{path.name!r} has decimal commas, as in {listed(by_comma)}"))
+    notes += signs.notes(path)
+    request = signs.asked_in(request)
     if layout.above:
         notes.append(_above(layout.above, path, guessed=layout.has_title))
     frame, of_dates = _as_written(frame, request, missing, path, layout.decimal)
     notes += of_dates
     return ReadTable(frame, path, missing, layout, tuple(notes), layout.above)
-
-
-def _commas(frame: "DataFrame", but: Collection[str]) -> list[str]:
-    """Return the columns of numbers with decimal commas; none if all commas may be thousands'."""
-    found, sure = [], False
-    for name in frame.columns.difference(list(but), sort=False):
-        column = frame[name].dropna()
-        if len(column) and not is_number(column) and not is_nested(column):
-            words = column.astype(str).str.strip()
-            if words.str.fullmatch(BY_COMMA).all():
-                found.append(name)
-                sure = sure or not words.str.fullmatch(WHOLE_OR_THOUSANDS).all()
-    return found if sure else []
 
 
 def _read_parquet(path: Path, request: Request) -> ReadTable:

@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from ....core.errors import UserError, not_allowed
 from ...dataset import Request
 from ...notes import Note
 from .missing import AUTO
-from .words import DATE, GROUPS, NUMBER, is_nested, is_number_type
+from .words import DATE, GROUPS, NUMBER, is_nested, is_number_type, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -124,6 +124,90 @@ class Written:
             dates = _dates(column, self.date_format)
             return dates if dates.notna().sum() == len(texts) else column
         return column
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How the numbers of a text file are written, where one reading alone fits them; empty where none does.
+
+    Parameters
+    ----------
+    decimal, thousands : str
+        The signs; ``thousands`` is empty where no number has one.
+    of_commas, of_thousands : tuple[str, ...]
+        The columns that have decimal commas, and signs between thousands.
+    """
+
+    decimal: str = ""
+    thousands: str = ""
+    of_commas: tuple[str, ...] = ()
+    of_thousands: tuple[str, ...] = ()
+
+    def beside(self, pointed: "DataFrame") -> "Signs":
+        """Return these signs for the columns with points, too, if they can be thousands'; else none."""
+        form = _numbers_with(self.decimal, self.thousands)
+        if not all(pointed[name].dropna().str.strip().str.fullmatch(form).all() for name in pointed):
+            return Signs()
+        return replace(self, of_thousands=(*self.of_thousands, *pointed))
+
+    def notes(self, path: Path) -> list[Note]:
+        """Return what a run says of them."""
+        found = []
+        if self.of_commas:
+            shown = listed(self.of_commas)
+            found.append(Note("inputs", f"{path.name!r} has decimal commas, as in {shown}"))
+        if self.thousands:
+            what = "commas" if self.thousands == "," else "points"
+            shown = f"{path.name!r} has {what} between thousands, as in {listed(self.of_thousands)}"
+            found.append(Note("inputs", shown, "thousands"))
+        return found
+
+    def asked_in(self, request: Request) -> Request:
+        """Return a request that names the sign between thousands, if there is one."""
+        return replace(request, thousands=self.thousands) if self.thousands else request
+
+
+def the_signs(frame: "DataFrame", but: Collection[str], thousands: str) -> Signs:
+    """Return the signs of the only reading that fits all texts of numbers, by their columns.
+
+    ``1.234`` has two, ``1.234,50`` and ``1.234.567`` one. If no number of the latter kind is there, signs
+    between thousands are not looked for, whatever the other numbers.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The file as it is read with decimal points.
+    but : Collection[str]
+        Columns that hold no numbers.
+    thousands : str
+        The key; signs between thousands are looked for with ``auto``.
+    """
+    texts = {}
+    forms = {sign: _numbers_with(sign, OTHER[sign] if thousands == AUTO else "") for sign in OTHER}
+    for name in frame.columns.difference(list(but), sort=False):
+        column = frame[name].dropna()
+        if len(column) and not is_number_type(column.dtype) and not is_nested(column):
+            words = column.drop_duplicates().astype(str).str.strip()
+            fits = {sign: words.str.fullmatch(form) for sign, form in forms.items()}
+            if (fits[","] | fits["."]).all():
+                texts[name] = words, fits
+    fit = [sign for sign in OTHER if texts and all(fits[sign].all() for _, fits in texts.values())]
+    if len(fit) != 1:
+        return Signs()
+    (decimal,) = fit
+    group = OTHER[decimal]
+    has = {name: words.str.contains(group, regex=False) for name, (words, _) in texts.items()}
+    grouped = tuple(name for name in texts if has[name].any())
+    if grouped and all(texts[name][1][group][has[name]].all() for name in grouped):
+        return Signs()
+    commas = tuple(name for name, (words, _) in texts.items() if words.str.contains(",", regex=False).any())
+    return Signs(decimal, group if grouped else "", commas if decimal == "," else (), grouped)
+
+
+def _numbers_with(decimal: str, group: str) -> str:
+    """Return the pattern of numbers with a decimal sign, and one between thousands if it is not empty."""
+    groups = rf"|[1-9]\d{{0,2}}(\{group}\d{{3}})+" if group else ""
+    return rf"[+-]?(\d+{groups})(\{decimal}\d+)?"
 
 
 def _dates(column: "Series", form: str) -> "Series":

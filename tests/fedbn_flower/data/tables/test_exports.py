@@ -18,6 +18,7 @@ TABLE = pd.DataFrame(
     }
 )
 OF_COMMAS = "has decimal commas, as in "
+BY_KEY = " (guessed; thousands decides)"
 OF_LETTERS = "is no UTF-8; its letters are read as Windows-1252"
 
 
@@ -52,12 +53,65 @@ def test_values_are_those_of_the_plain_file(cache_dir, tmp_path, ending, written
     [
         (["1,234", "2,345"] * 30, "may be thousands"),
         (["1,5", "2.5"] * 30, "has both signs"),
-        (["1,5", "1.234,5"] * 30, "has thousands, too"),
+        (["1,5", "1.234,5"] * 30, "has thousands, too, beside decimal points"),
     ],
 )
 def test_commas_with_another_reading_are_refused_as_before(cache_dir, tmp_path, column, why):
     TABLE.assign(crp=column).to_csv(tmp_path / "t.csv", index=False, sep=";")
     with pytest.raises(UserError, match="columns: 'crp' holds .*; write decimals with a point"):
+        load(cache_dir, tmp_path / "t.csv")
+
+
+POINTS, COMMAS = "has points between thousands, as in ", "has commas between thousands, as in "
+
+
+@pytest.mark.parametrize(
+    ("columns", "sep", "values", "said"),
+    [
+        ({"a": ["1.234,50", "12,00", "0,5"]}, ";", [[1234.5, 12, 0.5]], [f"{OF_COMMAS}'a'", f"{POINTS}'a'"]),
+        ({"a": ["1,234.50", "-12.00", "7"]}, ",", [[1234.5, -12, 7]], [f"{COMMAS}'a'"]),
+        ({"a": ["1.234.567", "850", "NA"]}, ",", [[1234567, 850, np.nan]], [f"{POINTS}'a'"]),
+        (
+            {"a": ["1.234,50", "12,00", "2,5"], "b": ["1.234", "850", "2.000"], "c": ["2,500", "3", "1"]},
+            ";",
+            [[1234.5, 12, 2.5], [1234, 850, 2000], [2.5, 3, 1]],
+            [f"{OF_COMMAS}'a', 'c'", f"{POINTS}'a', 'b'"],
+        ),
+        (
+            {"a": ["1,234.50", "12", "5"], "b": ["1,234", "850", "2,000"], "c": ["1.5", "2.25", "3"]},
+            ",",
+            [[1234.5, 12, 5], [1234, 850, 2000], [1.5, 2.25, 3]],
+            [f"{COMMAS}'a', 'b'"],
+        ),
+    ],
+)  # fmt: skip
+def test_thousands_are_read_and_said_where_nothing_else_fits(cache_dir, tmp_path, columns, sep, values, said):
+    table = pd.DataFrame({name: cells * 6 for name, cells in columns.items()} | {"label": [0, 1] * 9})
+    table.to_csv(tmp_path / "t.csv", index=False, sep=sep)
+    found = load(cache_dir, tmp_path / "t.csv")
+    x = np.concatenate([split.columns["x"] for split in found.splits])
+    for column, expected in zip(x.T, values, strict=True):
+        np.testing.assert_array_equal(np.sort(column), np.sort(np.float32(expected * 6)))
+    lines = [note.line for note in found.notes if note.text.startswith("'t.csv'")]
+    assert lines == [f"'t.csv' {line}{BY_KEY * ('thousands' in line)}" for line in said]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": ["1,234", "850", "2,000"], "b": ["1.5", "2.25", "3"]}, "'a' holds numbers as text"),
+        ({"a": ["1,234", "0.5", "2,000"]}, "'a' holds numbers as text"),
+        ({"a": ["1.234", "850", "2.000"], "b": ["12,00", "0,5", "2"]}, "'b' holds numbers as text"),
+        ({"a": ["1.234,50", "2", "1,234.50"]}, "'a' holds numbers as text"),
+        ({"a": ["1.234,50", "2", "3"], "b": ["0.125", "2", "3"]}, "'a' holds numbers as text"),
+        ({"a": ["1.234,50", "2", "3"], "b": ["1,234.50", "2", "3"]}, "'a' holds numbers as text"),
+    ],
+)  # fmt: skip
+def test_a_factor_of_a_thousand_is_never_guessed(cache_dir, tmp_path, columns, message):
+    """Where a number may be two, and where two columns contradict each other, a line says what to do."""
+    table = pd.DataFrame({name: cells * 6 for name, cells in columns.items()} | {"label": [0, 1] * 9})
+    table.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    with pytest.raises(UserError, match=message):
         load(cache_dir, tmp_path / "t.csv")
 
 
