@@ -46,8 +46,7 @@ from ..results.progress import progress as show_progress
 from ..results.progress import show_learnt, waiting
 from ..results.resume import resumed
 from ..runtime import simulation
-from ..runtime.capacity import check_workers
-from ..runtime.pools import pool_for
+from ..runtime.pools import check_workers, pool_for
 from ..server.federation import Federation
 from .result import Result
 

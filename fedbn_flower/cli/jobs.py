@@ -15,8 +15,7 @@ from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.resume import resume_hint
 from ..results.terminal import show
-from ..runtime.capacity import check_workers
-from ..runtime.pools import pool_for
+from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
 from ..search.run import run_search
 from ..search.search import Search

@@ -40,11 +40,10 @@ from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
-from .cross_fitting import half_of
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients
-from .tested_on import TestedOn, tested_on, untested_note
+from .tested_on import TestedOn, half_of, tested_on, untested_note
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,9 @@ from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from .attackers import patched_examples, training_examples
 from .checks.example_wise import check_example_wise
-from .cross_fitting import half_of
 from .inputs import RunInputs, prepared_split
 from .participation import share_of_work
+from .tested_on import half_of
 
 
 @process_cache(maxsize=4096)

@@ -31,9 +31,9 @@ from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
 from ..results.trackers import check_trackers, trackers
+from ..server.checks import check_nodes
 from ..server.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
 from ..server.federation import Federation
-from ..server.nodes import check_nodes
 from ..server.questions import sites_counts
 from .recorded_run import recorded_run
 

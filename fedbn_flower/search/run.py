@@ -20,8 +20,7 @@ from ..results.manifest import read_configuration
 from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.run_directory import folder_locked
 from ..results.terminal import show
-from ..runtime.capacity import check_workers
-from ..runtime.pools import pool_for
+from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike
 from ..server.federation import Federation
 from .search import CHANGEABLE, Search

@@ -46,20 +46,16 @@ from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.events import Observer, RoundResult, RunInfo, prefix_of
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from .built_in_extensions import collaborators
-from .class_counts import learn_class_counts
+from .checks import check_nodes, check_several_models
 from .evaluation import GlobalEvaluation
 from .exchange import Exchange, Simulates
 from .extensions import extensions_of
-from .nodes import check_nodes
 from .one_exchange import JointEvaluation, why_separate
 from .participation import buffers_of, clock_of, goes_by_partition, participation
-from .questions import sites_scale, sites_sizes
+from .questions import check_names, learn_class_counts, sites_scale, sites_sizes
 from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
-from .rounds import CollectedRound, History, TrainedRound
-from .several_models import check_several_models
+from .rounds import CollectedRound, History, TrainedRound, add_round, last_sure_checkpoint
 from .site_memories import FoundMemory, SiteMemories, noting
-from .site_names import check_names
-from .totals import add_round, last_sure_checkpoint
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

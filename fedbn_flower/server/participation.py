@@ -15,8 +15,14 @@ from ..core.ground.wire import ARRAYS
 from ..extensions.compression import model_to_send
 from ..extensions.devices import NONE
 from ..job.inputs import RunInputs, inputs_of
-from ..job.participation.clock import Clock, rates_of
-from ..job.participation.seeded import SeededParticipation, availability, held_out_clients, share_of_work
+from ..job.participation import (
+    Clock,
+    SeededParticipation,
+    availability,
+    held_out_clients,
+    rates_of,
+    share_of_work,
+)
 from ..names import COMPRESS, STRATEGY, as_user_error
 from .arrivals import ArrivingBuffers
 from .asynchronous import Buffers, Schedule, ScheduledBuffers

@@ -1,38 +1,48 @@
-"""What the server asks sites that have data of their own, before the first round: sums, counts, sizes."""
+"""What the server asks sites with data of their own before the first round: sums, counts, sizes, names."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fedbn_flower.data.statistics import class_counts
 from fedbn_flower.strategies import Participation, PseudoGradientStrategy, ReplyRefused
+from fedbn_flower.strategies.aggregation.rule_state import CLASS_COUNTS
 from fedbn_flower.strategies.messages.gate import answers, numbers_of, record_of, text_of
+from fedbn_flower.strategies.messages.nodes import Everybody
 from fedbn_flower.strategies.messages.validation import MAX_WEIGHT
 
 from ..core.errors import RunFailed, not_allowed
 from ..core.ground.columns import TRAIN
 from ..core.ground.wire import (
     COUNTS,
+    DIGESTS_OF_NAMES,
     FEATURE_MEAN,
     FEATURE_STD,
     MOMENTS,
+    NAMES,
     QUERY_COUNTS,
     QUERY_MOMENTS,
+    QUERY_NAMES,
     QUERY_SIZES,
     SIZES,
 )
+from ..core.text import listed
 from ..data.scales import SiteMoments, median_scale, notable, pooled_scale, received
 from ..data.statistics import Feature
 from ..job.inputs import RunInputs
-from ..job.site_facts import SiteCounts
+from ..job.site_facts import CLASSES, TOKENS, Names, SiteCounts, digest_of, shown_names
+from ..job.what_is_learnt import MAX_SHOWN
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = 8
@@ -140,7 +150,7 @@ def _of_one_kind(sites: Mapping[int, SiteMoments]) -> dict[int, SiteMoments]:
 
 
 LONGEST = 2**24
-"""Characters of a site's answer."""
+"""Characters of a site's counts."""
 
 
 def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
@@ -212,3 +222,83 @@ def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
         return count
 
     return answers_of_sites(QUERY_SIZES, inputs, strategy, grid, read, all_of_them=True)
+
+
+def learn_class_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> None:
+    """Give a rule that is about classes the counts of all clients, once: they are in its state from then on.
+
+    The server counts where it has the data; sites that have their own are asked. One whose counts cannot be
+    used has zeros, with a warning.
+
+    Raises
+    ------
+    RunFailed
+        When no site's counts can be used.
+    """
+    if type(strategy).of_classes and CLASS_COUNTS not in strategy.rule_state.vectors:
+        strategy.rule_state.vectors[CLASS_COUNTS] = _counts(inputs, strategy, grid)
+
+
+def _counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> NDArray[np.float64]:
+    if inputs.dataset.has_examples:
+        return class_counts(inputs.dataset, inputs.partitions.train).astype(np.float64)
+    found = sites_counts(inputs, strategy, grid)
+    counts = np.zeros((inputs.config.num_clients, inputs.dataset.spec.outputs))
+    for partition in found.keys() & range(len(counts)):
+        counts[partition] = found[partition].classes
+    if missing := [str(partition) for partition in range(len(counts)) if partition not in found]:
+        LOGGER.warning(
+            "strategy %r: no counts of classes from partition %s: what it answers weighs nothing",
+            *(inputs.config.strategy, listed(missing, MAX_SHOWN)),
+        )
+    return counts
+
+
+LONGEST_NAMES = 2**20
+"""Characters of a site's answer."""
+
+
+def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, str]:
+    """Refuse sites that number other names, where the server knows classes by number.
+
+    All that are connected are asked, also those that are held out of the rounds. Return the digests, for the
+    messages, by which a site that connects later refuses: see `check_names_here`. Empty if nothing has names.
+
+    Raises
+    ------
+    RunFailed
+        Names two sites and both lists; also when no site's answer can be used.
+    """
+    if inputs.dataset.has_examples:
+        return {}
+    found = answers_of_sites(QUERY_NAMES, inputs, strategy, grid, _received, who=Everybody())
+    digests = {}
+    for what in (CLASSES, TOKENS):
+        named = {site: names[what] for site, names in found.items() if what in names}
+        for site, names in named.items():
+            first = next(iter(named))
+            if digest_of({what: names}) != digest_of({what: named[first]}):
+                raise RunFailed(_differ(what, (first, site), (named[first], names)))
+        if unnamed := [str(site) for site in found if named and site not in named]:
+            have = f"the {what} have no names at site {', '.join(unnamed)}, and names at others"
+            LOGGER.warning("%s, %s: nobody knows whether they are the same", have, shown_names(named[first]))
+        if named:
+            digests[what] = digest_of({what: next(iter(named.values()))})
+    return {DIGESTS_OF_NAMES: json.dumps(digests)} if digests else {}
+
+
+def _differ(what: str, sites: tuple[int, int], names: tuple[Sequence[str], Sequence[str]]) -> str:
+    lists = " and ".join(f"at site {s} {shown_names(n)}" for s, n in zip(sites, names, strict=True))
+    told = "expected the same names in the same order, since each site numbers its own"
+    return f"data-path: the {what} are {lists}; {told}"
+
+
+def _received(content: RecordDict) -> Names:
+    try:
+        names = json.loads(text_of(content, NAMES, NAMES, LONGEST_NAMES))
+    except (ValueError, RecursionError) as error:
+        raise ReplyRefused(f"{NAMES}: no JSON ({type(error).__name__})") from None
+    form = isinstance(names, dict) and all(isinstance(several, list) for several in names.values())
+    if not (form and all(isinstance(name, str) for several in names.values() for name in several)):
+        raise ReplyRefused(f"{NAMES}: no lists of names")
+    return {str(what): several for what, several in names.items()}

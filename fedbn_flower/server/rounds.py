@@ -1,13 +1,16 @@
-"""A round between its steps, and what became of the rounds so far."""
+"""A round between its steps, what became of the rounds so far, and the totals of a run."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, MessageType, MetricRecord
 
 from fedbn_flower.strategies import PhaseReport, RuleState
 
+from ..config.run_config import RunConfig
 from ..extensions import Moment
+from ..extensions.base import Exchange
+from ..records.checkpoint import FLOWER, RunTotals
 from ..records.events import RoundResult
 from .one_exchange import JointEvaluation
 from .refusals import Refusals
@@ -102,3 +105,24 @@ class History:
         """Whether clients were asked to train, and none was evaluated in the last round."""
         result = self.result
         return self.sampled and not (result and (result.evaluate.metrics or result.global_metrics))
+
+
+def add_round(totals: RunTotals, server_round: int, seconds: float, exchange: Exchange, updates: int) -> None:
+    """Add a round's seconds, bytes and used updates, and where its clients ran."""
+    place = dict(getattr(exchange.grid, "place", FLOWER))
+    last = totals.runtime[-1] if totals.runtime else {}
+    if {"from-round": last.get("from-round"), **place} != last:
+        totals.runtime.append({"from-round": server_round, **place})
+    train, evaluate = exchange.seconds[MessageType.TRAIN], exchange.seconds[MessageType.EVALUATE]
+    totals.train_seconds += train
+    totals.evaluate_seconds += evaluate
+    totals.server_seconds += seconds - train - evaluate
+    totals.bytes_sent += exchange.bytes_sent
+    totals.bytes_received += exchange.bytes_received
+    totals.client_updates += updates
+
+
+def last_sure_checkpoint(config: RunConfig, server_round: int) -> int:
+    """Return the last round whose checkpoint is on the disk by now; a later one may still be on its way."""
+    every = config.checkpoint_every or 1
+    return max(0, (server_round - 1) // every - 1) * every

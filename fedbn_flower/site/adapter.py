@@ -37,14 +37,13 @@ from ..job.what_is_learnt import what_is_learnt
 from ..names import CLIENT
 from .answers import check_names_here, received_scale
 from .cases import allows_cases, settled
-from .chosen_model import answer_of_choice, with_chosen_model
 from .evaluation_cache import Evaluations
 from .extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
 from .inputs import check_start, inputs_at, local_task
 from .lockstep import why_one_by_one
 from .memory_file import signature
-from .memory_folder import FolderStore, MemoryFolder, Moment
-from .one_answer import answer_both
+from .memory_folder import FolderStore, MemoryFolder, Moment, name_of
+from .messages import answer_both, answer_of_choice, with_chosen_model
 from .privacy import (
     SitePrivacy,
     failed,
@@ -57,7 +56,6 @@ from .privacy import (
 )
 from .queries import answer_queries
 from .recalibration import recalibrated
-from .state_folder import name_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Take = Callable[[Array, NDArray | None], NDArray]

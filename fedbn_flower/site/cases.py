@@ -18,8 +18,7 @@ from ..core.partition_id import partition_id_of
 from ..job.cases import case_parts
 from ..records.cases import predictions_file
 from .inputs import inputs_at
-from .memory_folder import run_of
-from .state_folder import name_of
+from .memory_folder import name_of, run_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -18,7 +18,7 @@ QUERIES = {
     "counts": "site.answers:answer_counts",
     "names": "site.answers:answer_names",
     "sizes": "site.answers:answer_sizes",
-    "complete": "site.state_folder:answer_complete",
+    "complete": "site.memory_folder:answer_complete",
 }
 """What answers each query, ``module:function`` in fedbn_flower."""
 

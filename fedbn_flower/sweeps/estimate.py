@@ -25,7 +25,6 @@ from ..names import CLIENT
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
 from ..server.federation import Federation
-from ..site.chosen_model import with_chosen_model
 from ..site.inputs import local_task
 from ..site.lockstep import why_one_by_one
 from .cells import Cell

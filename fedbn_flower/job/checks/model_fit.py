@@ -26,11 +26,10 @@ from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
-from ..cross_fitting import half_of
 from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
-from ..tested_on import must_have_held_out
+from ..tested_on import half_of, must_have_held_out
 from .recalibration import check_recalibration
 
 

@@ -1,32 +1,46 @@
 """Warn, before the first round, of what is no mistake but hardly meant."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator
+from math import floor, log10
 from types import FunctionType
 from typing import Any
 
-from fedbn_flower.clients import FedAvgClient, FedBNClient, Loss, Objective
+import numpy as np
+
+from fedbn_flower.clients import (
+    Classification,
+    FedAvgClient,
+    FedBNClient,
+    Loss,
+    NextCharacter,
+    Objective,
+    Regression,
+)
 from fedbn_flower.clients.modules.batch_norm import batch_norm_layers, batch_norm_statistics
+from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.returned import kept_at_home
 
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
 from ...core.ground.settings import overridden
 from ...core.text import listed
+from ...data.images.kind import Images
+from ...data.sources import ARRAYS
 from ...inspection.copies import of_copies, of_same_clients
 from ...inspection.inputs import of_doubts, of_float_pictures, of_site_units
 from ...inspection.leaks import of_leaks
 from ...inspection.targets import of_labels, of_targets
-from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
+from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, parts
 from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from ..tested_on import who_lacks
 from ..what_is_learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example
-from .outputs import of_outputs
 from .own_state import of_own_state
 from .recalibration import of_few_cases
-from .target_scale import of_target_scale
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
 
@@ -173,3 +187,98 @@ def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
             without = "" if inputs.config.dp == "client" else " without dp-metrics"
             asked = f"dp: with {inputs.config.dp!r} clients send no metrics{without}"
         yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"
+
+
+def of_outputs(inputs: RunInputs) -> Iterator[str]:
+    """Return a line for each model with more outputs than classes, or with a softmax before a loss that
+    applies one itself; not for a softmax that the configuration asks for."""
+    config, spec = inputs.config, inputs.model_spec
+    if not isinstance(inputs.dataset.problem, Classification | NextCharacter):
+        return
+    for i, name in enumerate(models_named(config.model)):
+        model, _ = inputs.model(i)
+        output = _output(model, inputs.initial(i).spec.zeros(2, config.device))
+        if (width := output.shape[-1]) > spec.outputs:
+            yield (
+                f"model: {name!r} has {width} outputs for {spec.outputs} {spec.predicts}: the last "
+                f"{width - spec.outputs} are never right"
+            )
+        if config.softmax_output or config.loss not in LOSS.names:
+            continue
+        if sums_to_one(output):
+            yield (
+                f"model: {name!r} ends in a softmax, and the loss applies one itself: it learns slowly; let "
+                "the model give the values before it"
+            )
+        elif sums_to_one(output.exp()):
+            yield (
+                f"model: {name!r} ends in a log-softmax, and the loss applies one itself: the second changes "
+                "nothing, and the model needs none"
+            )
+
+
+def sums_to_one(values: torch.Tensor) -> bool:
+    """Whether the values of each prediction are non-negative and sum to 1."""
+    sums = values.sum(-1)
+    return bool((values >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
+
+
+def _output(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    trains = model.training
+    with torch.no_grad():
+        output: torch.Tensor = model.eval()(inputs)
+    model.train(trains)
+    return output
+
+
+MOST = 1.0
+"""The learning rate times the root mean square of the targets, from which on training mostly diverges.
+
+Found with the models mlp-bn and 2nn, rates of 0.0001 to 0.05 and targets of 1 to 10,000: below 0.3 all runs
+were finite, beyond 5 none. The gradient of the squared error grows as the targets do, and so do the weights
+of the layer before the last.
+"""
+SAFE = 0.2
+
+
+def of_target_scale(inputs: RunInputs) -> Iterator[str]:
+    """Yield a warning if the squared error of large targets hardly lets gradient descent stay finite.
+
+    A model of one layer stays so, and so do optimisers that divide by the gradient's size, or clipped ones.
+    """
+    config, dataset = inputs.config, inputs.dataset
+    if not (dataset.has_examples and isinstance(dataset.problem, Regression)) or inputs.data_path:
+        return
+    if config.loss != "auto" or config.client_optimizer != "sgd" or config.clip_norm or config.dp != "none":
+        return
+    y = dataset.train.columns["y"].astype(np.float64)
+    size = float(np.sqrt(np.mean(y**2)))
+    layers = sum(parameter.ndim > 1 for parameter in inputs.initial().module.parameters())
+    if config.client_lr * size <= MOST or layers < 2:
+        return
+    largest = int(np.abs(y).mean(0).argmax())
+    widest = y[:, largest]
+    where, called = _called(inputs, largest)
+    yield (
+        f"{where}: target? {called} is {widest.min():.6g} to {widest.max():.6g}, and squared errors of such "
+        f"numbers mostly make training diverge at client-lr {config.client_lr:g}: subtract its mean, "
+        f"{widest.mean():.3g}, and divide by its deviation, {widest.std():.3g}; or, slower, client-lr "
+        f"{_rounded_down(SAFE / size):g}"
+    )
+
+
+def _called(inputs: RunInputs, column: int) -> tuple[str, str]:
+    """Return the key that gives the targets, and what they are called."""
+    dataset = inputs.dataset
+    names = dataset.class_names or dataset.kind.facts.get("targets", ())
+    if names:
+        return "label-column", repr(names[column])
+    if inputs.config.dataset.startswith(ARRAYS):
+        return "data", "y"
+    return ("label-column", "the label") if isinstance(dataset.kind, Images) else ("dataset", "the target")
+
+
+def _rounded_down(value: float) -> float:
+    """Return a positive number with its first digit only."""
+    unit = 10.0 ** floor(log10(value))
+    return float(f"{floor(value / unit) * unit:.0e}")

@@ -18,10 +18,9 @@ from ...core.errors import RunFailed, UserError, not_allowed
 from ...core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
 from ...strategies.legacy import LegacyApi
 from ..auto_grid import AutoGrid
-from ..capacity import check_workers
 from ..grid import RUN_ID, LocalGrid
 from ..inline import InlineGrid
-from ..pools import BackgroundPool, Pool, pool_for
+from ..pools import BackgroundPool, Pool, check_workers, pool_for
 from ..signals import forked_children_end_by_sigterm
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid

@@ -35,7 +35,7 @@ class Record:
     process : int
         Its process, the first of its group.
     identity : str
-        What it was started for, see `identity.identity_of`.
+        What it was started for, see `workers.identity_of`.
     secret : str
         That both sides of a connection prove to know, in hexadecimal digits.
     """

@@ -1,6 +1,7 @@
-"""Find a node's worker, or start one, and have it answer."""
+"""Find the worker of a node, or start one, and have it answer."""
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -8,18 +9,54 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 
 from ...core.partition_id import idle_seconds
+from ...core.version import __version__
+from ...packages import HERE, PLACES
 from .channel import Channel, InvalidPacket, prove_to_worker
 from .failures import failure_of
-from .identity import identity_of
 from .node import NoWorker, WorkerLost, descriptor_of, name_of_node
 from .packing import packed_request, reply_of, state_of
 from .place import Place, Record, make_room, places, remove_left_places
+
+
+def identity_of(context: Context, process: int) -> str:
+    """Return a digest of the node, the run, its configuration, and the version and code of this process.
+
+    Parameters
+    ----------
+    context : Context
+        The node's, in this run.
+    process : int
+        What starts the node's client processes.
+    """
+    facts = {
+        "code": digest_of([HERE, *(folder for folders in PLACES.values() for folder in folders)]),
+        "node": [context.node_id, process],
+        "node-config": context.node_config,
+        "path": sys.path,
+        "python": [sys.executable, sys.version],
+        "run": context.run_id,
+        "run-config": context.run_config,
+        "version": __version__,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of(folders: Iterable[Path]) -> str:
+    """Return a digest of the Python files of folders: their names and what is in them."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(json.dumps([str(path.relative_to(folder)), len(content)]).encode() + content)
+    return digest.hexdigest()
+
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -16,7 +16,7 @@ from fedbn_flower.config.named_algorithms import REGISTRIES, settings_of
 from fedbn_flower.core.errors import UserError, not_allowed
 from fedbn_flower.core.ground.settings import kinds_of
 from fedbn_flower.runtime import simulation
-from fedbn_flower.runtime.capacity import check_workers
+from fedbn_flower.runtime.pools import check_workers
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies import FedAvg
 from fedbn_flower.sweeps.experiment import Experiment

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.job.participation import Clock, SeededParticipation, availability, rates_of, share_of_work
-from fedbn_flower.job.participation.clock import PHONE, PLAIN
+from fedbn_flower.job.participation import (
+    PHONE,
+    PLAIN,
+    Clock,
+    SeededParticipation,
+    availability,
+    rates_of,
+    share_of_work,
+)
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.participation import clock_of, train_bytes

@@ -6,15 +6,15 @@ import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.runtime import capacity
-from fedbn_flower.runtime.capacity import WORKER, check_workers
+from fedbn_flower.runtime import pools
+from fedbn_flower.runtime.pools import WORKER, check_workers
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Two cores, and memory for ten workers and a half."""
-    monkeypatch.setattr(capacity.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(capacity, "available_memory", lambda: 10 * WORKER + WORKER // 2)
+    monkeypatch.setattr(pools.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(pools, "available_memory", lambda: 10 * WORKER + WORKER // 2)
 
 
 def test_more_than_cores_is_warned_of(configured, machine, caplog):
@@ -36,7 +36,7 @@ def test_more_than_memory_bears_is_refused(configured, machine, caplog):
 
 
 def test_one_a_core_is_never_refused(configured, monkeypatch):
-    monkeypatch.setattr(capacity, "available_memory", lambda: 0)
+    monkeypatch.setattr(pools, "available_memory", lambda: 0)
     check_workers(configured(backend="ray", workers=os.cpu_count()))
 
 

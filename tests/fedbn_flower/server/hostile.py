@@ -14,8 +14,7 @@ from fedbn_flower.job.checks.expected_metrics import expected_metrics
 from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.records.events import deciding
 from fedbn_flower.records.metrics import medians, pooled_metrics, round_means
-from fedbn_flower.server.questions import sites_counts, sites_scale
-from fedbn_flower.server.site_names import check_names
+from fedbn_flower.server.questions import check_names, sites_counts, sites_scale
 from strategies import STRATEGIES
 from strategies.messages.nodes import NodeDirectory
 

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.server.class_counts import learn_class_counts
+from fedbn_flower.server.questions import learn_class_counts
 from strategies import FedDisco
 
 from .hostile import LIAR, SITES, Asked, answered, asking

@@ -80,7 +80,7 @@ class Registering(InlineGrid):
 
 def test_where_flower_simulates_fewer_nodes_nobody_waits_for_others(configured, monkeypatch):
     """What it is still registering is waited for."""
-    monkeypatch.setattr("fedbn_flower.server.nodes.REGISTERING", 0)
+    monkeypatch.setattr("fedbn_flower.server.checks.REGISTERING", 0)
     config = configured(partition="iid", num_clients=5, rounds=1)
     keys = config.to_user_config()
     line = "^num-clients: 5 is not allowed; expected 3, the number of simulated .* num-supernodes=5$"

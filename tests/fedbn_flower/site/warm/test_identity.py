@@ -4,7 +4,7 @@ import sys
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fedbn_flower.site.warm import identity
+from fedbn_flower.site.warm import workers
 
 CHANGES = {
     "run": {"run_id": 8},
@@ -20,25 +20,25 @@ def context(**changes):
 
 
 def test_anything_else_is_another_one(monkeypatch):
-    usual = identity.identity_of(context(), 10)
-    found = [identity.identity_of(context(**change), 10) for change in CHANGES.values()]
-    found.append(identity.identity_of(context(), 11))
+    usual = workers.identity_of(context(), 10)
+    found = [workers.identity_of(context(**change), 10) for change in CHANGES.values()]
+    found.append(workers.identity_of(context(), 11))
     for place, name, value in (
-        (identity, "__version__", "0.0.1"),
-        (identity, "digest_of", lambda _: "other code"),
+        (workers, "__version__", "0.0.1"),
+        (workers, "digest_of", lambda _: "other code"),
         (sys, "path", [*sys.path, "/elsewhere"]),
         (sys, "version", "4.0"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, value)
-            found.append(identity.identity_of(context(), 10))
+            found.append(workers.identity_of(context(), 10))
     assert len({usual, *found}) == len(CHANGES) + 6
 
 
 def test_the_state_is_no_part_of_it():
     other = context()
     other.state["kept"] = ConfigRecord({"a": 1})
-    assert identity.identity_of(other, 10) == identity.identity_of(context(), 10)
+    assert workers.identity_of(other, 10) == workers.identity_of(context(), 10)
 
 
 def test_the_code_is_what_is_in_its_files(tmp_path):
@@ -46,9 +46,9 @@ def test_the_code_is_what_is_in_its_files(tmp_path):
     digests = set()
     for name, text in (("a.py", "x = 1\n"), ("a.py", "x = 2\n"), ("sub/b.py", ""), ("sub/c.py", "")):
         (tmp_path / name).write_text(text)
-        digests.add(identity.digest_of([tmp_path]))
+        digests.add(workers.digest_of([tmp_path]))
     (tmp_path / "notes.txt").write_text("not code")
-    assert identity.digest_of([tmp_path]) in digests
+    assert workers.digest_of([tmp_path]) in digests
     (tmp_path / "sub/c.py").rename(tmp_path / "sub/d.py")
-    digests.add(identity.digest_of([tmp_path]))
+    digests.add(workers.digest_of([tmp_path]))
     assert len(digests) == 5

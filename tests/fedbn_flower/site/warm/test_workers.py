@@ -12,8 +12,8 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.partition_id import MOST_IDLE_SECONDS, USUAL_IDLE_SECONDS
-from fedbn_flower.site.warm import identity, workers
 from fedbn_flower.site.warm import place as module
+from fedbn_flower.site.warm import workers
 from fedbn_flower.site.warm.channel import Channel
 from fedbn_flower.site.warm.node import NoWorker, WorkerLost
 from fedbn_flower.site.warm.place import Place
@@ -98,8 +98,8 @@ def test_another_configuration_version_or_code_has_another(node, monkeypatch, ch
     asked, process = {}, node.ask().process
     for change in changes:
         (name,) = change
-        if hasattr(identity, name):
-            monkeypatch.setattr(identity, name, change[name])
+        if hasattr(workers, name):
+            monkeypatch.setattr(workers, name, change[name])
         else:
             asked |= change
         before, process = process, node.ask(**asked).process

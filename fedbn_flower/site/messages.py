@@ -1,12 +1,15 @@
-"""One answer of a client to two questions: to evaluate the model that it is sent, and to train on it."""
+"""What a message may ask beside one training: two answers in one, and a choice among models."""
 
 import logging
 from collections.abc import Callable
 
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+
+from fedbn_flower.clients import FedAvgClient
+from fedbn_flower.clients.choosing import chosen
 
 from ..core.errors import described
-from ..core.ground.wire import ARRAYS, CONFIG, EVALUATED, EVALUATION, FAILED, REASON
+from ..core.ground.wire import ARRAYS, CANDIDATE, CHOSEN, CONFIG, EVALUATED, EVALUATION, FAILED, MODEL, REASON
 from ..core.private import with_content
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -39,3 +42,31 @@ def _records(answer: Answers, message: Message, context: Context) -> RecordDict:
     if reply.has_error():
         return RecordDict({FAILED: ConfigRecord({REASON: str(reply.error.reason)})})
     return reply.content
+
+
+def with_chosen_model(client: FedAvgClient, message: Message) -> tuple[Message, str]:
+    """Return a message with the model that the client chooses, and its name; empty if there is no choice.
+
+    Raises
+    ------
+    FloatingPointError
+        As `chosen`.
+    """
+    models = {
+        name.removeprefix(CANDIDATE): record
+        for name, record in message.content.items()
+        if name.startswith(CANDIDATE) and isinstance(record, ArrayRecord)
+    }
+    if not models:
+        return message, ""
+    arrays = {name: {n: a.numpy() for n, a in record.items()} for name, record in models.items()}
+    name = chosen(client, arrays)
+    others = {n: record for n, record in message.content.items() if not n.startswith(CANDIDATE)}
+    return with_content(message, RecordDict({ARRAYS: models[name], **others})), name
+
+
+def answer_of_choice(reply: Message, name: str) -> Message:
+    """Return the reply to such a message, which says which model the client chose."""
+    if name:
+        reply.content[CHOSEN] = ConfigRecord({MODEL: name})
+    return reply
