@@ -27,6 +27,7 @@ from ..runtime.inline import InlineGrid
 from ..server.federation import Federation
 from ..site.inputs import local_task
 from ..site.lockstep import why_one_by_one
+from ..site.messages import with_chosen_model
 from .cells import Cell
 from .processes import clients_in_a_round, side_by_side, workers_of
 
