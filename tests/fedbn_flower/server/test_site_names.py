@@ -122,7 +122,7 @@ def test_one_name_is_not_two():
 
 
 def test_a_lying_site_costs_only_itself(run, caplog, monkeypatch):
-    answer = "fedbn_flower.server.questions.answer_names"
+    answer = "fedbn_flower.site.answers.answer_names"
     told = iter(["{", json.dumps({"classes": [1]}), json.dumps({"classes": FOUR[:2]})])
 
     def lies(message, context):

@@ -141,7 +141,7 @@ def test_who_fails_in_a_half_or_is_lost(done, tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("look", "replies", "failures"),
-    [(3, ["4"] * 3, []), (4, ["4", "3", "4"], [("1", "evaluate", "3")])],
+    [(4, ["4"] * 3, []), (5, ["4", "3", "4"], [("1", "evaluate", "3")])],
     ids=["joins", "leaves"],
 )
 def test_who_joins_or_leaves_between_the_evaluation_s_messages_and_the_training_s(
