@@ -21,8 +21,8 @@ from ..core.text import quoted
 from ..data import Dataset
 from ..data.labels import same_word
 from ..data.statistics import class_counts, class_pixels, features
-from ..job.inputs import RunInputs
-from ..job.tasks import rows_of
+from .inputs import RunInputs
+from .tasks import rows_of
 
 Name = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 

@@ -20,8 +20,8 @@ from ..job.inputs import RunInputs
 from ..job.site_facts import SiteCounts, digest_of, names_of, shown_names, told_names
 from ..job.tasks import rows_of
 from ..privacy.floors import Refused, refuse_statistics
-from ..site.inputs import inputs_at
-from ..site.privacy import SitePrivacy, refusals_in_one_line
+from .inputs import inputs_at
+from .privacy import SitePrivacy, refusals_in_one_line
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -1,7 +1,7 @@
 """What a site answers under the notions that protect it from the server: noise, what is public, or nothing.
 
-A site decides by its own run configuration, never by what a message says. So a server that asks for other
-splits, metrics after training, or statistics of the data gets a refusal.
+A site decides by its owner's bounds and the run's configuration, never by what a message says. So a server
+that asks for other splits, metrics after training, or statistics of the data gets a refusal.
 """
 
 from __future__ import annotations
