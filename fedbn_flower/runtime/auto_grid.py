@@ -161,8 +161,7 @@ class AutoGrid(LocalGrid):
         left = self._work.left(done, len(groups), self._pool.runs_left)
         saved = left * (1 - 1 / min(self._pool.workers, len(groups)))
         if saved > START:
-            LOGGER.info("Ray's workers start, since they save some %.0f of %.0f s that are left", saved, left)
-            self._pool.start()
+            self._pool.start(f"they save some {saved:.0f} of {left:.0f} s that are left")
 
     def _moved(self) -> "RayGrid | None":
         """The grid on the workers, if these have started; the first time the run moves to them."""

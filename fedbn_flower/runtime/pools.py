@@ -90,12 +90,13 @@ class BackgroundPool:
         self._tried, self._closing = threading.Event(), threading.Event()
         self._load = os.getloadavg()[0]
 
-    def start(self) -> None:
-        """Start the workers; nothing happens where they have been started or cannot be used."""
+    def start(self, why: str) -> None:
+        """Start the workers, and log why; nothing happens where they have been started or cannot be used."""
         cores = os.cpu_count() or 1
         if self._usable and self._load >= 2 * cores:  # once is what a run before this one leaves
             self.give_up(RuntimeError(f"others keep all {cores} cores busy (load average {self._load:.1f})"))
         if self._thread is None and self._usable:
+            LOGGER.info("Ray's workers start, since %s", why)
             self._thread = threading.Thread(target=self._live, name="Ray", daemon=True)
             self._thread.start()
 

@@ -112,5 +112,6 @@ def _copied(record: Any) -> Any:
 
 
 def _failed(message: Message, code: int, reason: str) -> Message:
-    LOGGER.error("a client failed on message %s: %s", message.metadata.message_id, reason)
+    to = message.metadata
+    LOGGER.error("node %d failed to answer a message of %s: %s", to.dst_node_id, to.message_type, reason)
     return Message(Error(code=code, reason=reason), reply_to=message)

@@ -200,8 +200,9 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
         return Message(message.content, reply_to=message)
 
     replies = []
-    run(lambda grid, context: replies.extend(ask(grid)), client, run_config={"lr": 0})
+    result = run(lambda grid, context: replies.extend(ask(grid)), client, run_config={"lr": 0})
     code, words = ERRORS[how]
+    assert "node 2 failed to answer a message of train: " in (result.folder / "log.txt").read_text()
     assert [reply.has_error() for reply in replies] == [True, False, False]
     assert replies[0].error.code == code
     assert words in replies[0].error.reason
