@@ -111,7 +111,7 @@ class PooledFolds:
         for axes, runs in self._runs.items():
             row = pooled.get(tuple(str(dict(axes)[key]) for key in self._keys))
             if row is not None:
-                found = [Run(folder, config.to_user_config(), of, []) for config, folder, of in runs]
+                found = [Run.read(folder) for _, folder, _ in runs]
                 value = row.get(self.compared_by)
                 methods[method_of(row, self._keys)].append(Folds(row[SEED], value, found))
         every = (summary for runs in self._runs.values() for *_, summary in runs)

@@ -83,7 +83,7 @@ class Comparison:
         if summary and config.folds:
             self.folds.add(config, self.folder / name, summary)
         if summary:
-            self._runs[name] = Run(self.folder / name, config.to_user_config(), summary, [])
+            self._runs[name] = Run.read(self.folder / name)
             self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),

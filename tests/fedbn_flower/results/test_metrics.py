@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +26,7 @@ from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
 
-from .written import CONFIG, write_run
+from .written import add_run, write_run
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
 # examples, 0.75 over clients; loss (1 * 2 + 9 * 4) / 10 = 3.8 and 3.
@@ -164,8 +163,8 @@ def shown(of):
 def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     """Seeds with 0.5 and 0.7 over examples: mean 0.6, sample deviation 0.1414; the population's is 0.1."""
     grid = Comparison(tmp_path)
-    grid.add(configured(seed=0), Summary.model_validate(summary(0.5, 0.9, [1.0, 0.8])))
-    grid.add(configured(seed=1), Summary.model_validate(summary(0.7, 0.7, [0.6, 0.8])))
+    add_run(grid, configured(seed=0), summary(0.5, 0.9, [1.0, 0.8]))
+    add_run(grid, configured(seed=1), summary(0.7, 0.7, [0.6, 0.8]))
     table, note = (tmp_path / "grid.md").read_text().split("\n\n")
     header, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
     cells = dict(zip(header, row, strict=True))
@@ -188,7 +187,7 @@ def test_jains_index_has_no_unit(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, values in enumerate(([1.0, 0.5], [0.8, 0.8])):
         more = {"client-jain": {"accuracy": jain(values), "loss": 1.0}}
-        grid.add(configured(seed=seed), Summary.model_validate(summary(0.7, 0.7, values) | more))
+        add_run(grid, configured(seed=seed), summary(0.7, 0.7, values) | more)
     assert "| 0.950 +- 0.071 |" in (tmp_path / "grid.md").read_text()
     rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
     assert [float(row["accuracy: Jain's index"]) for row in rows] == pytest.approx([0.9, 1])
@@ -201,7 +200,7 @@ def test_jains_index_has_no_unit(configured, tmp_path):
 def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
     grid = Comparison(tmp_path)
     nobody = summary(0, 0, [], global_accuracy=0.25) | {"mean": None, "client-mean": None}
-    grid.add(configured(), Summary.model_validate(nobody))
+    add_run(grid, configured(), nobody)
     table, note = grid.markdown().split("\n\n")
     assert note.startswith("Accuracy in %.\n")
     header, _, row = table.splitlines()
@@ -251,11 +250,9 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
     has no point there, and never the global model's."""
     grid = Comparison(tmp_path)
     for seed, rows in ((0, "1,0.5,0.9\n2,,0.9\n"), (1, "1,0.7,0.9\n2,,0.9\n")):
-        grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.9, [])))
-        folder = tmp_path / str(grid.rows[-1]["folder"])
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(CONFIG))
-        (folder / "metrics.csv").write_text("round,accuracy,global-accuracy\n" + rows)
+        write_run(tmp_path / str(seed), metrics="round,accuracy,global-accuracy\n" + rows)
+        found = Summary.model_validate(summary(0.5, 0.9, []))
+        grid.add(configured(seed=seed), found, name=str(seed))
     grid.plot()
     (axes,) = drawn[0].axes
     assert axes.get_ylabel() == "accuracy\n(mean over held-out examples)"

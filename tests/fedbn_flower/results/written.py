@@ -2,6 +2,9 @@
 
 import json
 
+from fedbn_flower.records.summary import Summary
+from fedbn_flower.results.progress import cell_name
+
 CONFIG = {
     "strategy": "fedyogi",
     "client": "fedbn",
@@ -59,6 +62,12 @@ def write_run(folder, summary=None, metrics=METRICS, clients=CLIENTS, **config):
     if summary:
         (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+def add_run(grid, config, summary):
+    """Add a run that has ended to a sweep's table, with its folder."""
+    write_run(grid.folder / cell_name(config, grid.keys), summary, **config.to_user_config())
+    grid.add(config, Summary.model_validate(summary))
 
 
 def change_run(folder, keys):

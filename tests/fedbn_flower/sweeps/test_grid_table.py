@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_rel
 
-from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..results.test_metrics import shown, summary
+from ..results.written import add_run
 
 WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
@@ -28,7 +28,7 @@ def test_of_many_clients_the_worst_tenth_is_reported(configured, tmp_path):
         many = summary(0.5, 0.5, [0.5] * 20) | {"worst-tenth": {"accuracy": worst, "loss": 1.0}}
         new = {"accuracy": 0.25, "loss": 1.0}
         many["new-clients"] = {"mean": new, "clients": {"20": new}}
-        grid.add(configured(seed=seed), Summary.model_validate(many))
+        add_run(grid, configured(seed=seed), many)
     (row,) = table(tmp_path)
     assert row["worst tenth"] == "20.0 +- 14.1"
     assert row["new clients"] == "25.0 +- 0.0"
@@ -42,7 +42,7 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
         run = summary(0.5, 0.5, [])
         run["clients"] = {str(i): figures[i] for i in figures if i != seed}
         run["new-clients"] = {"mean": figures[seed], "clients": {str(seed): figures[seed]}}
-        grid.add(configured(seed=seed), Summary.model_validate(run))
+        add_run(grid, configured(seed=seed), run)
     (row,) = table(tmp_path)
     names = [f"client {i}" for i in range(3)] + ["new clients"] + [f"new client {i}" for i in (0, 2)]
     assert list(row)[-6:] == names
@@ -52,10 +52,10 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
 
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
     grid = Comparison(tmp_path, ["dataset"])
-    grid.add(configured(dataset="digits"), Summary.model_validate(summary(0.5, 0.5, [])))
+    add_run(grid, configured(dataset="digits"), summary(0.5, 0.5, []))
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
     losses |= {"mean": {"loss": 3.0}, "client-mean": {"loss": 2.71828e-7}}
-    grid.add(configured(dataset="quadratic:3", client="shared"), Summary.model_validate(losses))
+    add_run(grid, configured(dataset="quadratic:3", client="shared"), losses)
     first, second = table(tmp_path)
     assert (first["accuracy: mean over examples"], first["loss: mean over examples"]) == ("50.0", "")
     assert second["loss: mean over examples"] == "3"
@@ -70,7 +70,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
         run["rounds-to-target"] = {"target": 0.9, "mean": None, "global": reached}
         costs = reached and {"bytes": reached * 10**6, "simulated-seconds": reached / 2}
         run["costs-to-target"] = {"mean": None, "global": costs}
-        grid.add(configured(seed=seed), Summary.model_validate(run))
+        add_run(grid, configured(seed=seed), run)
     (row,) = table(tmp_path)
     assert row["MB to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
     assert row["simulated seconds to 0.9: global"] == "5.8 +- 1.1 (2 of 3)"
@@ -84,7 +84,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
 def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured, tmp_path):
     grid = Comparison(tmp_path)
     run = summary(0.5, 0.5, [], 0.75) | {"rounds-to-target": {"target": 0.5, "mean": None, "global": 4}}
-    grid.add(configured(seed=0), Summary.model_validate(run))
+    add_run(grid, configured(seed=0), run)
     grid.add(configured(seed=1), None, "it diverged")
     (row,) = table(tmp_path)
     assert row["rounds to 0.5: global"] == "4.0"
@@ -94,13 +94,13 @@ def test_what_failed_is_not_counted_among_those_that_did_not_reach_it(configured
 def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
-        grid.add(configured(server_lr=rate), Summary.model_validate(summary(0.5, 0.5, [])))
+        add_run(grid, configured(server_lr=rate), summary(0.5, 0.5, []))
     text = shown(grid)
     assert "fedyogi fedbn plain: accuracy in %" in text
     assert text.count("fedyogi") == 1
     assert "0.1" in text
     assert "0.2" in text
-    grid.add(configured(strategy="fedadam"), Summary.model_validate(summary(0.5, 0.5, [])))
+    add_run(grid, configured(strategy="fedadam"), summary(0.5, 0.5, []))
     assert "fedbn plain: accuracy in %" in shown(grid)
     assert shown(grid).count("fedyogi") == 2
 
@@ -116,7 +116,7 @@ def test_a_terminal_gets_whole_words_and_a_file_whole_rows(configured, tmp_path,
         few, many = (summary(0.5, 0.5, [0.25 + seed / 8] * count) for count in (0, 9))
         for strategy, momentum, found in (("fedavg", 0.25, few), ("fedavgm", 0.125, many)):
             config = configured(strategy=strategy, server_momentum=momentum, seed=seed)
-            grid.add(config, Summary.model_validate(found))
+            add_run(grid, config, found)
     grid.add(configured(strategy="fedavg", server_momentum=0.25, seed=2), None, "it diverged")
     texts = []
     for is_terminal in (True, False):
@@ -138,16 +138,16 @@ def test_a_terminal_gets_whole_words_and_a_file_whole_rows(configured, tmp_path,
 def test_the_number_of_seeds_is_as_it_is(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed in (0, 1):
-        grid.add(configured(seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
+        add_run(grid, configured(seed=seed), summary(0.5, 0.5, []))
     assert "over 2 seeds" in (tmp_path / "grid.md").read_text()
-    grid.add(configured(strategy="fedadam", seed=0), Summary.model_validate(summary(0.5, 0.5, [])))
+    add_run(grid, configured(strategy="fedadam", seed=0), summary(0.5, 0.5, []))
     assert "over 1 to 2 seeds" in (tmp_path / "grid.md").read_text()
 
 
 def test_rows_of_one_seed_each_are_no_means(configured, tmp_path):
     grid = Comparison(tmp_path)
     for seed, strategy in enumerate(("fedadam", "fedyogi")):
-        grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(summary(0.5, 0.5, [])))
+        add_run(grid, configured(strategy=strategy, seed=seed), summary(0.5, 0.5, []))
     assert "seeds" not in (tmp_path / "grid.md").read_text()
 
 
@@ -174,7 +174,7 @@ def compared(configured, folder, seeds=5, keys=(), **more):
     for strategy, values in ACCURACIES.items():
         for seed, accuracy in enumerate(values[:seeds]):
             found = summary(accuracy, accuracy, [accuracy]) | more
-            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
+            add_run(grid, configured(strategy=strategy, seed=seed), found)
     return grid
 
 
@@ -229,7 +229,7 @@ def test_a_difference_of_one_case_is_not_told(configured, tmp_path, examples, to
             found = summary(accuracy + seed / 50, 0.5, [])
             if examples:
                 found["per-class"] = {"names": ["a", "b"], "examples": examples, "accuracy": [1, 1]}
-            grid.add(configured(strategy=strategy, seed=seed), Summary.model_validate(found))
+            add_run(grid, configured(strategy=strategy, seed=seed), found)
     assert told(tmp_path) == {"fedavg": "yes", "fedadam": told_apart}
 
 
@@ -243,8 +243,7 @@ def test_where_all_are_alike_it_says_so(configured, tmp_path):
     grid = Comparison(tmp_path, ["server-lr"])
     for rate in (0.1, 0.2):
         for seed in range(5):
-            found = Summary.model_validate(summary(0.5 + seed / 100, 0.5, []))
-            grid.add(configured(server_lr=rate, seed=seed), found)
+            add_run(grid, configured(server_lr=rate, seed=seed), summary(0.5 + seed / 100, 0.5, []))
     words = "Marked *: none of the 2 rows can be told from the best mean, server-lr=0.1 ("
     assert grid.sentence.startswith(words)
 
@@ -258,25 +257,25 @@ def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configur
     assert grid.sentence == f"{beginning} 4 seeds; at least 5 are needed. {ending}"
     for common, events in ((300, 29), (5, 5), (0, 0)):
         few = {"names": ["well", "ill"], "examples": [common, events], "accuracy": [1, 1]}
-        grid = compared(configured, tmp_path, **{"per-class": few})
+        grid = compared(configured, tmp_path / str(events), **{"per-class": few})
         assert grid.sentence.startswith(f"{beginning} {events} events held out; at least 30 are needed. ")
     enough = {"names": ["a", "b", "c"], "examples": [100, 20, 10], "accuracy": [1, 1, 1]}
-    assert compared(configured, tmp_path, **{"per-class": enough}).sentence.startswith("Marked *")
+    grid = compared(configured, tmp_path / "enough", **{"per-class": enough})
+    assert grid.sentence.startswith("Marked *")
 
 
 def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(configured, tmp_path):
     grid = Comparison(tmp_path)
-    grid.add(configured(), Summary.model_validate(summary(0.5, 0.5, [])))
+    add_run(grid, configured(), summary(0.5, 0.5, []))
     assert grid.sentence == ""
     assert told(tmp_path) == {"fedyogi": ""}
     grid.add(configured(strategy="fedavg", seed=1), None, "it failed")
     assert told(tmp_path) == {"fedyogi": "", "fedavg": ""}
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
-    grid.add(configured(strategy="fedadam"), Summary.model_validate(losses))
+    add_run(grid, configured(strategy="fedadam"), losses)
     assert grid.sentence == ""
-    others = compared(configured, tmp_path, keys=["dataset"])
-    found = Summary.model_validate(summary(0.5, 0.5, []))
-    others.add(configured(strategy="fedavg", dataset="quadratic:3"), found)
+    others = compared(configured, tmp_path / "others", keys=["dataset"])
+    add_run(others, configured(strategy="fedavg", dataset="quadratic:3"), summary(0.5, 0.5, []))
     assert others.sentence == "Runs on different data are not compared with each other."
 
 
@@ -300,6 +299,6 @@ def test_runs_are_paired_by_their_seeds(configured, tmp_path):
     for strategy, seeds, ahead in (("fedavg", (0, 1, 2, 3, 4), 0.0), ("fedadam", (3, 0, 4, 2, 1), 0.02)):
         for seed in seeds:
             accuracy = 0.5 + seed / 10 + ahead
-            found = Summary.model_validate(summary(accuracy, accuracy, [accuracy]))
-            grid.add(configured(strategy=strategy, seed=seed), found)
+            found = summary(accuracy, accuracy, [accuracy])
+            add_run(grid, configured(strategy=strategy, seed=seed), found)
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "yes"}

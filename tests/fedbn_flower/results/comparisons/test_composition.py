@@ -3,11 +3,10 @@
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.comparisons.composition import added_up
 from fedbn_flower.sweeps.grid_table import Comparison
 
-from ..written import METRICS, summary_of, write_run
+from ..written import METRICS, add_run, summary_of, write_run
 
 CLIENTS = {"notion": "client, central", "adjacency": "add-or-remove-one", "claim": "guarantee"}
 ONE, OTHER = CLIENTS | {"epsilon": 2.5, "delta": 1e-5}, CLIENTS | {"epsilon": 1.25, "delta": 2e-5}
@@ -51,7 +50,7 @@ def test_compare_says_it(tmp_path, capsys):
 def test_a_sweep_says_it(configured, tmp_path):
     found = Comparison(tmp_path, [], [])
     for seed, privacy in enumerate((ONE, OTHER)):
-        found.add(configured(seed=seed), Summary.model_validate(summary_of([0.5], privacy=privacy)))
+        add_run(found, configured(seed=seed), summary_of([0.5], privacy=privacy))
     assert found.privacy_together == [f"{LINE}."]
     assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
 

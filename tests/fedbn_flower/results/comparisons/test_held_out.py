@@ -58,6 +58,15 @@ def test_sweeps_and_compare_have_them(configured, tmp_path, capsys):
     assert "Held-out cases by site" in (to / "compare.html").read_text()
 
 
+def test_a_sweep_knows_an_event_that_is_the_first_class(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    write_cases(tmp_path / "run", METHODS["fedavg"], class_names=["died", "lived"], events=["died"])
+    grid.add(configured(), Summary.model_validate(summary_of_cases(METHODS["fedavg"])), name="run")
+    grid.plot()
+    rows = [["site", "held-out cases", "lived", "died (events)"], ["---", "---:", "---:", "---:"], *ROWS]
+    assert "".join(f"| {' | '.join(row)} |\n" for row in rows) in (tmp_path / "grid.md").read_text()
+
+
 def test_without_predictions_they_are_those_of_classes(tmp_path):
     folder = write_run(tmp_path / "run", client_names=["lyon", "turin"])
     (folder / "classes.csv").write_text(

@@ -18,7 +18,7 @@ from fedbn_flower.sweeps.grid_table import Comparison
 from ...statistics.test_paired import DEMSAR
 from ..html_page import page
 from ..test_metrics import summary
-from ..written import summary_of, write_sweep
+from ..written import add_run, summary_of, write_sweep
 
 
 def run_of(tmp_path, value=None, dataset="digits", sites=None, **config):
@@ -188,7 +188,7 @@ def test_a_sweep_writes_it_when_it_ends(configured, tmp_path):
     grid = Comparison(tmp_path)
     for name, values in EIGHT.items():
         found = summary(np.mean(values), np.mean(values), values)
-        grid.add(configured(strategy=name, eval_data="local"), Summary.model_validate(found))
+        add_run(grid, configured(strategy=name, eval_data="local"), found)
     assert grid.ranks is None
     grid.plot()
     assert grid.ranks.methods == tuple(EIGHT)

@@ -22,6 +22,7 @@ from fedbn_flower.statistics.paired import delong_test, score_test
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..html_page import page
+from ..written import add_run
 from .written import accuracy, columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
@@ -242,9 +243,9 @@ def test_with_few_events_cases_say_nothing_either(tmp_path):
 def test_folds_are_not_compared_with_each_other(configured, tmp_path):
     grid = Comparison(tmp_path, ["fold"])
     for fold in (1, 2):
-        found = Summary.model_validate(summary_of_cases(METHODS["fedavg"]))
+        found = summary_of_cases(METHODS["fedavg"])
         grid.folds.add = lambda *_: None
-        grid.add(configured(folds=2, fold=fold), found)
+        add_run(grid, configured(folds=2, fold=fold), found)
     assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
 
 
@@ -252,7 +253,7 @@ def test_runs_without_different_sites_are_not_compared_with_each_other(configure
     grid = Comparison(tmp_path, ["left-out"])
     for site in (0, 1):
         found = summary_of_cases(METHODS["fedavg"]) | {"new-clients": {"clients": {str(site): {}}}}
-        grid.add(configured(leave_one_site_out=True, left_out=site), Summary.model_validate(found))
+        add_run(grid, configured(leave_one_site_out=True, left_out=site), found)
     words = "Runs that leave out different sites are not compared with each other, but over these sites."
     assert grid.sentence == words
 
