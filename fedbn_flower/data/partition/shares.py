@@ -9,8 +9,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..splits import numbered
-from ..splits.groups import usual
+from ..splits.groups import numbered, usual
 
 Rows = NDArray[np.int64]
 

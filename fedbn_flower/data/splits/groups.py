@@ -97,3 +97,10 @@ def usual(values: NDArray, groups: Rows) -> NDArray:
     _, first = np.unique(pairs[order, 0], return_index=True)
     most: NDArray = pairs[order][first, 1]
     return most
+
+
+def numbered(units: NDArray) -> NDArray[np.int64]:
+    """Number values from 0 on, in the order in which they first occur, (N,)."""
+    _, first, found = np.unique(units, return_index=True, return_inverse=True)
+    rank: NDArray[np.int64] = np.argsort(np.argsort(first))
+    return rank[found.reshape(-1)]

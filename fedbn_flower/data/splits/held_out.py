@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError
 from ..notes import Note
 from .folds import folds_of
-from .groups import crossed, strata_of, usual
+from .groups import crossed, numbered, strata_of, usual
 
 Rows = NDArray[np.int64]
 TRAIN_NAMES = ("train", "training")
@@ -107,13 +107,6 @@ def held_out_fifth(targets: NDArray, owners: NDArray | None = None) -> tuple[Row
     trains = np.ones(len(order), bool)
     trains[test] = False
     return np.flatnonzero(trains), test
-
-
-def numbered(units: NDArray) -> Rows:
-    """Number values from 0 on, in the order in which they first occur, (N,)."""
-    _, first, found = np.unique(units, return_index=True, return_inverse=True)
-    rank: Rows = np.argsort(np.argsort(first))
-    return rank[found.reshape(-1)]
 
 
 class Units(NamedTuple):

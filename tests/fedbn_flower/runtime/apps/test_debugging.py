@@ -45,7 +45,9 @@ def test_a_run_that_met_a_breakpoint_stays_in_its_process(tmp_path, monkeypatch)
     monkeypatch.setattr(auto_grid, "WARM_UP", 0.0)
     monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: False)
     begun = []
-    monkeypatch.setattr(BackgroundPool, "start", lambda pool, why: begun.append(1) or pool.give_up(OSError("no")))
+    monkeypatch.setattr(
+        BackgroundPool, "start", lambda pool, why: begun.append(1) or pool.give_up(OSError("no"))
+    )
     folder = write_app(tmp_path / "app")
     monkeypatch.delitem(sys.modules, "pdb", raising=False)
     assert run_app(folder).place == {"backend": "inline"}
