@@ -116,6 +116,24 @@ def test_a_tie_goes_to_whose_next_neighbours_are_nearer():
     assert (theirs, ours) == (1.0, 1.25)
 
 
+@pytest.mark.parametrize("rule", ["Krum", "MultiKrum"])
+def test_distances_are_between_parameters(rule):
+    """By hand, the two nearest of 1 are 0 and 1.5, at 1 + 0.25, which nobody beats. With the variances the
+    first is nearest, at 10^2 + 1.5^2 + 10^2 + 9^2: they differ by more."""
+    model = {"w": np.zeros(1, np.float32), "bn.running_var": np.ones(1, np.float32)}
+    values, variances = (0.0, 1.0, 1.5, 9.0), (20.0, 60.0, 10.0, 30.0)
+
+    def replies(messages):
+        return [
+            answer(m, {"w": np.full(1, w, np.float32), "bn.running_var": np.full(1, v, np.float32)})
+            for m, w, v in zip(messages, values, variances, strict=True)
+        ]
+
+    theirs, ours = (phase(getattr(api, rule)(), replies, model)[0] for api in APIS)
+    assert (theirs["w"], theirs["bn.running_var"]) == (0.0, 20.0)
+    assert (ours["w"], ours["bn.running_var"]) == (1.0, 60.0)
+
+
 def test_multikrum_weighs_answers_alike():
     theirs, ours = (
         result(api.MultiKrum(num_nodes_to_select=2), (1.0, 2.0, 9.0), examples=lambda i: 1 + 2 * i)[0]["w"]
