@@ -1,4 +1,4 @@
-"""The Flower ClientApp: the one place that knows both Messages and NumPyClients."""
+"""From a Message to a client's call, and back: the one place that knows both Messages and NumPyClients."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
