@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from ..core.text import number_of
 from ..data.notes import GROUPED, Note
-from ..data.partition.shares import Shares
 from ..data.splits.groups import BY_NAME, grouped_by
 from .inputs import RunInputs
 
@@ -21,7 +20,7 @@ def sides_of(inputs: RunInputs) -> list[Rows]:
     return [np.delete(every, np.concatenate(others)), shares.val_rows, shares.test_rows]
 
 
-def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = None) -> Iterator[Note]:
+def of_groups(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[Note]:
     """Yield a line on the groups of training, validation and test rows, and of the clients' shares."""
     config, units = inputs.config, inputs.dataset.train.units
     if config.folds:
@@ -36,7 +35,7 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows], shares: Shares | None = 
         line = f"{GROUPED} {count} by {by!r}"
     several = _on_both(found)
     on_both = f"{len(several)} on both sides" if several else "none on both sides"
-    yield Note("examples", f"{line}, {on_both}{_at_several_clients(units, shares)}")
+    yield Note("examples", f"{line}, {on_both}{_at_several_clients(inputs)}")
 
 
 def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
@@ -46,7 +45,7 @@ def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]
         return
     found = _by_side(inputs, sides)
     if several := _on_both(found):
-        key = "split-by" if config.split_by else "dataset"
+        key = "split-by" if config.split_by else "dataset" if config.left_out < 0 else "left-out"
         groups = f"{len(several)} of {len(set().union(*found))} groups by {by!r}"
         yield (
             f"{key}: leaks? {groups} have examples to train on and to test on: what is measured on them is "
@@ -55,10 +54,25 @@ def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]
 
 
 def _by_side(inputs: RunInputs, sides: Sequence[Rows]) -> list[set[int]]:
+    """Return the groups of each side; a site that is left out is tested on all of its rows."""
+    (train, test), (*trained, tested) = _units(inputs), sides
+    new = _left_out(inputs)
+    found = [set(train[np.setdiff1d(rows, new)].tolist()) for rows in trained]
+    return [*found, {*test[tested].tolist(), *train[new].tolist()}]
+
+
+def _units(inputs: RunInputs) -> tuple[Rows, Rows]:
     train, test = inputs.dataset.train.units, inputs.dataset.test.units
     assert train is not None
     assert test is not None
-    return [set(units[rows].tolist()) for units, rows in zip((train, train, test), sides, strict=True)]
+    return train, test
+
+
+def _left_out(inputs: RunInputs) -> Rows:
+    """Return the rows of the training set at the site that is left out."""
+    if inputs.data_path or (site := inputs.config.left_out) < 0:
+        return np.empty(0, np.int64)
+    return np.concatenate([inputs.partitions.train[site], inputs.partitions.val[site]])
 
 
 def _on_both(found: Sequence[set[int]]) -> set[int]:
@@ -67,9 +81,13 @@ def _on_both(found: Sequence[set[int]]) -> set[int]:
     return (train & validation) | (train & test) | (validation & test)
 
 
-def _at_several_clients(units: Rows, shares: Shares | None) -> str:
-    if shares is None:
+def _at_several_clients(inputs: RunInputs) -> str:
+    if inputs.data_path or not inputs.partitions.names:  # all but natural partitions divide groups
         return ""
-    of_clients = np.concatenate([np.unique(units[rows]) for rows in shares])
-    several = int((np.unique(of_clients, return_counts=True)[1] > 1).sum())
+    (train, test), shares = _units(inputs), inputs.partitions
+    of_clients = [
+        np.unique(np.concatenate([train[kept], train[validated], test[tested]]))
+        for kept, validated, tested in zip(shares.train, shares.val, shares.test, strict=True)
+    ]
+    several = int((np.unique(np.concatenate(of_clients), return_counts=True)[1] > 1).sum())
     return f"; {several} of them with rows at several clients" if several else ""

@@ -57,7 +57,7 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
         return
     shares = inputs.partitions
     yield Note("examples", _examples(*inputs.sizes))
-    yield from of_groups(inputs, sides_of(inputs), shares.train)
+    yield from of_groups(inputs, sides_of(inputs))
     yield from _subgroups(dataset, shares.test_rows)
     yield Note("clients", _clients(inputs))
     if unused := shares.left_out(inputs.evaluates_locally):

@@ -111,7 +111,7 @@ def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, la
     assert sum(map(len, (train, validation, test))) == 72
     shares = inputs.partitions.train
     assert not {*units[shares[0]]} & {*units[shares[1]]}
-    (note,) = [one.text for one in of_groups(inputs, sides_of(inputs), shares) if "groups" in one.text]
+    (note,) = [one.text for one in of_groups(inputs, sides_of(inputs)) if "groups" in one.text]
     assert note.startswith("groups: 24 values of 'PatientID', none on both sides")
 
 

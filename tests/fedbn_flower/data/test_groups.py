@@ -196,13 +196,26 @@ def test_patients_at_several_sites_are_said(grouped, tmp_path):
     frame.to_csv(path, index=False)
     inputs = inputs_of(grouped(dataset=path, partition="natural:site"))
     (line,) = [note.text for note in what_is_learnt(inputs) if note.text.startswith("groups")]
-    assert line.startswith("groups: 40 values of 'patient', none on both sides")
-    units, shares = inputs.dataset.train.units, inputs.partitions.train
-    several = sum(len(set(units[rows].tolist())) for rows in shares) - len(set(units.tolist()))
-    assert several
-    assert line.endswith(f"; {several} of them with rows at several clients")
+    assert (
+        line == "groups: 40 values of 'patient', none on both sides; 2 of them with rows at several clients"
+    )
     inputs = inputs_of(grouped(dataset=path, partition="iid"))
     assert "several" not in str(what_is_learnt(inputs))
+
+
+def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, tmp_path):
+    """Patient 0 moved from site 0 to 2: it is trained on if one of these is left out, and not if 1 is."""
+    path = write(tmp_path / "moved.csv", np.repeat(np.arange(40), 3).tolist(), site=lambda p: p % 3)
+    frame = pd.read_csv(path)
+    frame.loc[(frame.patient == "p0") & ~frame.duplicated("patient"), "site"] = 2
+    frame.to_csv(path, index=False)
+    for site, known in ((0, True), (1, False), (2, True)):
+        config = grouped(dataset=path, partition="natural:site", leave_one_site_out=True, left_out=site)
+        federation = Federation(config)
+        (line,) = [note.text for note in federation.learnt if note.text.startswith("groups")]
+        assert line.startswith(f"groups: 40 values of 'patient', {1 if known else 'none'} on both sides")
+        warned = [line for line in federation.warnings if line.startswith("left-out: leaks? 1 of 40 groups")]
+        assert len(warned) == known
 
 
 def test_a_test_set_that_is_given_may_have_groups_of_the_training_set(grouped, patients, tmp_path):
