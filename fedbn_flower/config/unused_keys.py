@@ -1,7 +1,7 @@
 """Which of the keys that a run was given nothing reads, as far as its configuration says.
 
 Keys that no run knows are refused: a former one, a setting of another algorithm, a misspelt one. Those that
-the data decide are in `federation.checks.unused_keys`.
+the data decide are in `job.checks.unused_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,16 +71,6 @@ class Caller(NamedTuple):
 SIMULATION, SEARCH, FLOWER = Caller(), Caller(searches=True), Caller(simulates=False)
 
 
-class Unread(NamedTuple):
-    """Keys that nothing reads under a condition."""
-
-    keys: str
-    """Their names, between blanks."""
-    why: str
-    """The condition in words, with the run's keys between braces."""
-    holds: Callable[[RunConfig, Caller], bool]
-
-
 def runs_here(config: RunConfig, caller: Caller) -> bool:
     """Whether all clients are simulated in this process; see `runtime.pools.pool_for`."""
     moves = config.backend == "auto" and (config.ray_address or config.device == "cpu")
@@ -100,6 +90,15 @@ def _chooses_nobody(config: RunConfig, _: Caller) -> bool:
     )
 
 
+def _evaluates_trained_models(config: RunConfig, _: Caller) -> bool:
+    """Of a share of 0 it is true that nobody is asked to evaluate."""
+    return config.eval_model == "local" and config.fraction_evaluate > 0
+
+
+def _fixes_nothing(config: RunConfig, _: Caller) -> bool:
+    return int(dict(config.algorithm_settings).get("fix-from") or 0) > config.rounds
+
+
 def _zero(setting: str) -> Callable[[RunConfig, Caller], bool]:
     return lambda config, _: dict(config.algorithm_settings).get(setting) == 0
 
@@ -108,54 +107,44 @@ def _lacks(key: str) -> Callable[[RunConfig, Caller], bool]:
     return lambda config, _: key in unused_by_optimizer(config.client_optimizer)
 
 
-UNREAD = (
-    Unread("workers", "clients run in this process", _needs_no_workers),
-    Unread("round-timeout", "clients run in this process", runs_here),
-    Unread("ray-address", "backend is 'inline'", lambda c, by: by.simulates and c.backend == "inline"),
-    Unread("node-timeout", "simulated clients are there at once", lambda _, by: by.simulates),
-    Unread("evaluate-with-training", "simulated clients are asked at no cost", lambda _, by: by.simulates),
-    Unread("memory-name keep-memories", "only SuperNodes keep memories", lambda _, by: by.simulates),
-    Unread("backend workers ray-address verbose", "Flower runs the clients", lambda _, by: not by.simulates),
-    Unread(
+UNREAD: Mapping[tuple[str, str], Callable[[RunConfig, Caller], bool]] = {
+    ("workers", "clients run in this process"): _needs_no_workers,
+    ("round-timeout", "clients run in this process"): runs_here,
+    ("ray-address", "backend is 'inline'"): lambda c, by: by.simulates and c.backend == "inline",
+    ("node-timeout", "simulated clients are there at once"): lambda _, by: by.simulates,
+    ("evaluate-with-training", "simulated clients are asked at no cost"): lambda _, by: by.simulates,
+    ("memory-name keep-memories", "only SuperNodes keep memories"): lambda _, by: by.simulates,
+    ("backend workers ray-address verbose", "Flower runs the clients"): lambda _, by: not by.simulates,
+    (
         "subgroups",
         "cases stay at the nodes, and so do sums of few of them; a node's own predictions have the column",
-        lambda _, by: not by.simulates,
-    ),
-    Unread(  # a reference sets it itself
-        "fast", "Flower runs the clients", lambda c, by: not by.simulates and c.reference != "pooled"
-    ),
-    Unread("client-momentum", "client-optimizer {client_optimizer!r} has none", _lacks("client-momentum")),
-    Unread("weight-decay", "client-optimizer {client_optimizer!r} has none", _lacks("weight-decay")),
-    Unread("drop-stragglers", "stragglers is 0", lambda c, _: not c.stragglers),
-    Unread("selection", "all clients train", _chooses_nobody),
-    Unread(
-        "fraction-evaluate", "clients send no metrics", lambda c, _: c.fraction_evaluate > c.share_evaluating
-    ),
-    Unread(  # of 0 it is true that nobody is asked to evaluate
-        "fraction-evaluate",
-        "eval-model is 'local'",
-        lambda c, _: c.eval_model == "local" and c.fraction_evaluate > 0,
-    ),
-    Unread("dp-metrics", "fraction-evaluate is 0", lambda c, _: not c.clients_evaluate),
-    Unread(
+    ): lambda _, by: not by.simulates,
+    ("fast", "Flower runs the clients"): lambda c, by: (
+        not by.simulates and c.reference != "pooled"
+    ),  # which sets it itself
+    ("client-momentum", "client-optimizer {client_optimizer!r} has none"): _lacks("client-momentum"),
+    ("weight-decay", "client-optimizer {client_optimizer!r} has none"): _lacks("weight-decay"),
+    ("drop-stragglers", "stragglers is 0"): lambda c, _: not c.stragglers,
+    ("selection", "all clients train"): _chooses_nobody,
+    ("fraction-evaluate", "clients send no metrics"): lambda c, _: c.fraction_evaluate > c.share_evaluating,
+    ("fraction-evaluate", "eval-model is 'local'"): _evaluates_trained_models,
+    ("dp-metrics", "fraction-evaluate is 0"): lambda c, _: not c.clients_evaluate,
+    (
         "evaluate-with-training",
         "no client evaluates the model that it receives",
-        lambda c, _: c.eval_model == "local" or not c.clients_evaluate,
-    ),
-    Unread(
+    ): lambda c, _: c.eval_model == "local" or not c.clients_evaluate,
+    (
         "decide-by",
         "without patience, best, stop-at-target and a search it decides nothing",
-        lambda c, by: not (c.tests_each_round or by.searches),
-    ),
-    Unread(
-        "fix-from",
-        "there are only {rounds} rounds",
-        lambda c, _: int(dict(c.algorithm_settings).get("fix-from") or 0) > c.rounds,
-    ),
-    Unread("moon-temperature", "mu is 0", _zero("mu")),
-    Unread("ntd-temperature", "ntd-beta is 0", _zero("ntd-beta")),
-)
-"""What nothing reads, and no error says so: most keys that need another one are refused without it."""
+    ): lambda c, by: not (c.tests_each_round or by.searches),
+    ("fix-from", "there are only {rounds} rounds"): _fixes_nothing,
+    ("moon-temperature", "mu is 0"): _zero("mu"),
+    ("ntd-temperature", "ntd-beta is 0"): _zero("ntd-beta"),
+}
+"""When nothing reads keys, and no error says so: most that need another one are refused without it.
+
+By their names, between blanks, and by the reason in words, with the run's keys between braces.
+"""
 
 SET_ON_RESUME = frozenset({"decide-by", "eval-data", "frozen-bn"})
 """Keys that a resumed run or search may have from its folder though they were not given."""
@@ -198,4 +187,4 @@ def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -
 
 def unused_by_config(config: RunConfig, caller: Caller) -> list[tuple[str, str]]:
     """Return the keys that nothing reads whatever the data are, and why, for `told`."""
-    return [(one.keys, one.why) for one in UNREAD if one.holds(config, caller)]
+    return [unread for unread, holds in UNREAD.items() if holds(config, caller)]

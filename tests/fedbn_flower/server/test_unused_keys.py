@@ -129,8 +129,7 @@ def test_a_key_is_told_where_nothing_reads_it_and_only_there(name, told_of):
 
 
 def test_every_key_of_the_tables_has_a_case():
-    lists = [*(one.keys for one in UNREAD), *(keys for keys, _ in by_data.UNREAD)]
-    keys = {key for text in lists for key in text.split()}
+    keys = {key for text, _ in (*UNREAD, *by_data.UNREAD) for key in text.split()}
     known = {*RUN_KEYS, *built_in_settings()}
     assert keys <= known
     # Without metrics that one is refused; of tables there are tests below.
