@@ -42,6 +42,7 @@ from ..results.report.runs_by_seed import (
 )
 from ..results.report.sections.all_metrics import side_by_side
 from ..results.report.sections.gain import gain_table
+from ..results.report.sections_of_a_run import own_sections
 from ..results.report.sweep_page import LINES, RANKS, curves_figure, rank_figure, sweep_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
@@ -53,7 +54,7 @@ IN_WORDS = {"methods": methods, "model-card": model_card}
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Run ``report DIR ... [--reference DIR]``: rewrite the report of each folder."""
+    """Run ``report DIR ... [--reference DIR] [--section NAMES]``: rewrite the report of each folder."""
     parser = Parser("fedbn-sim report", description="Rewrite report.html of runs, sweeps and searches.")
     parser.add_argument("folders", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
@@ -62,10 +63,16 @@ def report(arguments: Sequence[str]) -> int:
         type=Path,
         help="the same run without privacy, to say what its noise costs",
     )
+    parser.add_argument(
+        "--section",
+        metavar="FILE.py:NAME,...",
+        help="functions of a run that yield the HTML of a section of their own",
+    )
     options = parser.parse_args(arguments)
+    own = () if options.section is None else own_sections(options.section)
     for folder in options.folders:
         with os_errors_as_user_errors("report", f"write to {str(folder)!r}"):
-            print(write_report(folder, options.reference))
+            print(write_report(folder, options.reference, own))
     return 0
 
 

@@ -38,12 +38,16 @@ def dataset_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder. ``summary`` is of no rounds if the run stopped before its first checkpoint."""
+    """A run's folder. ``summary`` is of no rounds if the run stopped before its first checkpoint.
+
+    A private run may be compared with the same one ``without_noise``.
+    """
 
     folder: Path
     config: Mapping[str, Any]
     summary: Summary
     metrics: list[dict[str, str]]
+    without_noise: "Run | None" = None
 
     @classmethod
     def read(cls, folder: Path, key: str = "folder") -> "Run":

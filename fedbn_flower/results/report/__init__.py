@@ -1,5 +1,6 @@
 """``report.html``: a self-contained page of a run, a sweep or a search, made from the files in its folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 NAME = "report.html"
 
 
-def write_report(folder: Path, reference: Path | None = None) -> Path:
+def write_report(folder: Path, reference: Path | None = None, own: Sequence[str] = ()) -> Path:
     """Write ``report.html`` into a folder of results and return its path.
 
     The folder may be of any version of this project; what it lacks is left out.
@@ -24,14 +25,17 @@ def write_report(folder: Path, reference: Path | None = None) -> Path:
         The folder.
     reference : Path, optional
         That of the same run without privacy, with which a private one is compared.
+    own : Sequence[str]
+        Names of one's own sections, for a run; see `sections_of_a_run`.
 
     Raises
     ------
     UserError
-        When the folder is not of a run, a sweep or a search, or the reference is not the same run.
+        When the folder is not of a run, a sweep or a search, the reference is not the same run, or a section
+        of one's own fails.
     """
     with damage_as_user_errors("report", str(folder)):
-        content = _page(folder, reference)
+        content = _page(folder, reference, own)
     write_atomically(folder / NAME, content)
     return folder / NAME
 
@@ -42,25 +46,21 @@ def begin_figures(folder: Path) -> None:
 
     if DRAWER.get():
         from ..run_reader import Run
-        from .run_page import run_figures
+        from .sections.results import run_figures
 
         run_figures(Run.read(folder))
 
 
-def _page(folder: Path, reference: Path | None) -> str:
-    if reference:
+def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
+    kinds = (RUN,) if reference or own else (RUN, SWEEP, SEARCH)
+    kind = checked_kind(folder, "report", *kinds)
+    if kind == RUN:
         from ..run_reader import Run
-        from .compare_page import without_noise
+        from .compare_page import with_reference
         from .run_page import run_page
 
         run = Run.read(folder, "report")
-        return run_page(run, without_noise(run, reference))
-    kind = checked_kind(folder, "report", RUN, SWEEP, SEARCH)
-    if kind == RUN:
-        from ..run_reader import Run
-        from .run_page import run_page
-
-        return run_page(Run.read(folder, "report"))
+        return run_page(with_reference(run, reference) if reference else run, own)
     if kind == SEARCH:
         from .search_page import search_page
 

@@ -1,6 +1,7 @@
 """The page that compares runs: configurations, metrics, costs and curves."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...config.help import as_text
@@ -15,10 +16,12 @@ from ..comparisons.held_out import CASES, compared_cases_table
 from ..manifest import NOT_KEYS
 from ..run_reader import Run
 from .html import page, paragraph, section, without_folders
-from .run_page import closing_sections, means, size
+from .run_page import size
 from .runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table, ranking_of
 from .sections.all_metrics import side_by_side
+from .sections.closing import for_a_paper
 from .sections.gain import gain_section
+from .sections.results import means
 from .sweep_page import curves, rank_sections, with_note
 from .tables import Table
 
@@ -86,8 +89,8 @@ def _text(value: object) -> str:
     return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
 
 
-def without_noise(run: Run, folder: Path) -> Run:
-    """Return the run in a folder, which is the same as a private one but for its privacy.
+def with_reference(run: Run, folder: Path) -> Run:
+    """Return a private run with the one in a folder, which is the same but for its privacy.
 
     Raises
     ------
@@ -107,7 +110,7 @@ def without_noise(run: Run, folder: Path) -> Run:
             )
     if there.get("dp", NONE) != NONE or not reference.summary.rounds:
         raise not_allowed("reference", str(folder), "a complete run without dp")
-    return reference
+    return replace(run, without_noise=reference)
 
 
 def data_warning(groups: Sequence[Group]) -> str:
@@ -198,10 +201,13 @@ def compare_page(
             section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
             section("Costs", costs(groups).html()),
             *drawn,
-            *closing_sections(
-                [run.config for group in groups for run in group.runs],
-                table,
-                *(found for found in (pairs, *beside.values(), ranks and ranks.table(), held_out) if found),
+            section(
+                "For a paper",
+                *for_a_paper(
+                    [run.config for run in runs],
+                    table,
+                    *(one for one in (pairs, *beside.values(), ranks and ranks.table(), held_out) if one),
+                ),
             ),
         ],
     )

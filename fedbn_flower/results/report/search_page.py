@@ -10,8 +10,9 @@ from ...records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of,
 from ..plotting.report_plots import trial_values
 from ..run_reader import Run
 from .html import gallery, page, paragraph, section
-from .run_page import closing_sections, how_to_reproduce, sentence
+from .run_page import sentence
 from .sections.client_tables import metrics_table
+from .sections.closing import for_a_paper, how_to_reproduce
 from .tables import Table
 
 FIXED_COLUMNS = ("trial", "state", "rounds", "seconds", "value", "folder")
@@ -42,7 +43,7 @@ def search_page(folder: Path) -> str:
             section("Search space", _search_space(folder)),
             section("Metric by key", gallery(figures)),
             section("Trials", table.html([i for i, value in enumerate(values) if value in tops])),
-            *closing_sections([best.config] if best else [], table),
+            section("For a paper", *for_a_paper([best.config] if best else [], table)),
         ],
     )
 

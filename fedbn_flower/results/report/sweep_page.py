@@ -19,7 +19,6 @@ from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from ..summary import LEFT_OUT
 from .html import command, gallery, page, paragraph, section, shown_text, warning
-from .run_page import closing_sections, how_to_reproduce, means
 from .runs_by_seed import (
     Group,
     Sweep,
@@ -32,7 +31,9 @@ from .runs_by_seed import (
     metrics_table,
     ranking_of,
 )
+from .sections.closing import for_a_paper, how_to_reproduce
 from .sections.gain import gain_section
+from .sections.results import means
 from .tables import Table
 from .unfinished import unfinished
 
@@ -90,7 +91,7 @@ def sweep_page(sweep: Sweep) -> str:
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            *closing_sections([run.config for run in runs], table, *further),
+            section("For a paper", *for_a_paper([run.config for run in runs], table, *further)),
         ],
     )
 

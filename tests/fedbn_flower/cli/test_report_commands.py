@@ -69,6 +69,64 @@ def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
     assert "<td>fedadam</td>" in (to / "compare.html").read_text()
 
 
+OWN = """
+def price_of_the_run(run):
+    yield f"<p>{run.config['rounds']} rounds at 2 dollars: {2 * run.config['rounds']} dollars.</p>"
+
+def nothing(run):
+    return None
+
+def slip(run):
+    yield run.price
+
+number = 3
+"""
+
+
+def test_a_report_has_sections_of_ones_own(two, tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_sections.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    plain = write_report(two[0]).read_text()
+    assert main(["report", "one", "other", "--section", "own_sections.py:price_of_the_run"]) == 0
+    own = "<section>\n<h2>Price of the run</h2>\n<p>3 rounds at 2 dollars: 6 dollars.</p></section>\n"
+    before, heading, after = plain.partition("<section>\n<h2>Reproduce this run</h2>")
+    assert (two[0] / "report.html").read_text() == before + own + heading + after
+    assert own in (two[1] / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ("price", "unknown name 'price'; expected FILE.py:NAME or package.module:NAME"),
+        ("own_sections.py:number", "'own_sections.py:number' is not allowed; expected a function of the run"),
+        ("own_sections.py:nothing", "'own_sections.py:nothing' yields None; expected HTML, as text"),
+        (
+            "own_sections.py:slip",
+            "'own_sections.py:slip' raised AttributeError: 'Run' object has no attribute",
+        ),
+    ],
+)
+def test_a_wrong_section_is_one_line_and_leaves_the_report(section, line, two, tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_sections.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    before = write_report(two[0]).read_text()
+    assert main(["report", "one", "--section", f"own_sections.py:price_of_the_run,{section}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: section: {line}")
+    assert error.count("\n") == 1
+    assert (two[0] / "report.html").read_text() == before
+
+
+def test_sections_of_ones_own_are_of_runs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_sections.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    sweep = write_sweep(tmp_path / "sweep")
+    assert main(["report", str(sweep), "--section", "own_sections.py:price_of_the_run"]) == 2
+    assert (
+        capsys.readouterr().err == f"error: report: '{sweep}' holds a sweep; expected the folder of a run\n"
+    )
+
+
 def test_different_data_are_said_to_be(two, tmp_path, capsys):
     words = "The runs use different data ({}), so their metrics cannot be compared."
     assert data_warning(read_groups(two)) == ""

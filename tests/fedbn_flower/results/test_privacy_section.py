@@ -4,7 +4,7 @@ import pytest
 
 import fedbn_flower.cli.report_commands  # noqa: F401  before other tests' stand-in is in its place
 from fedbn_flower.cli.command import main
-from fedbn_flower.results.report.run_page import SECURE
+from fedbn_flower.results.report.sections.privacy import SECURE
 
 from .html_page import page
 from .written import summary_of, write_run

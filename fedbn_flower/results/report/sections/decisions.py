@@ -46,6 +46,11 @@ def at_usual_header(event: str) -> list[str]:
     return ["site", "cases", events_column(event), "AUROC", *shares]
 
 
+def decisions_by_site(run: Run) -> Iterator[str]:
+    """Yield `decisions` of a run's held-out cases of two classes."""
+    yield from decisions(run.binary_cases, run.event)
+
+
 def decisions(table: DataFrame | None, event: str) -> Iterator[str]:
     """Yield a table with a row for each site, and one for all cases together; ``event`` is its name."""
     if table is None:

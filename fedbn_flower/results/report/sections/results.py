@@ -1,0 +1,73 @@
+"""What a run learns, and how well: its metrics, what their means are over, figures, and held-out cases."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ....records.metrics import heading
+from ....records.summary import tested_on
+from ...comparisons.held_out import held_out_table
+from ...plotting.drawer import drawn_of_run
+from ...plotting.plots import metric_names
+from ...plotting.report_plots import (
+    client_curves,
+    learning_rates,
+    metric_curve,
+    partition_counts,
+    seconds_split,
+)
+from ...run_reader import Run
+from ..html import gallery, paragraph
+from ..tables import Table
+from ..unfinished import still_rising
+from .client_tables import metrics_table
+from .intervals import in_words
+
+if TYPE_CHECKING:
+    from ...plotting.drawer import DrawnApart
+    from ...plotting.svg_figure import InlineFigure
+
+MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
+
+
+def means(runs: Iterable[Run]) -> str:
+    """Return what the means in a table of these runs are over, and on whose examples clients were tested."""
+    words = tested_on(run.summary for run in runs)
+    return f"{words[:1].upper()}{words[1:]}. {MEANS}" if words else MEANS
+
+
+def results(run: Run) -> Iterator[str]:
+    """Yield the metrics of all and of each client, and the figures."""
+    table = metrics_table(run)
+    if table.rows:
+        yield table.html()
+        yield paragraph(" ".join(filter(None, [means([run]), still_rising(run)])), "note")
+    yield from in_words(run)
+    yield gallery(run_figures(run))
+
+
+def run_figures(run: Run) -> "dict[str, InlineFigure | DrawnApart | None]":
+    """Return the figures of every run by caption."""
+    main = heading(run.main_metric)
+    return {
+        **{f"{heading(name)} by round": drawn_of_run(metric_curve, run, name) for name in metric_names(run)},
+        **{
+            f"{main} by {cost}": drawn_of_run(metric_curve, run, run.main_metric, cost)
+            for cost in run.shown_costs
+        },
+        f"{main} of each client": drawn_of_run(client_curves, run),
+        "Training examples by client": drawn_of_run(partition_counts, run),
+        "Learning rate by round": drawn_of_run(learning_rates, run),
+        "Seconds per round": drawn_of_run(seconds_split, run),
+    }
+
+
+def what_is_learnt(run: Run) -> Iterator[str]:
+    """Yield what is learnt, from what, and from whom."""
+    if run.learnt:
+        yield Table.of_learnt(run.learnt).html()
+
+
+def held_out(run: Run) -> Iterator[str]:
+    """Yield the held-out cases by site."""
+    if table := held_out_table([run]):
+        yield table.html()

@@ -1,0 +1,91 @@
+"""The sections of a run's page, in their order, and sections of one's own."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from fedbn_flower.clients.returned import described
+
+from ...core.errors import UserError
+from ...names import Registry
+from ...names.user_code import as_user_error
+from ..comparisons.held_out import CASES
+from ..run_reader import Run
+from .html import section, warning
+from .sections.attack import attack
+from .sections.best_round import best_round
+from .sections.classes import classes
+from .sections.client_tables import new_clients, worst_clients
+from .sections.closing import how_to_reproduce, paper_of_run
+from .sections.decisions import decisions_by_site, recalibration
+from .sections.extensions import extensions, what_the_server_saw
+from .sections.predictions import predictions
+from .sections.privacy import privacy
+from .sections.results import held_out, results, what_is_learnt
+from .sections.segmentation import segmentation_by_case
+from .sections.subgroups import subgroups
+from .sections.warnings import failures, warnings
+
+Contents = Callable[[Run], Iterable[str]]
+"""What yields a section's HTML, below its heading; nothing where the run has nothing of it."""
+
+HIGHLIGHTED: Mapping[str, Contents] = {"Warnings": warnings, "Failures": failures}
+SECTIONS: Mapping[str, Contents] = {
+    "What is learnt": what_is_learnt,
+    "Results": results,
+    "Best round": best_round,
+    f"{CASES.capitalize()} by site": held_out,
+    "Segmentation by case": segmentation_by_case,
+    "Privacy": privacy,
+    "Attack": attack,
+    "What the server saw": what_the_server_saw,
+    "Predictions": predictions,
+    "Decisions by site": decisions_by_site,
+    "Subgroups": subgroups,
+    "Recalibrated by site": recalibration,
+    "Worst clients": worst_clients,
+    "Classes": classes,
+    "New clients": new_clients,
+    "Extensions": extensions,
+}
+CLOSING: Mapping[str, Contents] = {"Reproduce this run": how_to_reproduce, "For a paper": paper_of_run}
+OWN: Registry[Contents] = Registry("section", {}, argument="the run")
+
+
+def sections_of(run: Run, own: Sequence[str] = ()) -> Iterator[str]:
+    """Yield all sections of a run's page; those of one's own stand before how to reproduce it.
+
+    Raises
+    ------
+    UserError
+        When one of one's own raises, or yields anything but text.
+    """
+    yield from (warning(heading, *contents(run)) for heading, contents in HIGHLIGHTED.items())
+    yield from (section(heading, *contents(run)) for heading, contents in SECTIONS.items())
+    yield from (section(_heading(name), *_own_contents(name, run)) for name in own)
+    yield from (section(heading, *contents(run)) for heading, contents in CLOSING.items())
+
+
+def own_sections(text: str) -> list[str]:
+    """Return the names in a text with commas, each of a function that there is.
+
+    Raises
+    ------
+    UserError
+        When there is none, it is something else, or its file cannot be loaded.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        OWN.find(name)
+    return names
+
+
+def _heading(name: str) -> str:
+    return name.rpartition(":")[2].replace("_", " ").capitalize()
+
+
+def _own_contents(name: str, run: Run) -> list[str]:
+    with as_user_error(OWN.key, name):
+        given = OWN.find(name)(run)
+        parts = list(given) if isinstance(given, Iterable) else [given]
+    if wrong := [part for part in parts if not isinstance(part, str)]:
+        raise UserError(f"{OWN.key}: {name!r} yields {described(wrong[0])}; expected HTML, as text")
+    return parts
