@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...core.input_spec import InputSpec
+from ...data.notes import GROUPED
 from ..run_reader import Run
 from .tables import Table
 
@@ -63,6 +64,8 @@ ITEMS: Mapping[str, str] = {
     "44 Funding and the role of funders": "",
 }
 """Each with the paragraph of the card that says something of it, whatever the run; see `_of_run`."""
+IN_CARD = {"Training": "Model", "Aggregation": "Model", "Evaluation": "Metrics"}
+"""The section of the card that a paragraph is in, where it has another name."""
 
 
 def is_of_images(run: Run) -> bool:
@@ -71,13 +74,18 @@ def is_of_images(run: Run) -> bool:
     return spec is not None and len(spec.shape) >= IMAGE_AXES
 
 
+def place(paragraph: str, written: Mapping[str, str]) -> str:
+    """Return which section of the card has a paragraph, or that it is missing."""
+    return f"{IN_CARD.get(paragraph, paragraph)}, above" if paragraph in written else MISSING
+
+
 def claim(run: Run, written: Mapping[str, str]) -> Table:
     """Return the items of CLAIM, each with where the card says something of it, or that it is missing.
 
     ``written`` are the card's paragraphs by title. Of what the run knows it says at least that; authors have
     more to say.
     """
-    found = {item: f"{at}, above" if at in written else MISSING for item, at in ITEMS.items()}
+    found = {item: place(at, written) for item, at in ITEMS.items()}
     numbers = {item.partition(" ")[0]: item for item in ITEMS}
     found |= {numbers[number]: text for number, text in _of_run(run).items() if text}
     return Table(["item", "where"], [[item, text] for item, text in found.items()], words=2)
@@ -91,12 +99,12 @@ def says_of_missing(run: Run) -> bool:
 def _of_run(run: Run) -> dict[str, str]:
     """Return what this run says of items, by number; empty where it says nothing."""
     config, summary = run.config, run.summary
-    group, init = config.get("group-column"), config.get("init")
+    init = config.get("init")
     uncertain = "Metrics, above: 95 % intervals" if summary.intervals else ""
     new = len(summary.new_clients.clients) if summary.new_clients else 0
     return {
         "12": "Model, above" if says_of_missing(run) else "",
-        "20": f"groups of `{group}` are on one side of every split" if group else "",
+        "20": next((note.text for note in run.learnt if note.text.startswith(GROUPED)), ""),
         "24": f"from the weights of `{init}`" if init else f"at random, seed {config.get('seed')}",
         "26": f"round {summary.best_round}, the best by validation"
         if summary.best_round

@@ -18,11 +18,12 @@ from ...names import NORM, parts
 from ...privacy.terms import GUARANTEE
 from ...records.metrics import decimals, shown, spelt
 from ...records.stored import EXPERIMENT
+from ...records.summary import OfClient
 from ..comparisons.held_out import ALL_SITES, held_out_table
 from ..run_reader import Run
 from ..subgroups import NOTE
 from .citations import OF_KEYS, citations, source
-from .claim import claim, is_of_images, says_of_missing
+from .claim import claim, is_of_images, place, says_of_missing
 from .html import without_folders
 from .repeat_command import command_of
 from .runs_by_seed import Group, Sweep, common_metric, metrics_table
@@ -126,7 +127,7 @@ def model_card(found: Run | Sweep) -> str:
     """
     study = Study.of(found)
     written, run = study.written, study.runs[0]
-    items = [[item, f"{at}, above" if at in written else "missing"] for item, at in _tripod(run).items()]
+    items = [[item, place(at, written)] for item, at in _tripod(run).items()]
     parts_of_card = {
         "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
         "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
@@ -214,24 +215,25 @@ def _sentences(run: Run) -> dict[str, list[str]]:
 
 
 def _data(run: Run) -> Iterator[str]:
-    config, clients = run.config, run.summary.clients
-    names = [str(client.get("name", number)) for number, client in clients.items()]
+    config, clients, new = run.config, run.summary.clients, _new_clients(run)
+    names = _names({**clients, **new})
     who = f" ({joined(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else ""
     yield f"Data of {number_of(int(config.get('num-clients', 0)), 'site')}{who} were used: {run.dataset}."
+    if new:
+        yield f"The data of {joined(_names(new))} were not trained on."
     sizes = [int(client["num-examples"]) for client in clients.values() if client.get("num-examples")]
     if sizes:
         each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-        yield f"They had {sum(sizes):,} examples for training ({each} a site)."
+        those = "The other sites" if new else "They"
+        yield f"{those} had {sum(sizes):,} examples for training ({each} a site)."
     if held_out := _held_out(run):
         events = _events(run)
         of_two = "" if events is None else f", {events[1]:,} of them events (`{events[0]}`)"
-        yield f"{held_out:,} examples were held out for evaluation{of_two}."
+        yield f"{held_out:,} {'of their ' if new else ''}examples were held out for evaluation{of_two}."
     for note in run.learnt:
         elsewhere = note.text[0].isdigit() or note.text.startswith(TESTED_ON)
         if note.row == "examples" and not elsewhere:
             yield f"{note.text[:1].upper()}{note.text[1:]}."
-    if column := config.get("group-column"):
-        yield f"All examples of one group (`{column}`) were on one side of every split."
     yield f"The examples were divided among the sites by `{config.get('partition')}`."
     if share := config.get("val-fraction"):
         yield f"Of the training examples {float(share):.0%} were kept for validation."
@@ -255,7 +257,9 @@ def _model(run: Run) -> Iterator[str]:
 def _training(run: Run) -> Iterator[str]:
     config, summary = run.config, run.summary
     share = float(config.get("fraction-train", 1.0))
-    who = "all sites" if share == 1 else f"a random {share:.0%} of the sites"
+    new = _new_clients(run)
+    but = f" but {'the one left out' if summary.left_out else f'{len(new)} held out'}" if new else ""
+    who = f"all sites{but}" if share == 1 else f"a random {share:.0%} of the sites{but}"
     epochs = number_of(int(config.get("local-epochs", 1)), "epoch")
     yield (
         f"In each of {number_of(summary.rounds, 'round')} {who} trained the model on their own examples for "
@@ -305,7 +309,12 @@ def _evaluation(run: Run) -> Iterator[str]:
     trained = config.get("eval-model") == "local"
     which = "the model that it had just trained" if trained else "the new model with its own entries"
     whose = "its own" if config.get("eval-data") == "local" else "all"
-    yield f"Each site evaluated {which} on {whose} held-out examples."
+    new = _new_clients(run)
+    yield f"Each site{' that trained' if new else ''} evaluated {which} on {whose} held-out examples."
+    if run.summary.left_out:
+        yield "The site left out evaluated the final model on all of its examples."
+    elif new:
+        yield "Those that did not evaluated the final model on their held-out examples."
     if config.get("adapt-bn"):
         yield (
             "Before, it estimated the BatchNorm statistics on its own training inputs, without labels "
@@ -390,6 +399,16 @@ def _cited(kind: str, name: str) -> str:
     return f" ({source(key)})" if key else ""
 
 
+def _names(clients: Mapping[str, OfClient]) -> list[str]:
+    """Return the names of clients, or else their numbers, in the order of these."""
+    return [str(clients[number].get("name", number)) for number in sorted(clients, key=int)]
+
+
+def _new_clients(run: Run) -> Mapping[str, OfClient]:
+    """Return the sites that did not train."""
+    return run.summary.new_clients.clients if run.summary.new_clients else {}
+
+
 def _held_out(run: Run) -> int:
     counts = run.summary.per_class or run.summary.global_per_class
     return sum(counts.examples) if counts else 0
@@ -436,7 +455,9 @@ def _results(run: Run) -> Table:
 
 
 def _ends(metric: str, interval: Sequence[float | None] | None, digits: int) -> str:
-    return " to ".join(shown(metric, end, digits) for end in interval) if interval else ""
+    if interval is None or None in interval:
+        return ""
+    return " to ".join(shown(metric, end, digits) for end in interval)
 
 
 def _not_shown(run: Run, seeds: int = 1) -> list[str]:

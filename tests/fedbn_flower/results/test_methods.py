@@ -87,7 +87,7 @@ def test_loss_missing_values_events_and_split_of_a_table_are_said(ran, tmp_path)
     assert "a bootstrap over cases within sites" in written["Evaluation"]
     card = model_card(run)
     assert "| 11 Missing data | Model, above |" in card
-    assert "| 13 Class imbalance | Training, above |" in card
+    assert "| 13 Class imbalance | Model, above |" in card
     assert "| site | sensitivity at specificity 0.9 | 95 % interval |" in card
     assert f"{held_out[1]} events (`class 1`) held out are few" in card
     assert "2 sites cannot show how results vary over sites." in card
@@ -115,7 +115,9 @@ def test_the_card_has_the_figures_of_each_site_and_names_what_is_missing(usual):
     assert items.keys() == CHECKLIST.keys()
     assert re.findall(r"^\| (\d+ .*?) \|", of_images, re.MULTILINE) == list(ITEMS)
     assert items["17 Ethical approval"] == "missing"
-    assert items["23 Model performance"] == "Evaluation, above"
+    assert items["23 Model performance"] == "Metrics, above"
+    named = {where.removesuffix(", above") for where in items.values()} - {"missing"}
+    assert named <= set(re.findall(r"^## (.*)$", card, re.MULTILINE))
     assert "nothing is known of new ones" in card
     assert "fedbn-sim --strategy fedadam" in card
 
@@ -129,12 +131,13 @@ def test_of_images_the_items_of_claim_are_filled_in_or_named_as_missing(usual):
     found = {item.split()[0]: text for item, text in items.items()}
     assert found["8"] == found["11"] == found["20"] == found["33"] == found["39"] == "missing"
     assert found["24"] == "at random, seed 7"
-    assert found["25"] == "Training, above"
+    assert found["25"] == "Model, above"
     assert found["26"] == f"the last round, {run.summary.rounds}"
     assert found["29"] == found["37"] == "Metrics, above: 95 % intervals"
-    known = replace(run, config={**run.config, "group-column": "patient", "init": "/home/me/w.pt"})
+    groups = {"row": "examples", "text": "groups: 9 values of 'patient', 2 on both sides"}
+    known = replace(run, config={**run.config, "learnt": [groups], "init": "/home/me/w.pt"})
     found = {item.split()[0]: text for item, text in claim(known, {}).rows}
-    assert found["20"] == "groups of `patient` are on one side of every split"
+    assert found["20"] == groups["text"]
     assert found["24"] == "from the weights of `/home/me/w.pt`"
     assert found["25"] == "missing"
     assert "`w.pt`" in model_card(known)
@@ -169,3 +172,34 @@ def test_a_study_may_have_a_title_of_its_own(ran):
     assert model_card(run).startswith("# Model card: Nodules at four hospitals\n")
     assert main(["report", str(run.folder)]) == 0
     assert "<h1>Nodules at four hospitals</h1>" in (run.folder / "report.html").read_text()
+
+
+def test_sites_that_did_not_train_are_named_and_said_to_be_tested(ran):
+    def said(**keys):
+        run = ran(strategy="fedavg", client="shared", **keys)
+        return paragraphs(run), run
+
+    written, _ = said(leave_one_site_out=True, left_out=1)
+    assert "Data of 4 sites (clear, coarse, faint and noisy) were used" in written["Data"]
+    assert "The data of coarse were not trained on. The other sites had " in written["Data"]
+    assert "all sites but the one left out trained" in written["Training"]
+    assert "The site left out evaluated the final model on all of its examples." in written["Evaluation"]
+    written, run = said(holdout_clients=2)
+    names = [client["name"] for client in run.summary.new_clients.clients.values()]
+    assert f"The data of {' and '.join(names)} were not trained on." in written["Data"]
+    assert "all sites but 2 held out trained" in written["Training"]
+    assert (
+        "The 2 sites held out evaluated the final model on their held-out examples." in written["Evaluation"]
+    )
+
+
+def test_an_interval_without_bounds_is_left_empty(usual):
+    """As of a site with a single event."""
+    name, *_ = usual.summary.intervals["clients"]
+    of_clients = {**usual.summary.intervals["clients"], name: {"accuracy": [None, None]}}
+    summary = usual.summary.model_copy(
+        update={"intervals": {**usual.summary.intervals, "clients": of_clients}}
+    )
+    card = model_card(replace(usual, summary=summary))
+    (line,) = [line for line in card.splitlines() if line.startswith(f"| {name} |")]
+    assert line.split("|")[3].strip() == ""
