@@ -73,6 +73,25 @@ GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
 SUMMED = "client, from the server too"
 """The notion of a run whose clients add the noise to a sum, which is all that the server sees."""
+CLAIMS = {
+    SIMULATED: "This epsilon is simulated: the random numbers follow from a public seed, so this run "
+    "itself protects nobody. With a secret key it would.",
+    HYPOTHETICAL: "This epsilon is hypothetical: it would hold with {accounted-clients-a-round:g} clients "
+    "a round of {accounted-clients}, and this run had {clients-a-round:g}. By it this run itself protects "
+    "nobody.",
+}
+"""What is said of an epsilon that does not hold for the run itself."""
+PROTECTED = {
+    "client, central": ("each client with all of its data", "everybody but the server"),
+    "client, local": ("each client with all of its data", "everybody, the server too"),
+    SUMMED: ("each client with all of its data", "everybody, the server too"),
+    "example, at each client": (
+        "each single example of a client",
+        "everybody but that client, the server too",
+    ),
+    "unit, at each client": ("{unit} at a client, together", "everybody but that client, the server too"),
+}
+"""Who is protected from whom, by notion."""
 FILES_OUTSIDE = (
     "every file of the run's folder but model.safetensors and privacy.jsonl: metrics.csv, clients.csv, "
     "clients.parquet, failures.csv, classes.csv, partitions.csv, partitions.png, curves.png, "
@@ -89,6 +108,12 @@ NEIGHBOURS = {
     "replace-one": "a client had these data or any others",
 }
 """What an attacker wants to know, by adjacency."""
+
+
+def protected(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Return who is protected in a run with this summary of its privacy, and from whom."""
+    who, whom = PROTECTED[found["notion"]]
+    return who.format(unit=found.get("unit")), whom
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..extensions.secagg.private import MOST_ENTRIES
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
-from ..privacy.terms import GUARANTEE, NEIGHBOURS, SUMMED, Terms
+from ..privacy.terms import CLAIMS, NEIGHBOURS, SUMMED, Terms, protected
 from ..records.stored import damage_as_user_errors
 from .run_directory import prepare_run_folder
 from .run_reader import Run
@@ -27,14 +27,6 @@ MODEL, CARD = "model.safetensors", "README.md"
 FALSE_POSITIVE_RATES = (0.001, 0.01)
 DELTAS = (*(10.0**-k for k in range(12, 0, -1)), 0.2, 0.3, 0.5)
 """At which a run's epsilon is found for the curve of attacks; any of them bounds it."""
-PROTECTED = {
-    "client, central": ("each client with all of its data", "everybody but the server"),
-    "client, local": ("each client with all of its data", "everybody, the server too"),
-    SUMMED: ("each client with all of its data", "everybody, the server too"),
-    "example, at each client": ("each single example of a client", "everybody but that client"),
-    "unit, at each client": ("{unit} at a client, together", "everybody but that client"),
-}
-"""Who is protected from whom, by notion."""
 ASSUMED = {
     "client, central": "The server is honest, and keeps its updates and its key to itself.",
     "client, local": "Each client ran this project's code as it is.",
@@ -124,17 +116,13 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
 
 def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
     config, claim = run.config, found["claim"]
-    (who, whom), assumed = PROTECTED[found["notion"]], ASSUMED[found["notion"]].format(**found)
+    (who, whom), assumed = protected(found), ASSUMED[found["notion"]].format(**found)
     sampled = found["sampling"] in ("poisson", "fixed") and found["notion"] == "client, central"
     rates = "".join(
         f"| {100 * rate:g} % | {100 * rate:g} % | {100 * attack_success(rate, epsilon_at):.3g} % |\n"
         for rate in FALSE_POSITIVE_RATES
     )
-    warned = (
-        ""
-        if claim == GUARANTEE
-        else f"**This epsilon is {claim}, not guaranteed: this model protects nobody by it.**\n\n"
-    )
+    warned = f"**{CLAIMS[claim].format(**found)}**\n\n" if claim in CLAIMS else ""
     versions = dict(config.get("versions") or {}) | {"dp-accounting": version("dp-accounting")}
     value, delta = found["epsilon"], found["delta"]
     names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
@@ -145,7 +133,7 @@ rounds of {names}.
 
 ## What is guaranteed
 
-{warned}- **Who is protected:** {who.format(unit=found.get("unit"))}.
+{warned}- **Who is protected:** {who}.
 - **From whom:** {whom}, whatever they know besides and compute from these files.
 - **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
   change by a factor of

@@ -15,7 +15,7 @@ from ...core.methods import paper_of
 from ...core.text import joined, number_of
 from ...data.notes import GROUPED, TESTED_ON
 from ...names import NORM, parts
-from ...privacy.terms import GUARANTEE
+from ...privacy.terms import CLAIMS
 from ...records.metrics import decimals, shown, spelt
 from ...records.stored import EXPERIMENT
 from ...records.summary import OfClient
@@ -300,8 +300,8 @@ def _privacy(run: Run) -> Iterator[str]:
             f"Training was differentially private (notion: {found.get('notion')}; neighbours: "
             f"{found.get('adjacency')}): epsilon {found.get('epsilon'):.3g} at delta {found.get('delta'):g}."
         )
-        if found.get("claim") != GUARANTEE:
-            yield f"This epsilon is {found.get('claim')}: it protects nobody by itself."
+        if found["claim"] in CLAIMS:
+            yield CLAIMS[found["claim"]].format(**found)
 
 
 def _evaluation(run: Run) -> Iterator[str]:

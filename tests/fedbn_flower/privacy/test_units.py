@@ -172,7 +172,7 @@ def test_the_report_and_the_card_name_the_unit(by_unit, tmp_path, pictures_not_d
     assert "The odds that a unit was among a client's training data" in card
     assert main(["report", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Protected are all rows with one value of &#x27;patient&#x27;, together" in page
+    assert "Protected are all rows with one value of &#x27;patient&#x27; at a client, together" in page
 
 
 def test_pictures_that_a_table_names_have_units_too(configured, tmp_path):

@@ -101,7 +101,7 @@ def test_privacy_is_said_with_its_numbers(ran):
     run = ran(dp="client", dp_noise=1.0, dp_delta=1e-3, dp_seed=3)
     epsilon = run.summary.privacy["epsilon"]
     assert f"epsilon {epsilon:.3g} at delta 0.001." in paragraphs(run)["Privacy"]
-    assert "This epsilon is simulated: it protects nobody by itself." in paragraphs(run)["Privacy"]
+    assert "so this run itself protects nobody." in paragraphs(run)["Privacy"]
 
 
 def test_the_card_has_the_figures_of_each_site_and_names_what_is_missing(usual):

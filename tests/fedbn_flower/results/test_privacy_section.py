@@ -33,7 +33,11 @@ PRIVACY = {
     [
         ("guarantee", ""),
         ("simulated", "This epsilon is simulated: the random numbers follow from a public seed"),
-        ("hypothetical", "it would hold with 1000 clients a round of 1000000, and this run had 5."),
+        (
+            "hypothetical",
+            "it would hold with 1000 clients a round of 1000000, and this run had 5. "
+            "By it this run itself protects nobody.",
+        ),
     ],
 )
 def test_the_privacy_of_a_run_is_said_in_words(claim, sentence, tmp_path):
@@ -79,7 +83,9 @@ def test_the_privacy_of_examples_is_said_in_words(tmp_path):
     found = PRIVACY | {"notion": "example, at each client", "adjacency": "example-replaced-by-nothing"}
     text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
     assert "From all models that the clients sent nobody can tell" in text
-    assert "Protected is each single example, from everybody, the server too" in text
+    assert (
+        "Protected is each single example of a client, from everybody but that client, the server too" in text
+    )
     assert "the server is trusted" not in text
 
 

@@ -87,7 +87,8 @@ def test_the_other_notions(configured, tmp_path, pictures_not_drawn, keys, who):
     assert main(["release", str(tmp_path / "run"), "--to", str(tmp_path / "to")]) == 0
     card = (tmp_path / "to" / "README.md").read_text()
     assert who in card
-    assert "This epsilon is simulated, not guaranteed" in card
+    assert "**This epsilon is simulated: " in card
+    assert "protects nobody" in card
 
 
 def test_every_other_file_is_said_to_be_outside(private):

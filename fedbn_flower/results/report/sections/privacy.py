@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import exp
 from typing import Any
 
-from ....privacy.terms import NEIGHBOURS, SUMMED
+from ....privacy.terms import CLAIMS, NEIGHBOURS, SUMMED, protected
 from ....records.metrics import heading, shown
 from ...plotting.report_plots import epsilon_curve
 from ...run_reader import Run
@@ -27,32 +27,23 @@ SECURE = {
     "accountant": "epsilon is found by",
 }
 """What is said of secure noise."""
-CLAIMS = {
-    "simulated": "This epsilon is simulated: the random numbers follow from a public seed, so this run "
-    "itself protects nobody. With a secret key it would.",
-    "hypothetical": "This epsilon is hypothetical: it would hold with {accounted-clients-a-round:g} clients "
-    "a round of {accounted-clients}, and this run had {clients-a-round:g}.",
+OF_STEPS = (
+    ": a client needs to trust nobody. In every step each {} was in the batch with the same probability, "
+    "drawn in secret by its client. {} was scaled down to a bounded length, and Gaussian noise was added to "
+    "their sum. Epsilon is the greatest of the clients', as if each had trained in every round."
+)
+AT_CLIENTS = {
+    "example, at each client": OF_STEPS.format("example", "Its gradient"),
+    "unit, at each client": OF_STEPS.format("unit", "The mean gradient of its rows"),
+    "client, local": ": a client needs to trust nobody. It scaled its update down to a bounded length and "
+    "added Gaussian noise to it before it sent anything. Epsilon is that of the client that was asked most "
+    "often.",
+    SUMMED: ": it saw masked numbers, and sums of {survivors} clients or more. Each client scaled its update "
+    "down to a bounded length and added a share of the noise before it masked. The noise of "
+    "{honest-survivors} of them is counted, as if the others had told theirs. With fewer clients a round had "
+    "no result. Epsilon is that of the client that was asked most often.",
 }
-"""What is said of an epsilon that does not hold for the run itself."""
-PROTECTED = {
-    "example, at each client": "Protected is each single example, from everybody, the server too: a client "
-    "needs to trust nobody. In every step each example was in the batch with the same probability, drawn in "
-    "secret by its client. Its gradient was scaled down to a bounded length, and Gaussian noise was added to "
-    "their sum. Epsilon is the greatest of the clients', as if each had trained in every round.",
-    "unit, at each client": "Protected are {unit}, together, from everybody, the server too: a client needs "
-    "to trust nobody. In every step each unit was in the batch with the same probability, drawn in secret by "
-    "its client. The mean gradient of its rows was scaled down to a bounded length, and Gaussian noise was "
-    "added to their sum. Epsilon is the greatest of the clients', as if each had trained in every round.",
-    "client, local": "Protected is each client with all of its data, from everybody, the server too: a "
-    "client needs to trust nobody. It scaled its update down to a bounded length and added Gaussian noise to "
-    "it before it sent anything. Epsilon is that of the client that was asked most often.",
-    SUMMED: "Protected is each client with all of its data, from everybody, the server too: it saw masked "
-    "numbers, and sums of {survivors} clients or more. Each client scaled its update down to a bounded "
-    "length and added a share of the noise before it masked. The noise of {honest-survivors} of them is "
-    "counted, as if the others had told theirs. With fewer clients a round had no result. Epsilon is that of "
-    "the client that was asked most often.",
-}
-"""Who is protected, by notion, where clients add the noise."""
+"""How they are protected, by notion, where clients add the noise."""
 ADAPTED = (
     "The bound on an update's length followed the median of the lengths from round to round, by the number "
     "of updates within it. Clients added noise to that number too, in shares: {count-noise:g} is the "
@@ -81,7 +72,7 @@ def privacy(run: Run) -> Iterator[str]:
     )
     if claim in CLAIMS:
         yield paragraph(CLAIMS[claim].format(**found))
-    at_clients = PROTECTED.get(found["notion"])
+    at_clients = AT_CLIENTS.get(found["notion"])
     sender = "clients sent" if at_clients else "server published"
     yield paragraph(
         f"From all models that the {sender} nobody can tell with certainty {unknown}. Whatever "
@@ -89,7 +80,7 @@ def privacy(run: Run) -> Iterator[str]:
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
     if at_clients:
-        yield paragraph(at_clients.format(**{"unit": None, **found}))
+        yield paragraph(f"{_protected(found)}{at_clients.format(**found)}")
         if "count-noise" in found:
             yield paragraph(ADAPTED.format(**found))
     else:
@@ -113,12 +104,17 @@ def _price(run: Run, without_noise: Run) -> str:
     return " ".join(sentences)
 
 
+def _protected(found: Mapping[str, Any]) -> str:
+    who, whom = protected(found)
+    return f"Protected {'are' if 'unit' in found else 'is'} {who}, from {whom}"
+
+
 def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield who is protected by client-level privacy, and assuming what."""
     sampling = found["sampling"]
     noise = "Gaussian" if "mechanism" not in found else "discrete Gaussian"
     yield paragraph(
-        "Protected is each client with all of its data, from everybody but the server. In every round "
+        f"{_protected(found)}. In every round "
         f"{SAMPLINGS[sampling].format(**found)}; each update was scaled down to a bounded length, "
         f"and {noise} noise was added once to their sum."
     )
