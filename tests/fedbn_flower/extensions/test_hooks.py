@@ -272,4 +272,4 @@ def test_a_round_is_the_protocol_and_names_no_extension():
         if isinstance(node, ast.ImportFrom) and "extensions" in (node.module or "")
         for alias in node.names
     ]
-    assert sorted(imported) == ["Moment", "extensions_of"]
+    assert sorted(imported) == ["Moment", "collaborators", "extensions_of"]

@@ -103,7 +103,7 @@ def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
         config = configured(dp="client", dp_noise=2.0, dp_delta=1e-3, model="linear", client="shared")
     site = Site(config, **owner)
     site.ask("train")  # the model that is sent
-    for reads in ("config.data_request.load_dataset", "federation.tasks.inputs_of"):
+    for reads in ("config.data_request.load_dataset", "site.inputs.inputs_of"):
         monkeypatch.setattr(f"fedbn_flower.{reads}", lambda *_: 1 / 0)
     caplog.clear()
     assert site.refusal(kind) == line

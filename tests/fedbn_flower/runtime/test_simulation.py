@@ -237,7 +237,7 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
         ({"client-lr": 1e30}, RunFailed),
         ({"num-clients": 3}, UserError),
         ({"min-replies": 3}, UserError),
-        ({"num-clients": 3, "partition": "iid", "node-timeout": 0.1}, RunFailed),
+        ({"num-clients": 3, "partition": "iid"}, UserError),
     ],
 )
 def test_the_server_app_reports_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
