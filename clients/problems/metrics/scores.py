@@ -115,7 +115,7 @@ class OfScores(Metric):
 
         Here each score is a threshold, as in scikit-learn.
         """
-        pairs = self._against_the_rest(torch.from_numpy(scores), torch.from_numpy(targets))
+        pairs = self._against_the_rest(torch.tensor(scores), torch.tensor(targets))
         columns = zip(*(part.numpy().T for part in pairs), strict=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.array([self.of_curve(exact_curve(truth == 1, s)) for s, truth in columns])

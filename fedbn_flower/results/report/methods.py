@@ -314,7 +314,7 @@ def _evaluation(run: Run) -> Iterator[str]:
     if run.summary.left_out:
         yield "The site left out evaluated the final model on all of its examples."
     elif new:
-        yield "Those that did not evaluated the final model on their held-out examples."
+        yield "The others evaluated the final model on their held-out examples."
     if config.get("adapt-bn"):
         yield (
             "Before, it estimated the BatchNorm statistics on its own training inputs, without labels "

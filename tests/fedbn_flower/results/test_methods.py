@@ -188,9 +188,7 @@ def test_sites_that_did_not_train_are_named_and_said_to_be_tested(ran):
     names = [client["name"] for client in run.summary.new_clients.clients.values()]
     assert f"The data of {' and '.join(names)} were not trained on." in written["Data"]
     assert "all sites but 2 held out trained" in written["Training"]
-    assert (
-        "The 2 sites held out evaluated the final model on their held-out examples." in written["Evaluation"]
-    )
+    assert "The others evaluated the final model on their held-out examples." in written["Evaluation"]
 
 
 def test_an_interval_without_bounds_is_left_empty(usual):
