@@ -348,7 +348,7 @@ def cannot_be_told_from_best(
     number = sorted(int((~np.isnan(np.asarray(values[cell], np.float64))).sum()) for cell in pairs.methods)
     reason = too_few(number[-min(2, len(number))], "seed", FEWEST_SEEDS)
     if events is not None:
-        reason = too_few(events, "event", FEWEST_EVENTS, " held out") or reason
+        reason = too_few_events(events) or reason
     if reason:
         best = int(np.argmax(pairs.values if higher_is_better else -pairs.values))
         return BestCells(pairs.methods[best], tuple(pairs.methods), reason, {})
@@ -368,6 +368,11 @@ def too_few(number: int, what: str, fewest: int, more: str = "") -> str:
     if number >= fewest:
         return ""
     return f"only {number} {what}{'' if number == 1 else 's'}{more}; at least {fewest} are needed"
+
+
+def too_few_events(events: int) -> str:
+    """Return that fewer cases than are needed are not of the most frequent class; "" if there are enough."""
+    return too_few(events, "held-out case", FEWEST_EVENTS, " outside the most frequent class")
 
 
 def paired_t_tests(values: Mapping[K, ArrayLike], resolution: float = 0.0) -> Pairs[K]:

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from ...records.metrics import PERCENT, percent
 from ...records.summary import OfClasses
 from ...statistics.paired import (
-    FEWEST_EVENTS,
     BestCells,
     Difference,
     Pairs,
     cannot_be_told_from_best,
     paired_t_tests,
     told_from_best,
-    too_few,
+    too_few_events,
 )
 from ..run_reader import Run
 from ..summary import LEFT_OUT, metrics_by_group, seeds_text
@@ -160,7 +159,7 @@ def verdict(
     events = min((n for run in every if (n := events_of(run)) is not None), default=None)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
     rows = {cell: np.array([of.get(seed, np.nan) for seed in seeds]) for cell, of in found.items()}
-    few = events is not None and too_few(events, "event", FEWEST_EVENTS)
+    few = events is not None and too_few_events(events)
     lacking = ""
     if on_cases and not few and all(len(by_seed) == 1 for by_seed in found.values()):
         members = [next(run for run in runs[cell] if metric in _metrics(run, column)) for cell in found]

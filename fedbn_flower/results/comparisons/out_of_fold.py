@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.ground.columns import POOLED
 from ...records.metrics import shown, spelt
-from ...statistics.paired import FEWEST_EVENTS, Pairs, cannot_be_told_from_best, told_from_best, too_few
+from ...statistics.paired import Pairs, cannot_be_told_from_best, told_from_best, too_few_events
 from ..report.sections.intervals import with_interval
 from ..report.tables import Table
 from ..run_reader import Run
@@ -99,7 +99,7 @@ def _on_cases(methods: Sequence[Folds], metric: str) -> OnCases:
     targets = found[0]["target"]
     if targets.dtype.kind == "i":
         counts = targets.value_counts()
-        if few := too_few(int(counts.sum() - counts.max()), "event", FEWEST_EVENTS, " held out"):
+        if few := too_few_events(int(counts.sum() - counts.max())):
             return OnCases(None, why_not=few)
     return compare_tables(found, methods[0].runs[0].config, metric, [folds.value for folds in methods])
 

@@ -262,7 +262,7 @@ def test_with_few_seeds_or_events_nothing_is_known():
     one = cells([0.1], [0.9])
     assert cannot_be_told_from_best(one)[:3] == ("b", ("a", "b"), "only 1 seed; at least 5 are needed")
     five = cells(0.9 + STEPS, 0.1 + STEPS)
-    reason = "only 29 events held out; at least 30 are needed"
+    reason = "only 29 held-out cases outside the most frequent class; at least 30 are needed"
     assert cannot_be_told_from_best(five, events=29)[:3] == ("a", ("a", "b"), reason)
     assert cannot_be_told_from_best(five, events=30)[:3] == ("a", ("a",), "")
 

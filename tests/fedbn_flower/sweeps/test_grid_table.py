@@ -258,7 +258,7 @@ def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configur
     for common, events in ((300, 29), (5, 5), (0, 0)):
         few = {"names": ["well", "ill"], "examples": [common, events], "accuracy": [1, 1]}
         grid = compared(configured, tmp_path / str(events), **{"per-class": few})
-        assert grid.sentence.startswith(f"{beginning} {events} events held out; at least 30 are needed. ")
+        assert grid.sentence.startswith(f"{beginning} {events} held-out cases outside")
     enough = {"names": ["a", "b", "c"], "examples": [100, 20, 10], "accuracy": [1, 1, 1]}
     grid = compared(configured, tmp_path / "enough", **{"per-class": enough})
     assert grid.sentence.startswith("Marked *")

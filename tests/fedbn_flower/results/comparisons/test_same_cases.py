@@ -233,7 +233,10 @@ def test_it_says_why_single_runs_are_not_compared(swept, change, why, monkeypatc
 def test_with_few_events_cases_say_nothing_either(tmp_path):
     methods = drawn({"fedavg": 9.0, "fedyogi": 0.0}, cases=60)
     told = best_groups(Sweep.read(write_sweep_of_cases(tmp_path / "s", methods)).groups, "accuracy")
-    beginning = r"Which is best cannot be known from only \d\d events held out; at least 30 are needed\. The"
+    beginning = (
+        r"Which is best cannot be known from only \d\d held-out cases outside the most frequent class; "
+        r"at least 30 are needed\. The"
+    )
     assert re.match(beginning, told.sentence)
     assert (
         "difference from the best" not in metrics_table(Sweep.read(tmp_path / "s").groups, "accuracy").header
