@@ -91,9 +91,7 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
-CHANGES = {
-    "extensions/secagg/at_client": STAGED, "privacy/site": TRAINING, "extensions/secagg/site": NOTED
-}  # fmt: skip
+CHANGES = (("extensions/secagg/site", STAGED), ("site/privacy", TRAINING), ("extensions/secagg/site", NOTED))
 
 
 class Owned(LocalFederation):
@@ -107,7 +105,7 @@ class Owned(LocalFederation):
 @contextmanager
 def federation_in(folder, sites, project):
     shutil.copytree(project, folder / "app")
-    for module, text in CHANGES.items():
+    for module, text in CHANGES:
         with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
     with marked() as (_, environment):
