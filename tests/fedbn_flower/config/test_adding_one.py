@@ -186,7 +186,7 @@ class Cosine(Extension):
 from torch import nn
 
 from ..core.input_spec import InputSpec
-from ..core.papers import paper
+from ..core.methods import paper
 
 
 @paper("he2016resnet")
@@ -363,8 +363,7 @@ from typing import Any
 from pydantic import Field as setting
 
 from ..core.key_group import KeyGroup
-from .base import Extension
-from .conflict import Conflict
+from .base import Conflict, Extension
 
 
 class PauseKeys(KeyGroup):
