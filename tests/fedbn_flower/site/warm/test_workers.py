@@ -263,7 +263,7 @@ ASK = """
 import sys
 from pathlib import Path
 sys.path[:] = {path!r}
-from tests.fedbn_flower.runtime.warm.conftest import STAND_IN, Asking
+from tests.fedbn_flower.site.warm.conftest import STAND_IN, Asking
 from fedbn_flower.site.warm import workers
 workers.BOOT = STAND_IN
 workers.descriptor_of = lambda _: None
