@@ -111,10 +111,11 @@ class Written:
         others = column.drop(texts.index).dropna()
         if not len(texts) or not others.map(lambda cell: isinstance(cell, int | float)).all():
             return column
-        group = SIGNS.get(self.thousands, "(?!)")
-        digits = rf"(\d+|\d{{1,3}}({group}\d{{3}})+)"
+        group = SIGNS.get(self.thousands)
+        digits = rf"(\d+|\d{{1,3}}({group}\d{{3}})+)" if group else r"\d+"
         if texts.str.fullmatch(rf"[+-]?{digits}({re.escape(decimal)}\d+)?").all():
-            plain = texts.str.replace(group, "", regex=True).str.replace(decimal, ".", regex=False)
+            plain = texts.str.replace(group, "", regex=True) if group else texts
+            plain = plain.str.replace(decimal, ".", regex=False)
             if len(others) or (plain != texts).any():
                 read = pd.read_csv(io.StringIO("\n".join(plain)), header=None)[0]  # as of a plain file
                 numbers = column.mask(column.index.isin(texts.index)).astype(object)
