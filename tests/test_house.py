@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from flwr.common.constant import FAB_INCLUDE_PATTERNS
 
+from fedbn_flower.annexes import ANNEXES
+
 from .conftest import GroupsAndFiles
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +46,7 @@ FLOORS = (
 )
 """The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-DOORS = {"client_app", "server_app", "reference", "packages"}
+DOORS = {"client_app", "server_app", "reference", "packages", "annexes"}
 MOST = 20
 """Entries of a room."""
 
@@ -137,7 +139,7 @@ def arrows():
 
 def test_no_room_imports_from_a_floor_above():
     rooms = {module.split(".")[1] for module in MODULES if module.startswith("fedbn_flower.")}
-    assert rooms == FLOOR.keys() | DOORS
+    assert rooms == FLOOR.keys() | DOORS | ANNEXES.keys()
     assert not [where for room, other, where in arrows() if room in FLOOR and FLOOR[other] > FLOOR[room]]
 
 
@@ -156,6 +158,19 @@ def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_o
         "fedbn_flower.job.checks.notices",
         "fedbn_flower.results.report.inspection",
     }
+
+
+def test_nothing_imports_an_annex():
+    """Not even another annex: any of them can be taken away."""
+    into = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files(*PACKAGES)
+        for name in imports(path, ast.walk)
+        for annex in ANNEXES
+        if f"{name}.".startswith(f"fedbn_flower.{annex}.")
+        and not module_of(path).startswith(f"fedbn_flower.{annex}")
+    }
+    assert not into
 
 
 def test_the_two_ends_of_the_wire_know_nothing_of_each_other():

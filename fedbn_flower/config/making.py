@@ -11,6 +11,7 @@ from typing import Any
 from flwr.app import Context, UserConfigValue
 from pydantic import ValidationError
 
+from .. import annexes
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
@@ -74,6 +75,7 @@ def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 NUM_CLIENTS = "num-clients"
+DEFAULTS = {key: field.default for key, field in RUN_KEYS.items()}
 PLAIN = frozenset({str, int, float, bool})
 
 
@@ -157,7 +159,9 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     algorithms = named(given)
     check_used(given, [algorithms])
     objective = {one.kind: one.name for one in algorithms if one.kind == OBJECTIVE.key}
-    config = _with_choices(_validated({**given, **objective}), _is_counted(given))
+    config = _validated({**given, **objective})
+    annexes.check_keys(config.model_dump(by_alias=True), DEFAULTS)
+    config = _with_choices(config, _is_counted(given))
     resolved = resolve(algorithms, {**given, **config.model_dump(by_alias=True)})
     config = config.model_copy(update={"algorithm_settings": tuple(resolved.items())})
     try:

@@ -6,12 +6,26 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
+from .. import annexes
+from ..config.run_config import RunConfig
 from ..core.errors import os_errors_as_user_errors
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RunInfo, observed
 from ..records.summary import Summary
 from ..results.run_folder import RunFolder
 from ..server.federation import Federation
+
+
+def check_installed(config: RunConfig) -> None:
+    """Refuse what needs a package that is not installed where the server runs.
+
+    Raises
+    ------
+    UserError
+        With how to install it.
+    """
+    for check in annexes.brought("installed").values():
+        check(config)
 
 
 def recorded_run(
@@ -30,7 +44,8 @@ def recorded_run(
     UserError, RunFailed
         See `Federation.run`.
     """
-    observers = [*observers, *federation.extensions.own]
+    brought = [one for make in annexes.brought("observers").values() for one in make(federation.config)]
+    observers = [*observers, *brought, *federation.extensions.own]
     if federation.privacy:
         federation.ask_sizes(grid)
         done = checkpoint.server_round if checkpoint else 0

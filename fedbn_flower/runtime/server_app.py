@@ -30,12 +30,11 @@ from ..results.report.inspection import PAGE, Inspection, SitesInspection, inspe
 from ..results.resume import check_unchanged, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
-from ..results.trackers import check_trackers, trackers
 from ..server.checks import check_nodes
 from ..server.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
 from ..server.federation import Federation
 from ..server.questions import sites_counts
-from .recorded_run import recorded_run
+from .recorded_run import check_installed, recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -186,7 +185,7 @@ def replies_at_once(messages: Sequence[Message]) -> int:
 
 
 def _run(grid: Grid, config: RunConfig) -> None:
-    check_trackers(config)
+    check_installed(config)
     _check_attack(config)
     federation = Federation(config, FLOWER)
     if config.inspect:
@@ -201,7 +200,7 @@ def _run(grid: Grid, config: RunConfig) -> None:
         if checkpoint:
             LOGGER.info("resuming %s after round %d", folder, checkpoint.server_round)
         results = RunFolder(folder, federation, checkpoint=checkpoint)
-        recorded_run(federation, grid, results, [RoundLog(), *trackers(config)], checkpoint)
+        recorded_run(federation, grid, results, [RoundLog()], checkpoint)
         federation.tell_complete(grid)
     LOGGER.info("results are in %s", folder)
 

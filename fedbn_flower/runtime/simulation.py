@@ -20,7 +20,6 @@ from ..results.manifest import read_manifest
 from ..results.resume import check_data, checkpoints_of, load_checkpoint
 from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
-from ..results.trackers import check_trackers, trackers
 from ..server.extensions import may_run_in_workers, nodes_keep_state
 from ..server.federation import Federation
 from ..site.lockstep import cohort_size
@@ -28,7 +27,7 @@ from .auto_grid import AutoGrid
 from .grid import LocalGrid
 from .inline import InlineGrid
 from .pools import BackgroundPool, Pool
-from .recorded_run import recorded_run
+from .recorded_run import check_installed, recorded_run
 
 if TYPE_CHECKING:
     from .ray.grid import RayGrid
@@ -58,7 +57,7 @@ def simulate(
         if checkpoint:
             grid.restore_memories(partial(checkpoints_of(config).memory, checkpoint))
         results = RunFolder(folder, federation, grid.client_memory, checkpoint)
-        summary = recorded_run(federation, grid, results, [*trackers(config), *observers], checkpoint)
+        summary = recorded_run(federation, grid, results, observers, checkpoint)
     assert summary  # of a run that did not fail
     return summary
 
@@ -72,7 +71,7 @@ def check_simulation(config: RunConfig) -> None:
         When clients would have no data, nothing says how fast they are and that decides, or they are to
         start from memories that a simulation does not have; when a tracker is not installed.
     """
-    check_trackers(config)
+    check_installed(config)
     if config.inspect:
         raise not_allowed("inspect", True, "false: simulated clients are inspected by fedbn-sim inspect")
     if not inputs_of(config).dataset.has_examples:

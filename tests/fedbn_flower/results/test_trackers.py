@@ -11,8 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedbn_flower import Observer, UserError, simulate
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.results import trackers
-from fedbn_flower.results.trackers.base import Tracker
+from fedbn_flower.trackers import chosen
+from fedbn_flower.trackers.base import Tracker
 
 
 def rows_of(folder):
@@ -262,7 +262,7 @@ def test_without_the_flag_there_is_none(run):
     ],
 )
 def test_not_installed_it_is_a_line_before_anything_starts(run, tmp_path, monkeypatch, keys, output):
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(chosen, "find_spec", lambda name: None)
     with pytest.raises(UserError) as caught:
         run(run_dir=tmp_path / "run", **keys)
     assert str(caught.value) == output
@@ -272,10 +272,10 @@ def test_not_installed_it_is_a_line_before_anything_starts(run, tmp_path, monkey
 def test_every_tracker_has_its_extra(configured):
     """Of the name that the message gives."""
     extras = (Path(__file__).parents[3] / "pyproject.toml").read_text()
-    for name in trackers._PLACES:
+    for name in chosen._PLACES:
         assert f"\n{name} = [" in extras
-        assert [one.name for one in trackers.trackers(configured(track=name))] == [name]
-    assert trackers.trackers(configured()) == []
+        assert [one.name for one in chosen.trackers(configured(track=name))] == [name]
+    assert chosen.trackers(configured()) == []
 
 
 # ---- one's own ---------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...core.files import json_text, write_atomically
-from ...records.events import Observer, RoundResult, RunInfo
-from ..round_tables import round_costs
+from ..core.files import json_text, write_atomically
+from ..records.events import Observer, RoundResult, RunInfo
+from ..results.round_tables import round_costs
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

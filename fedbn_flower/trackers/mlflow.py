@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from ...records.events import RunInfo
+from ..records.events import RunInfo
 from .base import PROJECT, Tracker
 
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"

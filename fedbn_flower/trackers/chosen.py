@@ -1,11 +1,11 @@
-"""Trackers of experiments: TensorBoard, MLflow, Weights & Biases. Each is an optional extra."""
+"""The tracker that a run asks for."""
 
 from importlib.util import find_spec
 from pkgutil import resolve_name
 
-from ...config.run_config import RunConfig
-from ...core.errors import not_allowed
-from ...records.events import Observer
+from ..config.run_config import RunConfig
+from ..core.errors import not_allowed
+from ..records.events import Observer
 
 _PLACES = {
     "mlflow": "mlflow:MLflow",
@@ -15,8 +15,8 @@ _PLACES = {
 """Every tracker by the name of its package and extra, ``module:class`` in this package."""
 
 
-def check_trackers(config: RunConfig) -> None:
-    """Refuse a tracker that is not installed.
+def check_installed(config: RunConfig) -> None:
+    """Refuse a tracker whose package is not there.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def check_trackers(config: RunConfig) -> None:
 def trackers(config: RunConfig) -> list[Observer]:
     """Return the tracker that the configuration asks for, if any."""
     chosen = [_PLACES[config.track]] if config.track in _PLACES else []
-    return [resolve_name(f"{__name__}.{place}")() for place in chosen]
+    return [resolve_name(f"{__package__}.{place}")() for place in chosen]
 
 
 def _is_installed(package: str) -> bool:

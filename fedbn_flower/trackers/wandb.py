@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from ...records.events import RunInfo
+from ..records.events import RunInfo
 from .base import PROJECT, Tracker
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from ...records.events import RunInfo
+from ..records.events import RunInfo
 from .base import Tracker
 
 FOLDER = "tensorboard"

@@ -1,0 +1,108 @@
+"""The annexes: folders that nothing else imports. Take one away, and all the rest works.
+
+What a user may never need is an annex. The core asks this table for what it brings, by kind and name, and
+loads that when it is used; what is asked of a folder that is not there is a mistake that one line tells.
+
+To add an annex, write its folder and enter it in `ANNEXES`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any
+
+from .core.errors import UserError, not_allowed
+
+
+@dataclass(frozen=True)
+class Annex:
+    """What a folder of this package brings.
+
+    Parameters
+    ----------
+    gives : str
+        What it is for, in words.
+    brings : Mapping[str, Mapping[str, str]]
+        By kind, such as ``commands``, each thing's place by its name: ``module:NAME``, of a module of the
+        folder. Who asks for a kind says what its things are called with, and what they return.
+    keys : tuple[str, ...]
+        Keys of a run that ask for it by any value but their default.
+    """
+
+    gives: str
+    brings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+
+ANNEXES: dict[str, Annex] = {
+    "trackers": Annex(
+        "experiment trackers",
+        {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},
+        keys=("track",),
+    ),
+}
+"""Every annex by the name of its folder; what several bring of a kind comes in this order."""
+
+
+def is_present(name: str) -> bool:
+    """Return whether an annex's folder is there."""
+    return find_spec(f"{__package__}.{name}") is not None
+
+
+def brought(kind: str) -> dict[str, Any]:
+    """Load and return all things of a kind, by name, of the annexes that are present."""
+    return {
+        name: resolve_name(f"{__package__}.{annex}.{place}")
+        for annex, brings in _of_kind(kind).items()
+        if is_present(annex)
+        for name, place in brings.items()
+    }
+
+
+def load(kind: str, name: str) -> Any:
+    """Load and return one thing.
+
+    Raises
+    ------
+    KeyError
+        When no annex has one of that kind and name.
+    UserError
+        When its annex is not there.
+    """
+    annex = {name: annex for annex, brings in _of_kind(kind).items() for name in brings}[name]
+    if not is_present(annex):
+        raise UserError(f"{name}: {_missing(annex)}")
+    return resolve_name(f"{__package__}.{annex}.{ANNEXES[annex].brings[kind][name]}")
+
+
+def names_of(kind: str) -> list[str]:
+    """Return the names of all things of a kind, whether or not their annexes are present."""
+    return [name for brings in _of_kind(kind).values() for name in brings]
+
+
+def check_keys(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse values of a run's keys that need an annex that is not there.
+
+    Parameters
+    ----------
+    values, defaults : Mapping[str, Any]
+        Of the run's keys.
+
+    Raises
+    ------
+    UserError
+        For the first such key; the line names the annex.
+    """
+    for name, annex in ANNEXES.items():
+        for key in annex.keys:
+            if values[key] != defaults[key] and not is_present(name):
+                raise not_allowed(key, values[key], f"{defaults[key]!r}: {_missing(name)}")
+
+
+def _of_kind(kind: str) -> dict[str, Mapping[str, str]]:
+    return {name: annex.brings[kind] for name, annex in ANNEXES.items() if kind in annex.brings}
+
+
+def _missing(annex: str) -> str:
+    return f"{ANNEXES[annex].gives} are in fedbn_flower/{annex}, which is not there"

@@ -1,0 +1,86 @@
+"""Annexes: with any of their folders taken away, and with all of them, the rest works."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbn_flower.annexes import ANNEXES
+from fedbn_flower.config.keys import RUN_KEYS
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml", "README.md")
+SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
+VALUES = {"track": "tensorboard"}
+"""A value of a key that asks for an annex."""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A function that returns a copy of the project without some of its annexes."""
+
+    def without(*annexes):
+        folder = tmp_path_factory.mktemp("-".join(annexes)[:40])
+        for part in PARTS:
+            if (ROOT / part).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=ignored)
+            else:
+                shutil.copy(ROOT / part, folder / part)
+        for name in annexes:
+            shutil.rmtree(folder / "fedbn_flower" / name)
+        return folder
+
+    return without
+
+
+def command(folder, *arguments):
+    line = [sys.executable, "run_sim.py", *map(str, arguments)]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def check_all_works(folder):
+    listed = command(folder, "--list", "all")
+    assert listed.returncode == 0, listed.stderr
+    ended = command(folder, *SMALL, "--run-dir", "run")
+    assert ended.returncode == 0, ended.stderr
+    assert (folder / "run" / "report.html").exists()
+    ended = command(folder, "--resume", "run", "--rounds", "3")
+    assert ended.returncode == 0, ended.stderr
+
+
+def check_is_named(folder, name):
+    """A key that asks for what is not there is one line that names it."""
+    for key in ANNEXES[name].keys:
+        assert key in RUN_KEYS
+        refused = command(folder, *SMALL, f"--{key}", VALUES[key])
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        assert f"fedbn_flower/{name}, which is not there" in refused.stderr
+
+
+def test_without_all_of_them_the_rest_works(house):
+    folder = house(*ANNEXES)
+    check_all_works(folder)
+    for name in ANNEXES:
+        check_is_named(folder, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ANNEXES)
+def test_without_one_of_them_the_rest_works(house, name):
+    folder = house(name)
+    check_all_works(folder)
+    check_is_named(folder, name)
+
+
+def test_what_they_bring_is_there():
+    for name, annex in ANNEXES.items():
+        for places in annex.brings.values():
+            for place in places.values():
+                module, _, attribute = place.partition(":")
+                path = ROOT / "fedbn_flower" / name / f"{module.replace('.', '/')}.py"
+                assert path.exists() or (path.with_suffix("") / "__init__.py").exists(), (name, place)
+                assert attribute
