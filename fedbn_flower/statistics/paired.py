@@ -323,7 +323,7 @@ def cannot_be_told_from_best(
     """Return which cells cannot be told from the one with the best mean.
 
     Each pair of cells has a paired t-test over the seeds (or data sets) that both have; see `Pairs`. So, of
-    equal cells, one is told from the best in at most 5 % of sweeps. See docs/statistics.md for other tests.
+    equal cells, one is told from the best in at most 5 % of sweeps. docs/results/differences.md has others.
 
     Parameters
     ----------
