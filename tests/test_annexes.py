@@ -52,10 +52,11 @@ def check_all_works(folder):
 
 
 def check_is_named(folder, name):
-    """A key that asks for what is not there is one line that names it."""
-    for key in ANNEXES[name].keys:
-        assert key in RUN_KEYS
-        refused = command(folder, *SMALL, f"--{key}", VALUES[key])
+    """A command or key that asks for what is not there is one line that names it."""
+    assert RUN_KEYS.keys() >= {*ANNEXES[name].keys}
+    lines = [[word] for word in ANNEXES[name].brings.get("commands", ())]
+    for line in [*lines, *([*SMALL, f"--{key}", VALUES[key]] for key in ANNEXES[name].keys)]:
+        refused = command(folder, *line)
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
         assert f"fedbn_flower/{name}, which is not there" in refused.stderr

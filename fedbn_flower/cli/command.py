@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pkgutil import resolve_name
 
+from .. import annexes
 from ..core.errors import UserError
 from ..core.ground.collector import no_collection
 from ..core.suggestions import hint
@@ -25,7 +26,7 @@ COMMANDS = {
     "release": "report_commands",
     "ledger": "ledger_command",
 }
-"""What may stand in the place of flags, each with the module of its function."""
+"""What may stand in the place of flags, each with the module of its function; annexes bring others."""
 CLOSED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, ``kill`` and a closed terminal."""
@@ -70,11 +71,8 @@ def _main(arguments: Sequence[str], is_process: bool) -> int:
 
             show(arguments)
             return 0
-        if arguments and arguments[0] in COMMANDS:
-            run_command = resolve_name(f"{__package__}.{COMMANDS[arguments[0]]}:{arguments[0]}")
-            return int(run_command(arguments[1:]))
         if arguments and not arguments[0].startswith("-"):
-            raise UserError(f"{arguments[0]}: unknown command{hint(arguments[0], COMMANDS)}; see --help")
+            return _run_command(*arguments)
         with no_collection():
             from .parser import parse_command_line
 
@@ -92,6 +90,18 @@ def _main(arguments: Sequence[str], is_process: bool) -> int:
     finally:
         if is_process:
             gc.freeze()  # at its end Python looks for garbage in all that is left, PyTorch's objects included
+
+
+def _run_command(name: str, *arguments: str) -> int:
+    """Call a command's function, which takes what follows its name and returns the exit status."""
+    known = [*COMMANDS, *annexes.names_of("commands")]
+    if name not in known:
+        raise UserError(f"{name}: unknown command{hint(name, known)}; see --help")
+    if name in COMMANDS:
+        run_command = resolve_name(f"{__package__}.{COMMANDS[name]}:{name}")
+    else:
+        run_command = annexes.load("commands", name)
+    return int(run_command(arguments))
 
 
 def _interrupt(number: int, frame: object) -> None:

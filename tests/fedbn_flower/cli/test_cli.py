@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from fedbn_flower import cli
+from fedbn_flower import annexes, cli
 from fedbn_flower.cli import command, jobs
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.extension_names import EXTENSION
@@ -88,7 +88,7 @@ def test_help_begins_with_what_one_runs_first_then_commands_then_topics(capsys):
     assert places == sorted(places)
     assert len(text.splitlines()) < 60
     shown = re.findall(r"([a-z]+) [A-Z]", text[places[1] : places[2]])
-    assert sorted(shown) == sorted(command.COMMANDS)
+    assert sorted(shown) == sorted([*command.COMMANDS, *annexes.names_of("commands")])
     first, *_ = text[places[2] :].splitlines()[1:]
     assert first.split() == ["strategy-feddyn", "alpha"]
 
