@@ -1,14 +1,13 @@
 """Federated learning on Flower: any server rule with any BatchNorm policy and any local objective."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from . import packages
+from . import annexes, packages
 from .core.version import __version__
 
 if TYPE_CHECKING:
     from .api.result import Result, export_model, load_model
-    from .api.run_app import AppResult, run_app
     from .api.simulate import simulate
     from .core.errors import RunFailed, UserError
     from .extensions import Conflict, Extension, Stop
@@ -35,7 +34,6 @@ __all__ = [
 packages.install()
 
 _PLACES = {
-    "AppResult": ".api.run_app",
     "Conflict": ".extensions",
     "Extension": ".extensions",
     "Observer": ".records.events",
@@ -47,13 +45,14 @@ _PLACES = {
     "UserError": ".core.errors",
     "export_model": ".api.result",
     "load_model": ".api.result",
-    "run_app": ".api.run_app",
     "simulate": ".api.simulate",
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """Import what is asked for, and no more: torch, Flower and Ray take seconds."""
+    if name in annexes.names_of("public"):
+        return annexes.load("public", name)
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PLACES[name], __name__), name)

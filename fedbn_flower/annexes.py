@@ -36,6 +36,13 @@ class Annex:
 
 
 ANNEXES: dict[str, Annex] = {
+    "apps": Annex(
+        "runs of any Flower app",
+        {
+            "commands": {"app": "command:app"},
+            "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
+        },
+    ),
     "trackers": Annex(
         "experiment trackers",
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},

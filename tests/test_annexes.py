@@ -60,6 +60,10 @@ def check_is_named(folder, name):
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
         assert f"fedbn_flower/{name}, which is not there" in refused.stderr
+    for word in ANNEXES[name].brings.get("public", ()):
+        code = f"from fedbn_flower import {word}"
+        refused = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+        assert f"UserError: {word}: " in refused.stderr.splitlines()[-1]
 
 
 def test_without_all_of_them_the_rest_works(house):

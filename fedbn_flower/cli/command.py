@@ -18,7 +18,6 @@ from ..core.suggestions import hint
 from ..core.version import __version__
 
 COMMANDS = {
-    "app": "app_command",
     "report": "report_commands",
     "compare": "report_commands",
     "export": "report_commands",

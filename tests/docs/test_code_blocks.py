@@ -20,13 +20,13 @@ from torch.utils.data import TensorDataset
 
 import fedbn_flower
 from deploy.local_federation import LOG, PID
+from fedbn_flower.apps.app import app_in
+from fedbn_flower.apps.command import app_parser
+from fedbn_flower.apps.run import Settings
 from fedbn_flower.cli import main
-from fedbn_flower.cli.app_command import app_parser
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.models.libraries import is_of_library
-from fedbn_flower.runtime.apps.app import app_in
-from fedbn_flower.runtime.apps.run import Settings
-from tests.fedbn_flower.runtime.apps.written import write_app
+from tests.fedbn_flower.apps.written import write_app
 
 from .pages import DOCS, ROOT, blocks
 

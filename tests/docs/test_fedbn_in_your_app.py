@@ -6,7 +6,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower import run_app
 from fedbn_flower.cli import main
-from tests.fedbn_flower.runtime.apps.written import PROJECT, ask
+from tests.fedbn_flower.apps.written import PROJECT, ask
 
 from .pages import DOCS, blocks
 

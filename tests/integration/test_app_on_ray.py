@@ -15,9 +15,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedbn_flower import UserError, run_app
+from fedbn_flower.apps import run as running
 from fedbn_flower.runtime import auto_grid
-from fedbn_flower.runtime.apps import run as running
-from tests.fedbn_flower.runtime.apps.written import CLIENT, IMPORTS, LEGACY_CLIENT, LEGACY_SERVER, write_app
+from tests.fedbn_flower.apps.written import CLIENT, IMPORTS, LEGACY_CLIENT, LEGACY_SERVER, write_app
 
 from .processes import processes_with
 

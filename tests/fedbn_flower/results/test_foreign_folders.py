@@ -11,7 +11,6 @@ import pytest
 from fedbn_flower import Result, UserError, simulate
 from fedbn_flower.api import result as results
 from fedbn_flower.cli import main
-from fedbn_flower.runtime.apps.folder import write_config
 
 from .written import METRICS, summary_of, write_run, write_sweep
 
@@ -168,7 +167,7 @@ def test_a_folder_of_another_kind_is_named(tmp_path, monkeypatch, capsys, words,
     for name in ("app", "earlier-app", "nobodys", "begun"):
         (tmp_path / name).mkdir()
     app = {"app": "a/b", "run-config": {}, "overrides": {}}
-    write_config(tmp_path / "app", app)
+    (tmp_path / "app" / "config.json").write_text(json.dumps({"folder-of": "app"} | app))
     (tmp_path / "earlier-app" / "config.json").write_text(json.dumps(app))
     (tmp_path / "nobodys" / "config.json").write_text('{"a": 1}')
     (tmp_path / "begun" / "experiment.json").write_text("{}")

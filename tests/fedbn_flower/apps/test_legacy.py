@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedbn_flower.apps.legacy import legacy_servers_on
 from fedbn_flower.core.private import legacy_server
-from fedbn_flower.runtime.apps.legacy import legacy_servers_on
 
 
 def test_calls_are_made_in_order_when_they_are_waited_for():

@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from ...core.private import (
+from ..core.private import (
     NodeInfo,
     Run,
     message_errors,
@@ -20,7 +20,7 @@ from ...core.private import (
     unavailable,
     with_content,
 )
-from ..grid import LocalGrid
+from ..runtime.grid import LocalGrid
 from .callers import Caller
 from .clients import copied
 from .rounds import Rounds

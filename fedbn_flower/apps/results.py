@@ -13,7 +13,7 @@ from flwr.common import Parameters, parameters_to_ndarrays
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from ...core.private import (
+from ..core.private import (
     History,
     LegacyContext,
     Server,

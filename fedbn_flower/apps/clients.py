@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 
-from ...core.private import ClientAppException, ErrorCode, message_errors, set_message_id, with_content
+from ..core.private import ClientAppException, ErrorCode, message_errors, set_message_id, with_content
 from .app import Component
 from .randomness import own_random_numbers
 

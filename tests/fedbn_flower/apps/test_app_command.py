@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedbn_flower.cli import main
-from tests.fedbn_flower.runtime.apps.written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, SERVER, write_app
+from tests.fedbn_flower.apps.written import CLIENT, LEGACY_CLIENT, LEGACY_SERVER, SERVER, write_app
 from tests.quick import some_quick
 
 APP = "{app}"

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from fedbn_flower import run_app
+from fedbn_flower.apps.run import DEBUGGERS, is_debugged
 from fedbn_flower.runtime import auto_grid
-from fedbn_flower.runtime.apps.run import DEBUGGERS, is_debugged
 from fedbn_flower.runtime.pools import BackgroundPool
 
 from .written import write_app
@@ -20,9 +20,9 @@ def _elsewhere(tmp_path, monkeypatch):
 
 def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):
     folder = write_app(tmp_path / "app")
-    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: True)
+    monkeypatch.setattr("fedbn_flower.apps.run.is_debugged", lambda: True)
     started = []
-    monkeypatch.setattr("fedbn_flower.runtime.apps.run.pool_for", started.append)
+    monkeypatch.setattr("fedbn_flower.apps.run.pool_for", started.append)
     run_app(folder)
     assert [settings.backend for settings in started] == ["inline"]
 
@@ -43,7 +43,7 @@ def test_a_run_that_met_a_breakpoint_stays_in_its_process(tmp_path, monkeypatch)
     """The first round takes long, but at a prompt."""
     monkeypatch.setattr(auto_grid, "START", 0.0)
     monkeypatch.setattr(auto_grid, "WARM_UP", 0.0)
-    monkeypatch.setattr("fedbn_flower.runtime.apps.run.is_debugged", lambda: False)
+    monkeypatch.setattr("fedbn_flower.apps.run.is_debugged", lambda: False)
     begun = []
     monkeypatch.setattr(
         BackgroundPool, "start", lambda pool, why: begun.append(1) or pool.give_up(OSError("no"))

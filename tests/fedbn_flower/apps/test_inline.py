@@ -37,6 +37,7 @@ def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
         "round,train-loss,evaluate-accuracy\n1,2.0,1.0\n2,4.0,2.0\n"
     )
     config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["folder-of"] == "app"
     assert config["seed"] == 7
     assert config["run-config"]["nested.depth"] == 3
     assert "[ROUND 2/2]" in (tmp_path / "run" / "log.txt").read_text()

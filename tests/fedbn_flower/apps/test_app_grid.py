@@ -7,9 +7,9 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedbn_flower.apps.app_grid import AppGrid
+from fedbn_flower.apps.rounds import Rounds
 from fedbn_flower.core.private import app_run
-from fedbn_flower.runtime.apps.app_grid import AppGrid
-from fedbn_flower.runtime.apps.rounds import Rounds
 from fedbn_flower.runtime.inline import InlineGrid
 
 from .written import ask

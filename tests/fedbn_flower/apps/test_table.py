@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "flower-app.md"
-FOLDERS = ("tests/fedbn_flower/runtime/apps", "tests/fedbn_flower/cli", "tests/integration")
+FOLDERS = ("tests/fedbn_flower/apps", "tests/integration")
 
 
 def rows():

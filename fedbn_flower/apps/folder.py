@@ -10,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from ...core.errors import os_errors_as_user_errors
-from ...core.files import csv_text, json_text, write_atomically
-from ...core.version import __version__
-from ...records.array_file import array_file, writable
-from ...records.stored import APP, CONFIG, KIND
-from ..collected_output import logs_to
+from ..core.errors import os_errors_as_user_errors
+from ..core.files import csv_text, json_text, write_atomically
+from ..core.version import __version__
+from ..records.array_file import array_file, writable
+from ..records.stored import APP, CONFIG, KIND
+from ..runtime.collected_output import logs_to
 from .line import Line
 from .results import EVALUATE, SERVER, TRAIN, Results
 

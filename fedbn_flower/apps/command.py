@@ -5,8 +5,8 @@ import traceback
 from bdb import BdbQuit
 from collections.abc import Sequence
 
+from ..cli.argument_parser import Parser
 from ..core.errors import RunFailed, UserError
-from .argument_parser import Parser
 
 FAILED, INTERRUPTED = 1, 130
 OF_FLWR_RUN = {
@@ -30,7 +30,7 @@ def app(arguments: Sequence[str]) -> int:
         if meant := OF_FLWR_RUN.get(word.partition("=")[0]):
             raise UserError(f"app: {word} belongs to flwr run; {meant}")
     options = vars(app_parser().parse_args(arguments))
-    from ..api.run_app import run_app
+    from .run_app import run_app
 
     options["run_config"] = options["run_config"] or ()
     try:

@@ -16,8 +16,8 @@ from flwr.app import UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from ...core.errors import UserError, not_allowed
-from ...core.private import (
+from ..core.errors import UserError, not_allowed
+from ..core.private import (
     flatten_dict,
     fuse_dicts,
     get_project_config,
@@ -25,8 +25,8 @@ from ...core.private import (
     parse_config_args,
     validate_config,
 )
-from ...core.process_cache import clear_process_caches, process_cache
-from ...core.suggestions import hint
+from ..core.process_cache import clear_process_caches, process_cache
+from ..core.suggestions import hint
 
 PROJECT = "pyproject.toml"
 INSTALLED = ("site-packages", "dist-packages")

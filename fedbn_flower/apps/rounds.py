@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message, MessageType
 
-from ...core.ground import wire
+from ..core.ground import wire
 
 
 @dataclass

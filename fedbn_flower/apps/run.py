@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 
-from ...core.errors import RunFailed, UserError, not_allowed
-from ...core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
-from ...strategies.legacy import LegacyApi
-from ..auto_grid import AutoGrid
-from ..grid import RUN_ID, LocalGrid
-from ..inline import InlineGrid
-from ..pools import BackgroundPool, Pool, check_workers, pool_for
-from ..signals import forked_children_end_by_sigterm
+from ..core.errors import RunFailed, UserError, not_allowed
+from ..core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
+from ..runtime.auto_grid import AutoGrid
+from ..runtime.grid import RUN_ID, LocalGrid
+from ..runtime.inline import InlineGrid
+from ..runtime.pools import BackgroundPool, Pool, check_workers, pool_for
+from ..runtime.signals import forked_children_end_by_sigterm
+from ..strategies.legacy import LegacyApi
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
 from .clients import AppClients
@@ -33,8 +33,8 @@ from .results import Results
 from .rounds import Rounds
 
 if TYPE_CHECKING:
-    from ..ray.grid import RayGrid
-    from ..ray.pool import RayPool
+    from ..runtime.ray.grid import RayGrid
+    from ..runtime.ray.pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -218,7 +218,7 @@ def _grid(app: FlowerApp, settings: Settings, pool: "Pool | None", rounds: Round
         return inline
 
     def ray_grid(workers: "RayPool") -> "RayGrid":
-        from ..ray.grid import RayGrid
+        from ..runtime.ray.grid import RayGrid
 
         return RayGrid(workers, settings.num_supernodes, app.run_config, clients=clients)
 

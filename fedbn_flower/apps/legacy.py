@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ...core.private import calls_of_legacy_servers
+from ..core.private import calls_of_legacy_servers
 from .app_grid import AppGrid
 from .callers import together
 

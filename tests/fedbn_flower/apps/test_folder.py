@@ -5,9 +5,9 @@ import sys
 
 from flwr.app import Message, RecordDict
 
-from fedbn_flower.runtime.apps.folder import columns_of, logged
-from fedbn_flower.runtime.apps.line import ERASE, Line
-from fedbn_flower.runtime.apps.rounds import Rounds
+from fedbn_flower.apps.folder import columns_of, logged
+from fedbn_flower.apps.line import ERASE, Line
+from fedbn_flower.apps.rounds import Rounds
 from fedbn_flower.runtime.grid import identify_process
 
 

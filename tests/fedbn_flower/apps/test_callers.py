@@ -13,9 +13,9 @@ from flwr.server.strategy import FedAvg
 from flwr.serverapp import ServerApp
 
 from fedbn_flower import run_app
+from fedbn_flower.apps import callers
+from fedbn_flower.apps.callers import share_contents, together
 from fedbn_flower.core.private import set_message_id
-from fedbn_flower.runtime.apps import callers
-from fedbn_flower.runtime.apps.callers import share_contents, together
 
 from .written import LEGACY_CLIENT
 

@@ -18,9 +18,9 @@ from ..core.errors import UserError, not_allowed
 from ..core.logs import colour_in_terminals_only
 from ..core.private import History
 from ..results.run_directory import default_run_folder, folder_locked, prepare_run_folder
-from ..runtime.apps.app import FlowerApp, app_in, app_of
-from ..runtime.apps.folder import columns_of
-from ..runtime.apps.run import AUTO, Outcome, Settings, run_in_folder
+from .app import FlowerApp, app_in, app_of
+from .folder import columns_of
+from .run import AUTO, Outcome, Settings, run_in_folder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
