@@ -43,6 +43,10 @@ ANNEXES: dict[str, Annex] = {
             "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
         },
     ),
+    "search": Annex(
+        "searches of hyper-parameters",
+        {"searches": {"search": "search:new_search", "resume": "search:resumed_search"}},
+    ),
     "trackers": Annex(
         "experiment trackers",
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},

@@ -15,6 +15,8 @@ PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml"
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {"track": "tensorboard"}
 """A value of a key that asks for an annex."""
+LINES = {"search": ["--search", "client-lr=0.01,0.1"]}
+"""What else asks for one, but its commands."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,8 @@ def check_is_named(folder, name):
     """A command or key that asks for what is not there is one line that names it."""
     assert RUN_KEYS.keys() >= {*ANNEXES[name].keys}
     lines = [[word] for word in ANNEXES[name].brings.get("commands", ())]
-    for line in [*lines, *([*SMALL, f"--{key}", VALUES[key]] for key in ANNEXES[name].keys)]:
+    lines += [[*SMALL, f"--{key}", VALUES[key]] for key in ANNEXES[name].keys]
+    for line in [*lines, *filter(None, [LINES.get(name)])]:
         refused = command(folder, *line)
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1

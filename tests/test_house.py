@@ -41,7 +41,7 @@ FLOORS = (
     {"server", "site"},
     {"results"},
     {"runtime"},
-    {"api", "search", "sweeps"},
+    {"api", "sweeps"},
     {"cli"},
 )
 """The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""

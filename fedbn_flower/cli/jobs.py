@@ -17,14 +17,12 @@ from ..results.resume import resume_hint
 from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
-from ..search.run import run_search
-from ..search.search import Search
 from ..server.federation import Federation
 from ..sweeps.cells import Cell, cells_of
 from ..sweeps.estimate import describe_runs
 from ..sweeps.experiment import swept_keys
 from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
-from .parser import Job
+from .parser import Job, Search
 
 
 def run(job: Job | Search, is_process: bool = False) -> int:
@@ -37,8 +35,8 @@ def run(job: Job | Search, is_process: bool = False) -> int:
     KeyboardInterrupt
         On Ctrl-C and SIGTERM; in a run, the message gives the results' folder and the command to resume.
     """
-    if isinstance(job, Search):
-        return run_search(job)
+    if not isinstance(job, Job):
+        return job.run()
     apart = drawing_apart() if is_process and not (job.sweep or job.dry_run) else nullcontext()
     with apart:
         return _run(job, is_process)

@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from .. import annexes
 from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
 from ..config.keys import ALIASES, flag_of
@@ -21,7 +22,6 @@ from ..core.suggestions import hint
 from ..names import short
 from ..records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed
-from ..search.search import FORM, TRIALS, Search, new_search, resumed_search
 from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
 from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
@@ -117,6 +117,8 @@ def _sections(parser: argparse.ArgumentParser, sections: Iterable[Section]) -> s
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
 """Flags that are not keys of a run."""
+FORM, TRIALS = "KEY=LOW..HIGH or KEY=A,B,...", 20
+"""What ``--search`` takes, and how many trials there are by default."""
 
 
 class _Gone(argparse.Action):
@@ -155,6 +157,14 @@ class Job:
     """One run, or the runs of a sweep."""
     sweep: Experiment | None = None
     dry_run: bool = False
+
+
+class Search(Protocol):
+    """A search; an annex makes a new one of values, texts and trials, and of a folder the one it holds."""
+
+    def run(self) -> int:
+        """Run it, and return the exit status."""
+        ...
 
 
 def parse(arguments: Sequence[str]) -> list[RunConfig]:
@@ -205,7 +215,8 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
     kind = checked_kind(folder, "resume", RUN, SWEEP, SEARCH)
     if kind == SEARCH:
         _check_not_dry(known)
-        return resumed_search(folder, values, known.trials)
+        search: Search = annexes.load("searches", "resume")(folder, values, known.trials)
+        return search
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
     if kind == RUN:
@@ -224,7 +235,9 @@ def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
         raise UserError(f"search: {texts[0]!r} needs a single run, but this is a sweep of {swept}")
     _check_not_dry(known)
     run_dir = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
-    return new_search({**experiment.as_given(), **run_dir}, texts, known.trials or experiment.trials)
+    values = {**experiment.as_given(), **run_dir}
+    search: Search = annexes.load("searches", "search")(values, texts, known.trials or experiment.trials)
+    return search
 
 
 def _check_not_dry(known: argparse.Namespace) -> None:

@@ -23,7 +23,6 @@ from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike
 from ..server.federation import Federation
-from .search import CHANGEABLE, Search
 from .search_folder import (
     COMPLETE,
     FAILED,
@@ -38,12 +37,13 @@ from .trial import Outcome, TrialObserver, complete_run, metrics_by_round, round
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runtime.pools import Pool
+    from .search import Search
 
 UNTESTED: dict[str, bool | str] = {"final_test": False, "recalibrate": "none"}
 """Keys of a trial: it uses nothing of the test set, and so has nothing to recalibrate."""
 
 
-def run_search(search: Search) -> int:
+def run_search(search: "Search") -> int:
     """Do the remaining trials of a search, then the run with the best values.
 
     Return the exit status: 0, or 1 if every trial or the last run failed.
@@ -71,7 +71,7 @@ def run_search(search: Search) -> int:
     description = search.description()
     folder = prepare_search_folder(first.run_dir, description)
     with folder_locked(folder, "run-dir"):
-        stored = check_same_search(folder, description, CHANGEABLE)
+        stored = check_same_search(folder, description)
         write_search(folder, {**description, "best": stored["best"]})
         say(console, f"results go to {folder}")
         show_learnt(learnt, console)
@@ -89,7 +89,12 @@ class _SearchRunner:
     """Runs a search in its folder."""
 
     def __init__(
-        self, search: Search, folder: Path, first: "RunConfig", description: dict[str, Any], console: Console
+        self,
+        search: "Search",
+        folder: Path,
+        first: "RunConfig",
+        description: dict[str, Any],
+        console: Console,
     ) -> None:
         self.search = search
         self.folder = folder

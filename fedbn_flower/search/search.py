@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import UserConfigValue
 from pydantic.fields import FieldInfo
 
+from ..cli.parser import FORM, TRIALS
 from ..config.gone import refuse_gone
 from ..config.help import as_text
 from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title_of
@@ -18,10 +19,8 @@ from ..config.run_config import RunConfig
 from ..config.unused_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
-from ..results.resume import MAY_CHANGE, as_before, is_fixed
-from .search_folder import read_search
-
-FORM = "KEY=LOW..HIGH or KEY=A,B,..."
+from ..results.resume import as_before, is_fixed
+from .search_folder import CHANGEABLE, read_search
 
 FIXED = frozenset(
     {"dataset", "num-clients", "partition", "reference", "rounds", "seed", "settings", "val-fraction"}
@@ -114,9 +113,7 @@ def _choices(key: str, text: str) -> tuple[str, ...]:
     return tuple(with_full_paths(key, choice) for choice in choices)
 
 
-TRIALS, VALIDATION = 20, 0.1
-CHANGEABLE = MAY_CHANGE - {"rounds"}
-"""Keys that may have new values when a search is resumed."""
+VALIDATION = 0.1
 
 
 @dataclass(frozen=True)
@@ -130,6 +127,12 @@ class Search:
     space: tuple[Dimension, ...]
     trials: int
     note: str = ""
+
+    def run(self) -> int:
+        """Do its trials, then the run with the best values; see `run_search`."""
+        from .run import run_search
+
+        return run_search(self)
 
     def config(self, chosen: Mapping[str, UserConfigValue], **further_keys: UserConfigValue) -> RunConfig:
         """Return the configuration of a trial; further keys are given with underscores."""

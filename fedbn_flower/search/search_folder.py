@@ -12,11 +12,13 @@ from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
 from ..names import OBJECTIVE
 from ..records.stored import SEARCH_FILE, TRIALS, json_object, rows_of
-from ..results.resume import as_before
+from ..results.resume import MAY_CHANGE, as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 PLAIN, TEXTS = TypeAdapter(dict[str, str | bool | int | float]), TypeAdapter(dict[str, str])
+CHANGEABLE = MAY_CHANGE - {"rounds"}
+"""Keys that may have new values when a search is resumed."""
 LEADING_COLUMNS = ("trial", "state", "rounds", "seconds", "value")
 
 
@@ -67,9 +69,7 @@ def write_search(folder: Path, description: Mapping[str, Any]) -> None:
     write_atomically(folder / SEARCH_FILE, json_text(description, indent=2) + "\n")
 
 
-def check_same_search(
-    folder: Path, description: Mapping[str, Any], may_change: frozenset[str]
-) -> dict[str, Any]:
+def check_same_search(folder: Path, description: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse to resume another search than the folder's; return its ``search.json``.
 
     A key that the version of the search did not have counts as what that version did.
@@ -77,7 +77,7 @@ def check_same_search(
     Raises
     ------
     UserError
-        For the first key that differs and is not in ``may_change``.
+        For the first key that differs and is not in `CHANGEABLE`.
     """
     stored = read_search(folder)
     if stored["search"] != description["search"]:
@@ -86,7 +86,7 @@ def check_same_search(
     configuration = {key: field.default for key, field in RUN_KEYS.items()}
     configuration |= as_before(stored["configuration"])
     for key, value in description["configuration"].items():
-        if key not in may_change and configuration.get(key) != value:
+        if key not in CHANGEABLE and configuration.get(key) != value:
             expected = f"{configuration.get(key)!r}, as in the search of {str(folder)!r}"
             raise not_allowed(key, value, expected)
     return stored

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from flwr.app import UserConfigValue
 
-from .search import Dimension
 from .search_folder import COMPLETE, FAILED, PRUNED
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial
+
+    from .search import Dimension
 
 WARM_UP = 5
 """The number of first trials with random values; no trial is pruned before as many are complete."""
@@ -41,7 +42,7 @@ class Study:
         Whether higher metrics are better.
     """
 
-    def __init__(self, space: tuple[Dimension, ...], seed: int, rounds: int, higher: bool) -> None:
+    def __init__(self, space: "tuple[Dimension, ...]", seed: int, rounds: int, higher: bool) -> None:
         import optuna  # imported late: takes a second
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -91,7 +92,7 @@ class Study:
         )
 
 
-def _distribution(dimension: Dimension) -> "BaseDistribution":
+def _distribution(dimension: "Dimension") -> "BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if dimension.choices:

@@ -11,7 +11,6 @@ from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
-from fedbn_flower.search.search import parse_space
 from fedbn_flower.strategies import FedAvg
 from fedbn_flower.sweeps.experiment import Experiment
 from fedbn_flower.sweeps.experiment_files import read_experiment
@@ -53,8 +52,6 @@ def test_a_clip_is_a_number_or_adaptive_everywhere(tmp_path):
     assert [one.clip for one in read_experiment(file).configurations()] == [0.5, 2.0, None, 0.25]
     flags = [word for key, value in PRIVATE.items() for word in (f"--{key}", str(value))]
     assert [one.clip for one in parse([*flags, "--sweep", "dp-clip=0.5,adaptive"])] == [0.5, None]
-    (searched,) = parse_space(["dp-clip=0.1..10"], PRIVATE)
-    assert searched.ends == (0.1, 10.0)
     with pytest.raises(UserError, match=r"dp-clip: -0.5 is not allowed; expected a number > 0, or adaptive"):
         simulate(dp="client", dp_clip=-0.5)
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.search.search import Search
+from fedbn_flower.search.search import Search, parse_space
 
 ADAM = ("--strategy", "fedadam")
 
@@ -30,6 +30,12 @@ def test_ranges_of_numbers_and_choices():
     assert [s.parse(text) for s, text in zip(search.space, ["0.5", "16", "adam", ".1"], strict=True)] == [
         0.5, 16, "adam", ".1",
     ]  # fmt: skip
+
+
+def test_a_number_or_a_word_has_a_range():
+    private = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "num-clients": 60, "partition": "iid"}
+    (clip,) = parse_space(["dp-clip=0.1..10"], private)
+    assert clip.ends == (0.1, 10.0)
 
 
 def test_both_ends_of_every_range_are_checked():
