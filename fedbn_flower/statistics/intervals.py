@@ -1,6 +1,6 @@
 """Intervals of metrics: Wilson's, DeLong's, Boyd's, and by a bootstrap over groups within sites.
 
-``benchmarks/intervals.py`` measures how often they hold the true value; docs/results/intervals.md has the tables.
+``benchmarks/intervals.py`` measures how often they hold the true value: see docs/results/intervals.md.
 
 Means over cases that have a number each, such as a Dice coefficient, with their intervals.
 """
