@@ -35,7 +35,7 @@ BUILT_IN = ("digits", "synthetic:", "quadratic:")
 GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out", "grid", "arrays")
 """What a reader of a Python block has already."""
 FEW = ("--rounds", "1", "--backend", "inline")
-LOOKS = ("report", "compare", "export", "inspect", "release")
+LOOKS = ("report", "compare", "export", "inspect", "release", "runs")
 
 
 def understood(arguments, caller=SIMULATION):

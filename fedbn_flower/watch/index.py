@@ -1,0 +1,259 @@
+"""The runs below a folder, read again as their files change: the folders are the truth, nothing is kept."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UserError, unknown_name
+from ..core.files import json_text, write_atomically
+from ..core.ground.columns import SECONDS
+from ..records.stored import CONFIG, damage_as_user_errors, json_object
+from ..records.summary import SUMMARY_FILE
+from ..results.manifest import NOT_KEYS
+from ..results.run_directory import LOCK
+from ..results.run_reader import Run
+from .query import Query, number_in
+
+NOTES = "watch.json"
+"""The file of a run's folder with the star and the note of whoever watches; no run reads it."""
+METRICS = "metrics.csv"
+FILES = (CONFIG, SUMMARY_FILE, METRICS, "clients.csv", "failures.csv", NOTES, LOCK)
+"""The files that say how a run goes."""
+OWN = ("run", "state", "round", "note", "starred")
+"""Names of a run's values that are neither its keys nor its columns."""
+AGAIN = 0.5
+"""Seconds for which the folders are not looked at again."""
+RECENT = 10
+"""Rounds from whose seconds the time left follows."""
+DOWN = ":down"
+LOCKS = Path("/proc/locks")
+"""Where Linux says which files are locked."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+GONE = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run by its name, the path of its folder below the one that is watched."""
+
+    name: str
+    run: Run
+    notes: Mapping[str, Any]
+    is_locked: bool
+
+    @property
+    def rounds_done(self) -> int:
+        return int(self.run.metrics[-1]["round"]) if self.run.metrics else 0
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that the run is to have."""
+        return int(self.run.config.get("rounds") or 0)
+
+    @property
+    def state(self) -> str:
+        """``ended``, ``running`` if a process of this machine holds the folder's lock, or ``stopped``."""
+        if self.is_locked:
+            return "running"
+        has_ended = self.run.summary.stopped or self.rounds_done >= self.rounds
+        return "ended" if has_ended and self.run.summary.rounds else "stopped"
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate from the last `RECENT` rounds; None of a run that does not go on, or has no rounds."""
+        recent = [float(row[SECONDS]) for row in self.run.metrics[-RECENT:] if row.get(SECONDS)]
+        if self.state != "running" or not recent:
+            return None
+        return max(0, self.rounds - self.rounds_done) * sum(recent) / len(recent)
+
+    @cached_property
+    def figures(self) -> dict[str, float | None]:
+        """What was measured: the last round's, and of a run that has ended what its summary is of."""
+        row = self.run.metrics[-1] if self.run.metrics else {}
+        measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
+        totals = {name: self.total(name) for name in (SECONDS, "failures") if name in row}
+        summary = self.run.summary
+        is_whole = summary.rounds == self.rounds_done
+        return measured | totals | (dict(summary.main) if is_whole else {})
+
+    def total(self, column: str) -> float:
+        """Return the sum of a column over the rounds."""
+        return sum(float(row[column]) for row in self.run.metrics if row.get(column))
+
+    @cached_property
+    def keys(self) -> dict[str, Any]:
+        """The run's own keys, without what says only where it is."""
+        return {key: value for key, value in self.run.config.items() if key not in (*NOT_KEYS, "run-dir")}
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Everything by which runs are found, sorted and shown.
+
+        Of a key and a figure of one name, such as ``loss``, it is the key's value only if that is a number.
+        """
+        own = (
+            self.name,
+            self.state,
+            self.rounds_done,
+            self.notes.get("note", ""),
+            bool(self.notes.get("starred")),
+        )
+        figures = self.figures
+        keys = {k: v for k, v in self.keys.items() if k not in figures or number_in(v) is not None}
+        return {**figures, **keys, **dict(zip(OWN, own, strict=True))}
+
+
+@dataclass
+class Index:
+    """The runs below a folder; the folder may be a run's own.
+
+    Attributes
+    ----------
+    damaged : dict[str, str]
+        What is wrong with folders that cannot be read, by name.
+    stamp : int
+        Another one whenever anything has changed.
+    """
+
+    folder: Path
+    key: str = "runs"
+    entries: dict[str, Entry] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    stamp: int = 0
+
+    def __post_init__(self) -> None:
+        self._stamps: dict[Path, Stamp] = {}
+        self._looked = -AGAIN
+        self._lock = threading.Lock()
+
+    def refresh(self) -> None:
+        """Read what is new or has changed, and forget what has gone."""
+        with self._lock:
+            if time.monotonic() - self._looked < AGAIN:
+                return
+            locked = _locked_files()
+            found = {path: _stamp(path, locked) for path in self._folders()}
+            if found != self._stamps:
+                self._read(found)
+            self._looked = time.monotonic()
+
+    def _read(self, found: dict[Path, Stamp]) -> None:
+        entries, damaged = {}, {}
+        for path, stamp in sorted(found.items()):
+            name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
+            if stamp == self._stamps.get(path):
+                entries |= {name: self.entries[name]} if name in self.entries else {}
+                damaged |= {name: self.damaged[name]} if name in self.damaged else {}
+                continue
+            try:
+                entries[name] = _entry(name, path, is_locked=stamp[-1] != GONE, key=self.key)
+            except UserError as error:
+                damaged[name] = str(error)
+        self.entries, self.damaged, self._stamps, self.stamp = entries, damaged, found, self.stamp + 1
+
+    def _folders(self) -> Iterator[Path]:
+        """Yield the folders of runs; nothing is looked for inside of one."""
+        for root, folders, files in os.walk(self.folder):
+            if {CONFIG, METRICS} <= {*files}:
+                folders.clear()
+                yield Path(root)
+
+    def names(self) -> list[str]:
+        """Return the names of all values that any run has."""
+        return list(dict.fromkeys(name for entry in self.entries.values() for name in entry.values))
+
+    def chosen(self, where: str = "", sort: str = "") -> list[Entry]:
+        """Return the runs that a filter lets through, sorted by a key or figure; starred ones come first.
+
+        Those that lack the key come last.
+
+        Raises
+        ------
+        UserError
+            When filter or key cannot be understood, or no run has the key.
+        """
+        query, entries, known = Query.parse(where), list(self.entries.values()), self.names()
+        key, is_down = sort.removesuffix(DOWN), sort.endswith(DOWN)
+        if entries:
+            query.check(known)
+        if key and entries and key not in known:
+            raise unknown_name("sort", key, known)
+        found = [entry for entry in entries if query.test(entry.values)]
+        if not key:
+            return sorted(found, key=lambda entry: not entry.values["starred"])
+        having = [entry for entry in found if entry.values.get(key) not in (None, "")]
+        return [
+            *sorted(having, key=lambda entry: _order(entry.values[key]), reverse=is_down),
+            *(entry for entry in found if entry not in having),
+        ]
+
+    def write_notes(self, name: str, notes: Mapping[str, Any]) -> None:
+        """Change a run's star or note, in its folder.
+
+        Raises
+        ------
+        KeyError
+            When there is no such run.
+        OSError
+            When the file cannot be written.
+        """
+        entry = self.entries[name]
+        write_atomically(entry.run.folder / NOTES, json_text({**entry.notes, **notes}) + "\n")
+        self._looked = -AGAIN
+
+
+def differing(entries: Sequence[Entry]) -> list[str]:
+    """Return the keys in which runs differ, in the order of their configurations."""
+    keys = dict.fromkeys(key for entry in entries for key in entry.keys)
+    return [key for key in keys if len({str(entry.keys.get(key)) for entry in entries}) > 1]
+
+
+def _order(value: Any) -> tuple[bool, float, str]:
+    number = number_in(value)
+    return number is None, number or 0.0, str(value)
+
+
+def _entry(name: str, folder: Path, is_locked: bool, key: str) -> Entry:
+    """Read a run's folder.
+
+    Raises
+    ------
+    UserError
+        When it is not a run's, or a file in it is damaged.
+    """
+    run = Run.read(folder, key)
+    with damage_as_user_errors(key, folder):
+        notes = json_object(folder / NOTES) if (folder / NOTES).exists() else {}
+        entry = Entry(name, run, notes, is_locked)
+        entry.values  # noqa: B018 - finds what is damaged
+    return entry
+
+
+def _stamp(folder: Path, locked: set[int]) -> Stamp:
+    """Return time, size and number of each file; `GONE` of one that is not there, and of a lock not held."""
+    found = []
+    for name in FILES:
+        with suppress(OSError):
+            status = (folder / name).stat()
+            is_free = name == LOCK and status.st_ino not in locked
+            found.append(GONE if is_free else (status.st_mtime_ns, status.st_size, status.st_ino))
+            continue
+        found.append(GONE)
+    return tuple(found)
+
+
+def _locked_files() -> set[int]:
+    """Return the numbers of the files that processes of this machine lock; none where it does not say."""
+    found = set()
+    with suppress(OSError):
+        for line in LOCKS.read_text().splitlines():
+            with suppress(ValueError, IndexError):
+                found.add(int(line.split()[5].split(":")[-1]))
+    return found

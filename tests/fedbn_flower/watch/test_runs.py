@@ -1,0 +1,145 @@
+"""The table of runs, and what chooses among them."""
+
+import shutil
+
+import pytest
+from filelock import FileLock
+
+from fedbn_flower.cli import main
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.watch.index import Index
+from fedbn_flower.watch.query import Query
+
+from .folders import add_round, write_run, write_summary
+
+VALUES = {
+    "run": "a/fedyogi-seed0",
+    "strategy": "fedyogi",
+    "accuracy": 0.9,
+    "seed": 0,
+    "augment": True,
+    "note": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("", True),
+        ("strategy=fedyogi and accuracy>0.89", True),
+        ("strategy=fedyogi and accuracy>0.9", False),
+        ("accuracy>=90%", True),
+        ("strategy!=fedyogi or seed<1", True),
+        ("strategy=fedavg or strategy=fedyogi and seed=1", False),  # `and` binds more
+        ("(strategy=fedavg or strategy=fedyogi) seed=0.0", True),
+        ("not strategy=fedavg", True),
+        ("not (strategy=fedyogi)", False),
+        ("strategy~YOGI", True),
+        ("FedYogi", True),
+        ("'no such word'", False),
+        ("augment=true", True),
+        ("lacking!=1", True),
+        ("lacking<1", False),
+        ('run = "a/fedyogi-seed0"', True),
+    ],
+)
+def test_a_filter_lets_through(text, holds):
+    assert Query.parse(text).test(VALUES) is holds
+
+
+@pytest.mark.parametrize(
+    "text", ["(seed=0", "seed=", "=0", "seed=0)", "and seed=0", "seed>many", "seed=0 or", "'"]
+)
+def test_a_filter_that_cannot_be_read_is_one_line(text):
+    with pytest.raises(UserError, match=r"where: .* is not allowed.*expected"):
+        Query.parse(text)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed, accuracy in enumerate((0.75, 0.8125)):
+        write_run(tmp_path / f"fedavg-{seed}", (0.5, accuracy), seed=seed)
+    write_run(tmp_path / "sweep" / "yogi", (0.25, 0.875), strategy="fedyogi")
+    return tmp_path
+
+
+def names(folder, *arguments):
+    return [entry.name for entry in Index(folder).chosen(*arguments)]
+
+
+def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
+    assert main(["runs", str(runs), "--where", "strategy=fedavg or seed=0", "--sort", "accuracy:down"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = "run state strategy seed round rounds accuracy loss seconds failures"
+    assert lines[1].split() == header.split()
+    rows = [line.split() for line in lines[3:6]]
+    assert [row[0] for row in rows] == ["sweep/yogi", "fedavg-1", "fedavg-0"]
+    assert rows[1] == ["fedavg-1", "ended", "fedavg", "1", "2", "2", "81.2", "%", "0.3333", "1", "0"]
+    assert lines[-1] == "3 runs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--where", "stratgy=fedavg"], "where: unknown name 'stratgy' (did you mean 'strategy'?)"),
+        (["--sort", "acuracy"], "sort: unknown name 'acuracy' (did you mean 'accuracy'?)"),
+    ],
+)
+def test_a_name_that_no_run_has_is_one_line(runs, arguments, line, capsys):
+    assert main(["runs", str(runs), *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {line}")
+    assert len(err.splitlines()) == 1
+
+
+def test_no_folder_is_one_line(tmp_path, capsys):
+    assert main(["runs", str(tmp_path / "none")]) == 2
+    assert "expected a folder with the folders of runs" in capsys.readouterr().err
+
+
+def test_the_index_follows_the_folders(runs, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
+    index = Index(runs)
+    index.refresh()
+    assert [*index.entries] == ["fedavg-0", "fedavg-1", "sweep/yogi"]
+    before, unchanged = index.stamp, index.entries["fedavg-1"]
+    index.refresh()
+    assert index.stamp == before
+    shutil.rmtree(runs / "fedavg-0")
+    live = write_run(runs / "live", (0.5,), rounds=3)
+    index.refresh()
+    assert index.stamp != before
+    assert [*index.entries] == ["fedavg-1", "live", "sweep/yogi"]
+    assert index.entries["fedavg-1"] is unchanged
+    assert index.entries["live"].state == "stopped"
+    with FileLock(live / ".lock"):
+        index.refresh()
+        assert index.entries["live"].state == "running"
+        assert index.entries["live"].seconds_left == 1.0  # two rounds of half a second
+        add_round(live, 2, 0.625)
+        index.refresh()
+        assert index.entries["live"].figures["accuracy"] == 0.625
+    add_round(live, 3, 0.75)
+    write_summary(live, 3, 0.75)
+    index.refresh()
+    assert index.entries["live"].state == "ended"
+
+
+def test_notes_are_kept_beside_the_run_and_starred_ones_come_first(runs):
+    index = Index(runs)
+    index.refresh()
+    index.write_notes("sweep/yogi", {"starred": True, "note": "the one"})
+    again = Index(runs)
+    again.refresh()
+    assert [entry.name for entry in again.chosen()] == ["sweep/yogi", "fedavg-0", "fedavg-1"]
+    assert [entry.name for entry in again.chosen("note~one")] == ["sweep/yogi"]
+
+
+def test_a_damaged_run_is_a_line_and_others_are_shown(runs, capsys):
+    (runs / "fedavg-0" / "metrics.csv").write_text("round,loss\none,2\n")
+    (runs / "fedavg-1" / "config.json").write_text("{")
+    assert main(["runs", str(runs)]) == 0
+    *_, count, first, second = capsys.readouterr().out.splitlines()
+    assert count == "1 run"
+    assert "fedavg-0" in first
+    assert "fedavg-1" in second
