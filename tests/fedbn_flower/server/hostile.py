@@ -2,6 +2,7 @@
 
 import json
 import logging
+from textwrap import fill
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from ...strategies.helpers import MODEL, CannedGrid, moved, record, train_reply
 
 LIAR, SITES, CAP = 4, 5, 1000
 REFUSED, BOUNDED, BELIEVED, ENDS = "refused", "bounded", "believed", "the end of the run"
+WIDTH = 120
 OF_RULE = {
     "--mean median": {"mean": "median"},
     "--mean trimmed": {"mean": "trimmed", "trim": 0.2},
@@ -442,8 +444,12 @@ help."""
 
 
 def table(phase):
-    """The phase's table in Markdown."""
-    lines = ["| a site sends | it is | what helps |\n|---|---|---|\n"]
-    for name, _, _, effect, options in LIES[phase]:
+    """The phase's lies in Markdown: those that are refused in a sentence, the others in a table."""
+    refused = [name for name, _, _, effect, _ in LIES[phase] if effect == REFUSED]
+    lines = [fill(f"Refused: {'; '.join(refused)}.", WIDTH) + "\n"]
+    others = [lie for lie in LIES[phase] if lie[3] != REFUSED]
+    if others:
+        lines.append("\n| a site sends | it is | what helps |\n|---|---|---|\n")
+    for name, _, _, effect, options in others:
         lines.append(f"| {name} | {effect} | {', '.join(f'`{option}`' for option in options)} |\n")
     return "".join(lines)

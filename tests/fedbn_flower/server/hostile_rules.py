@@ -176,6 +176,12 @@ BY_RULE = [
 
 
 def table():
-    """The table in Markdown."""
-    rows = (f"| `{rule}` | {what} | {effect} |\n" for what, rule, _, effect in BY_RULE)
-    return "| with | a site sends | it is |\n|---|---|---|\n" + "".join(rows)
+    """What is refused, and what is believed, in Markdown: a line for each rule."""
+    lines = ["| with | refused | believed |\n|---|---|---|\n"]
+    for rule in dict.fromkeys(rule for _, rule, _, _ in BY_RULE):
+        cells = (
+            "; ".join(lie[0] for lie in BY_RULE if lie[1::2] == (rule, effect))
+            for effect in (REFUSED, BELIEVED)
+        )
+        lines.append(f"| `{rule}` | {' | '.join(cells)} |\n")
+    return "".join(lines)
