@@ -52,6 +52,7 @@ ANNEXES: dict[str, Annex] = {
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},
         keys=("track",),
     ),
+    "warm": Annex("workers that stay at a site", {"doors": {"warm": "door:answered"}}),
     "watch": Annex("the table and the page of runs", {"commands": {"runs": "command:runs"}}),
 }
 """Every annex by the name of its folder; what several bring of a kind comes in this order."""

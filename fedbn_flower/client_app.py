@@ -1,6 +1,6 @@
 """The Flower ClientApp: what ``flwr run`` and SuperNodes start.
 
-It is a light door: the node's worker answers, and stays for the next message (`site.warm`). Without one,
+It is a light door: the node's worker answers, and stays for the next message (`warm`). Without one,
 what trains and evaluates is imported by the message that needs it, and torch with it.
 """
 
@@ -9,8 +9,7 @@ from flwr.clientapp import ClientApp
 
 from .core.ground.collector import no_collection
 from .core.logs import one_line_for_mistakes
-from .site.queries import answer_queries
-from .site.warm.door import answered
+from .site.queries import answer_queries, answered
 
 one_line_for_mistakes()
 app = ClientApp()

@@ -18,6 +18,19 @@ VALUES = {"track": "tensorboard"}
 LINES = {"search": ["--search", "client-lr=0.01,0.1"]}
 """What else asks for one, but its commands."""
 
+SITE = """
+import sys
+from flwr.app import Message, RecordDict
+from fedbn_flower import client_app
+from fedbn_flower.core.ground import wire
+from fedbn_flower.runtime.grid import identify_process, node_context
+sys.argv = ["flwr-clientapp"]
+identify_process()
+node = node_context(1, 2, {})
+answer = client_app.app(Message(RecordDict(), node.node_id, wire.QUERY_PARTITION_ID), node)
+print(dict(answer.content[wire.PARTITION]))
+"""
+
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
@@ -53,6 +66,12 @@ def check_all_works(folder):
     assert ended.returncode == 0, ended.stderr
 
 
+def check_a_site_answers(folder):
+    """As a client process of Flower."""
+    ended = subprocess.run([sys.executable, "-c", SITE], cwd=folder, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("{'partition-id': 1}\n", "")
+
+
 def check_is_named(folder, name):
     """A command or key that asks for what is not there is one line that names it."""
     assert RUN_KEYS.keys() >= {*ANNEXES[name].keys}
@@ -72,6 +91,7 @@ def check_is_named(folder, name):
 def test_without_all_of_them_the_rest_works(house):
     folder = house(*ANNEXES)
     check_all_works(folder)
+    check_a_site_answers(folder)
     for name in ANNEXES:
         check_is_named(folder, name)
 

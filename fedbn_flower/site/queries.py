@@ -4,13 +4,16 @@ A SuperNode starts a process for every message, so that an answer is imported by
 in the node's worker if it has one.
 """
 
+from collections.abc import Callable
 from functools import partial
 from pkgutil import resolve_name
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from .warm.door import answered
+from .. import annexes
+
+Answers = Callable[[Message, Context], Message]
 
 QUERIES = {
     "partition_id": "core.partition_id:answer_partition_id",
@@ -21,6 +24,19 @@ QUERIES = {
     "complete": "site.memory_folder:answer_complete",
 }
 """What answers each query, ``module:function`` in fedbn_flower."""
+
+
+def answered(message: Message, context: Context, here: Answers) -> Message:
+    """Answer a message through the doors that annexes bring, else by ``here``, as each door may, too.
+
+    Raises
+    ------
+    Exception
+        What the client raised, or a door.
+    """
+    for door in annexes.brought("doors").values():
+        here = partial(door, here=here)
+    return here(message, context)
 
 
 def answer_queries(app: ClientApp) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flwr.app import RecordDict
 
-from ...core.ground.wire import QUERY_COMPLETE
+from ..core.ground.wire import QUERY_COMPLETE
 from .channel import Channel, InvalidPacket, admit
 from .failures import packed_failure
 from .node import NoWorker, wait_until_ended
@@ -109,7 +109,7 @@ class Worker:
         try:
             message, context = request_of(parts)
             state = context.state
-            from ...client_app import app
+            from ..client_app import app
 
             reply = app(message, context)
             if message.metadata.message_type == QUERY_COMPLETE:

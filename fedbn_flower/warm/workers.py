@@ -15,9 +15,9 @@ from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 
-from ...core.partition_id import idle_seconds
-from ...core.version import __version__
-from ...packages import HERE, PLACES
+from ..core.partition_id import idle_seconds
+from ..core.version import __version__
+from ..packages import HERE, PLACES
 from .channel import Channel, InvalidPacket, prove_to_worker
 from .failures import failure_of
 from .node import NoWorker, WorkerLost, descriptor_of, name_of_node
@@ -208,6 +208,6 @@ def _exchanged(channel: Channel, request: list[bytes]) -> Answer:
 
 
 def _is_charged(context: Context) -> bool:
-    from ...privacy.private_run import against_server  # not imported by a door whose worker answers
+    from ..privacy.private_run import against_server  # not imported by a door whose worker answers
 
     return against_server(context.run_config)

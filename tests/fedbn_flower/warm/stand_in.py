@@ -21,7 +21,7 @@ if __name__ == "__main__":
     from fedbn_flower import client_app
     from fedbn_flower.core.errors import UserError
     from fedbn_flower.core.private import process_identity
-    from fedbn_flower.site.warm import worker
+    from fedbn_flower.warm import worker
 
     worker.SOON = 0.1
     worker.EVERY = 0.1

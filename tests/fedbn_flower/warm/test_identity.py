@@ -4,7 +4,7 @@ import sys
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fedbn_flower.site.warm import workers
+from fedbn_flower.warm import workers
 
 CHANGES = {
     "run": {"run_id": 8},

@@ -12,14 +12,14 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.partition_id import MOST_IDLE_SECONDS, USUAL_IDLE_SECONDS
-from fedbn_flower.site.warm import place as module
-from fedbn_flower.site.warm import workers
-from fedbn_flower.site.warm.channel import Channel
-from fedbn_flower.site.warm.node import NoWorker, WorkerLost
-from fedbn_flower.site.warm.place import Place
+from fedbn_flower.warm import place as module
+from fedbn_flower.warm import workers
+from fedbn_flower.warm.channel import Channel
+from fedbn_flower.warm.node import NoWorker, WorkerLost
+from fedbn_flower.warm.place import Place
 
-from ....integration.processes import ROOT
-from ....quick import some_quick
+from ...integration.processes import ROOT
+from ...quick import some_quick
 from .conftest import Asking, go_on, state_of, stop, until
 
 
@@ -264,7 +264,7 @@ import sys
 from pathlib import Path
 sys.path[:] = {path!r}
 from tests.fedbn_flower.site.warm.conftest import STAND_IN, Asking
-from fedbn_flower.site.warm import workers
+from fedbn_flower.warm import workers
 workers.BOOT = STAND_IN
 workers.descriptor_of = lambda _: None
 print(Asking(Path({folder!r}), {process}, "").ask(do="wait", file={file!r}).process, flush=True)

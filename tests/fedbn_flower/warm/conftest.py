@@ -13,9 +13,9 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedbn_flower.core.private import identify_process
-from fedbn_flower.site.warm import workers
+from fedbn_flower.warm import workers
 
-from ....integration.processes import end, processes_with
+from ...integration.processes import end, processes_with
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 

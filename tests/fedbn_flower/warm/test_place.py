@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from fedbn_flower.site.warm import place as module
-from fedbn_flower.site.warm.place import NoWorker, Place, Record, make_private, places, remove_left_places
+from fedbn_flower.warm import place as module
+from fedbn_flower.warm.place import NoWorker, Place, Record, make_private, places, remove_left_places
 
 RECORD = Record(2**30, "digest", "00" * 32)
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedbn_flower.site.warm.place import Place
+from fedbn_flower.warm.place import Place
 place = Place(Path(sys.argv[1]))
 if sys.argv[2] == "live":
     kept = place.live()

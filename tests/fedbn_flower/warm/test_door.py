@@ -14,9 +14,9 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground import wire
 from fedbn_flower.core.private import identify_process
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.site.warm import boot, door, node, workers
-from fedbn_flower.site.warm.node import NoWorker
-from fedbn_flower.site.warm.workers import Answer
+from fedbn_flower.warm import boot, door, node, workers
+from fedbn_flower.warm.node import NoWorker
+from fedbn_flower.warm.workers import Answer
 
 KEPT = RecordDict({"kept": ConfigRecord({"a": 1})})
 

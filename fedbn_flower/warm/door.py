@@ -4,16 +4,14 @@ Nothing here imports torch, or what trains: Flower starts this process for every
 """
 
 import logging
-from collections.abc import Callable
 
 from flwr.app import Context, Message
 
-from ...core.partition_id import WARM, check_node_config
+from ..core.partition_id import WARM, check_node_config
+from ..site.queries import Answers
 from .node import node_process
 
 LOGGER = logging.getLogger("flwr.fedbn")
-
-Answers = Callable[[Message, Context], Message]
 
 
 def answered(message: Message, context: Context, here: Answers) -> Message:

@@ -3,7 +3,7 @@
 import json
 import traceback
 
-from ...core.errors import UserError
+from ..core.errors import UserError
 from .channel import InvalidPacket
 
 

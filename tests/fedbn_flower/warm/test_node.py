@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fedbn_flower.site.warm import node
+from fedbn_flower.warm import node
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.site.warm import channel as channels
-from fedbn_flower.site.warm.channel import HEAD, HELLO, LENGTH, Channel, InvalidPacket
+from fedbn_flower.warm import channel as channels
+from fedbn_flower.warm.channel import HEAD, HELLO, LENGTH, Channel, InvalidPacket
 
 SECRET = b"s" * 32
 

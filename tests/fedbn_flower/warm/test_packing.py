@@ -5,8 +5,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from fedbn_flower.core.private import identify_process, process_identity, set_message_id
-from fedbn_flower.site.warm import packing
-from fedbn_flower.site.warm.channel import InvalidPacket
+from fedbn_flower.warm import packing
+from fedbn_flower.warm.channel import InvalidPacket
 
 IDENTITY = 7, 5, 3
 

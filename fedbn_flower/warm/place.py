@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...core.files import ONLY_OWNER, write_atomically
+from ..core.files import ONLY_OWNER, write_atomically
 from .node import NoWorker
 
 ONLY_USER = 0o700

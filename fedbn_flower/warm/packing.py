@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
-from ...core.private import (
+from ..core.private import (
     context_bytes,
     context_of,
     identify_process,

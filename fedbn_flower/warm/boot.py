@@ -7,6 +7,6 @@ if __name__ == "__main__":
     start = json.load(sys.stdin)
     sys.path[:] = start.pop("path")
 
-    from fedbn_flower.site.warm.worker import Worker
+    from fedbn_flower.warm.worker import Worker
 
     Worker(**start).run()
