@@ -43,6 +43,15 @@ ANNEXES: dict[str, Annex] = {
             "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
         },
     ),
+    "inspection": Annex(
+        "doubts about data and pages on them",
+        {
+            "checks": {"data": "warnings:warn_about_data"},
+            "commands": {"inspect": "command:inspect"},
+            "instead": {"inspect": "sites:inspect_sites"},
+        },
+        keys=("inspect",),
+    ),
     "search": Annex(
         "searches of hyper-parameters",
         {"searches": {"search": "search:new_search", "resume": "search:resumed_search"}},

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 import fedbn_flower.cli.report_commands  # its own write_report is the real one
-import fedbn_flower.results.report.inspection  # noqa: F401  its own class_counts, too
+import fedbn_flower.inspection.page  # noqa: F401  its own class_counts, too
 from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.run_reader import Run

@@ -34,7 +34,7 @@ FLOORS = (
     {"core"},
     {"clinic"},
     {"records", "models", "data", "statistics"},
-    {"names", "privacy", "inspection"},
+    {"names", "privacy"},
     {"extensions"},
     {"config"},
     {"job"},
@@ -148,16 +148,6 @@ def test_rooms_of_one_floor_do_not_import_each_other_in_circles():
     for room, other, _ in arrows():
         graph.setdefault(room, set()).add(other)
     TopologicalSorter(graph).prepare()
-
-
-def test_doubts_about_data_are_asked_for_by_the_warnings_of_a_run_and_the_page_of_inspect_alone():
-    room = "fedbn_flower.inspection"
-    users = {p for p in files("fedbn_flower") if any(name.startswith(f"{room}.") for name in imports(p))}
-    others = {module_of(path) for path in users if not module_of(path).startswith(f"{room}.")}
-    assert others == {
-        "fedbn_flower.job.checks.notices",
-        "fedbn_flower.results.report.inspection",
-    }
 
 
 def test_nothing_imports_an_annex():

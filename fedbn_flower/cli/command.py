@@ -21,7 +21,6 @@ COMMANDS = {
     "report": "report_commands",
     "compare": "report_commands",
     "export": "report_commands",
-    "inspect": "inspect_command",
     "release": "report_commands",
     "ledger": "ledger_command",
 }

@@ -34,7 +34,7 @@ SAME, AGAIN = 0.95, 0.1
 """Of two clients the least share of examples that both have, and of one the most that it has again."""
 
 
-def of_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
+def warn_about_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
     """Yield a warning if test examples are training examples, inputs and target alike.
 
     As many are expected as there are copies among the training examples: a table of few categories has most
@@ -64,7 +64,7 @@ def of_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[str]:
         )
 
 
-def of_same_clients(dataset: Dataset) -> Iterator[str]:
+def warn_about_same_clients(dataset: Dataset) -> Iterator[str]:
     """Yield a warning if natural clients have the same examples, as the copy of a file or folder has.
 
     Clients of similar size count, of whose examples the smaller one has hardly any twice (`SAME`, `AGAIN`):
@@ -97,7 +97,7 @@ def of_same_clients(dataset: Dataset) -> Iterator[str]:
         )
 
 
-def of_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[str]:
+def warn_about_near_copies(dataset: Dataset, trained: Rows, tested: Rows) -> Iterator[str]:
     """Yield a line if test examples are nearly training examples: for ``inspect``, which has the time.
 
     Pictures are compared as `_small` has them, by their correlation, and are near copies from `ALIKE` on.

@@ -80,7 +80,9 @@ class Column(NamedTuple):
         return not self.words and bool((self.known == np.floor(self.known)).all())
 
 
-def of_doubts(dataset: Dataset, shares: Shares | None = None, missing_values: str = AUTO) -> Iterator[str]:
+def warn_about_columns(
+    dataset: Dataset, shares: Shares | None = None, missing_values: str = AUTO
+) -> Iterator[str]:
     """Yield warnings of a table's columns on the training rows, at most one of each kind.
 
     - ``ids?``: whole numbers or words of which (nearly) each row has its own, if chance would hardly draw
@@ -277,7 +279,7 @@ def _is_far(value: float, others: Numbers) -> bool:
 # ---- units ----------------------------------------------------------------------------------------
 
 
-def of_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
     """Yield a warning of columns whose medians differ between clients as units do.
 
     Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
@@ -317,7 +319,7 @@ def _called(names: Sequence[str], client: int) -> str:
 # ---- pictures -------------------------------------------------------------------------------------
 
 
-def of_float_pictures(dataset: Dataset) -> Iterator[str]:
+def warn_about_float_pictures(dataset: Dataset) -> Iterator[str]:
     """Yield a warning of floats with the axes of pictures and the levels of 8 bits, which are not scaled."""
     x = dataset.train.columns["x"]
     if not isinstance(dataset.kind, Numeric) or x.dtype.kind != "f" or x.ndim < PICTURES or not x.size:

@@ -42,7 +42,7 @@ class Column(NamedTuple):
         return np.where(part.any(1), part.argmax(1), self.values)
 
 
-def of_leaks(dataset: Dataset) -> Iterator[str]:
+def warn_about_leaks(dataset: Dataset) -> Iterator[str]:
     """Yield a warning if features alone determine a target on the training rows.
 
     A feature does so by its value if no value has two targets, though values occur again; by thresholds if

@@ -33,7 +33,7 @@ OPPOSITES = (
 """Words of two classes, of which a column has one pair."""
 
 
-def of_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
+def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
     """Yield warnings of a table's only label column, on training and test rows, at most one.
 
     - Numbers, nearly all of which are few whole numbers, as of classes beside their mean.
@@ -141,7 +141,9 @@ def _shifted(dataset: Dataset, words: list[str]) -> str:
     return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at the others"
 
 
-def of_targets(dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: bool = True) -> Iterator[str]:
+def warn_about_targets(
+    dataset: Dataset, shares: Sequence[NDArray[np.int64]], inferred: bool = True
+) -> Iterator[str]:
     """Yield notes on targets that are probably a mistake.
 
     These are one-hot rows and labels that would be learnt as numbers, if the problem is ``inferred`` from the

@@ -38,7 +38,7 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[Note]:
     yield Note("examples", f"{line}, {on_both}{_at_several_clients(inputs)}")
 
 
-def of_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
+def warn_about_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
     """Yield a warning if a group has rows to train on and rows to test on, as in a test set that is given."""
     config = inputs.config
     if not (by := grouped_by(config.group_column, config.dp_unit, inputs.dataset.train.units)):

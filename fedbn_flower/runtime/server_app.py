@@ -15,25 +15,22 @@ from flwr.serverapp import Grid
 
 from fedbn_flower.strategies.messages.npy import array_bytes
 
+from .. import annexes
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
-from ..core.errors import RunCutOff, RunFailed, UserError, not_allowed, os_errors_as_user_errors
-from ..core.files import write_atomically
+from ..core.errors import RunCutOff, RunFailed, UserError, not_allowed
 from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
 from ..extensions.attack.keys import ON_DATA
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
-from ..results.report.inspection import PAGE, Inspection, SitesInspection, inspect_page
 from ..results.resume import check_unchanged, load_checkpoint
-from ..results.run_directory import default_run_folder, prepare_run_folder, run_folder_locked
+from ..results.run_directory import default_run_folder, run_folder_locked
 from ..results.run_folder import RunFolder
-from ..server.checks import check_nodes
 from ..server.exchange import IN_THIS_PROCESS, OVER_THE_NETWORK
 from ..server.federation import Federation
-from ..server.questions import sites_counts
 from .recorded_run import check_installed, recorded_run
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -189,11 +186,11 @@ def _run(grid: Grid, config: RunConfig) -> None:
     _check_attack(config)
     federation = Federation(config, FLOWER)
     if config.inspect:
-        _inspect(grid, federation)
+        annexes.load("instead", "inspect")(grid, federation)
         return
     if config.resume:
         check_unchanged(federation)
-    folder = _folder(config)
+    folder = folder_of(config)
     LOGGER.info("results go to %s", folder)
     with run_folder_locked(config, folder, patience=PATIENCE):
         checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
@@ -218,24 +215,8 @@ def _check_attack(config: RunConfig) -> None:
         raise not_allowed("attack", config.attack, wanted)
 
 
-def _inspect(grid: Grid, federation: Federation) -> None:
-    """Write the page of the sites' data, or of the data that the server has, into the run's folder."""
-    config, inputs, strategy = federation.config, federation.inputs, federation.strategy
-    check_nodes(strategy, grid, config.num_clients)
-    found = Inspection(inputs)
-    if not inputs.dataset.has_examples:
-        found = SitesInspection(inputs, sites_counts(inputs, strategy, grid))
-    folder = _folder(config)
-    prepare_run_folder(folder)
-    with os_errors_as_user_errors("run-dir", f"write to {str(folder)!r}"):
-        write_atomically(folder / PAGE, inspect_page(found))
-    for name, value in found.facts().items():
-        LOGGER.info("%s: %s", name, value)
-    LOGGER.info("the page is %s", folder / PAGE)
-
-
-def _folder(config: RunConfig) -> Path:
-    """The run's folder, in full: a person does not see in which directory this process is."""
+def folder_of(config: RunConfig) -> Path:
+    """Return the run's folder, in full: a person does not see in which directory this process is."""
     path = config.resume or config.run_dir
     home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
     folder = default_run_folder(Path(home) / "fedbn-flower") if path == "auto" else Path(path)

@@ -39,7 +39,6 @@ from ..core.ground.wire import (
 )
 from ..core.text import listed
 from ..data.scales import SiteMoments, median_scale, notable, pooled_scale, received
-from ..data.statistics import Feature
 from ..job.inputs import RunInputs
 from ..job.site_facts import CLASSES, TOKENS, Names, SiteCounts, digest_of, shown_names
 from ..job.what_is_learnt import MAX_SHOWN
@@ -186,23 +185,6 @@ def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid
 
 def _described(counts: SiteCounts) -> tuple[tuple[object, ...], ...]:
     return tuple((f.name, tuple(f.edges), f.values) for f in counts.features)
-
-
-def features_of_sites(sites: Mapping[int, SiteCounts]) -> list[Feature]:
-    """Return the features by site; means and deviations do not leave a site and are NaN."""
-    unknown = np.full(len(sites), np.nan)
-    return [
-        Feature(
-            same[0].name,
-            np.array(same[0].edges),
-            np.array([feature.counts for feature in same]),
-            unknown,
-            unknown,
-            np.array([feature.missing for feature in same]),
-            same[0].values,
-        )
-        for same in zip(*(site.features for site in sites.values()), strict=True)
-    ]
 
 
 def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:

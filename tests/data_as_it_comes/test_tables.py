@@ -4,10 +4,10 @@ import pytest
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.inspection.copies import of_copies
-from fedbn_flower.inspection.inputs import of_doubts
-from fedbn_flower.inspection.leaks import of_leaks
-from fedbn_flower.inspection.targets import of_labels
+from fedbn_flower.inspection.copies import warn_about_copies
+from fedbn_flower.inspection.inputs import warn_about_columns
+from fedbn_flower.inspection.leaks import warn_about_leaks
+from fedbn_flower.inspection.targets import warn_about_labels
 from fedbn_flower.job.inputs import inputs_of
 
 from .tables import CASES
@@ -29,13 +29,13 @@ def said_of(case, folder):
     rows = {}
     for note in dataset.notes:
         rows.setdefault(note.row, []).append(note.line)
-    if leaks := list(of_leaks(dataset)):
+    if leaks := list(warn_about_leaks(dataset)):
         rows["leaks?"] = leaks
     stated = config.predict != "auto" or "=" in config.label_column
     doubts = [
-        *of_doubts(dataset, missing_values=config.missing_values),
-        *of_labels(dataset, stated),
-        *of_copies(dataset),
+        *warn_about_columns(dataset, missing_values=config.missing_values),
+        *warn_about_labels(dataset, stated),
+        *warn_about_copies(dataset),
     ]
     if doubts:
         rows["doubts?"] = doubts

@@ -23,18 +23,13 @@ from fedbn_flower.clients.modules.batch_norm import batch_norm_layers, batch_nor
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.returned import kept_at_home
 
-from ...config.named_algorithms import NOT_GIVEN
+from ... import annexes
 from ...config.run_config import RunConfig
 from ...core.ground.settings import overridden
 from ...core.text import listed
 from ...data.images.kind import Images
 from ...data.sources import ARRAYS
-from ...inspection.copies import of_copies, of_same_clients
-from ...inspection.inputs import of_doubts, of_float_pictures, of_site_units
-from ...inspection.leaks import of_leaks
-from ...inspection.targets import of_labels, of_targets
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, parts
-from ..group_sides import of_groups_on_both, sides_of
 from ..inputs import RunInputs
 from ..tested_on import who_lacks
 from ..what_is_learnt import MAX_SHOWN
@@ -62,22 +57,10 @@ def notices(inputs: RunInputs) -> list[str]:
 
 
 def of_the_data(inputs: RunInputs) -> Iterator[str]:
-    """Yield the warnings of the data, or of a site's: what is hardly meant to be learnt, or from."""
-    config, dataset = inputs.config, inputs.dataset
-    if not dataset.has_examples:
-        return
-    shares = None if inputs.data_path else inputs.partitions.train
-    yield from of_leaks(dataset)
-    if not config.normalize:
-        yield from of_float_pictures(dataset)
-    yield from of_doubts(dataset, shares, config.missing_values)
-    yield from of_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
-    if shares is not None:
-        yield from of_groups_on_both(inputs, sides_of(inputs))
-        yield from of_labels(dataset, config.predict != "auto" or "=" in config.label_column)
-        yield from of_same_clients(dataset)
-        yield from of_site_units(dataset, shares, inputs.client_names)
-        yield from of_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)
+    """Yield the warnings of a run's data, or of a site's: what is hardly meant to be learnt, or from."""
+    if inputs.dataset.has_examples:
+        for check in annexes.brought("checks").values():
+            yield from check(inputs)
 
 
 def _of_clients_data(inputs: RunInputs) -> Iterator[str]:

@@ -13,7 +13,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
-from fedbn_flower.inspection.copies import of_copies, of_near_copies, of_same_clients
+from fedbn_flower.inspection.copies import warn_about_copies, warn_about_near_copies, warn_about_same_clients
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(80, 3)), RNG.integers(0, 2, 80)
@@ -24,7 +24,7 @@ PICTURES = RNG.integers(0, 256, (80, 4, 4), dtype=np.uint8)
 def of_arrays(cache_dir):
     def found(*arrays):
         name = keep_arrays(cache_dir, dict(zip(PARTS, arrays, strict=True)))
-        return list(of_copies(load_dataset(Request(name), cache_dir)))
+        return list(warn_about_copies(load_dataset(Request(name), cache_dir)))
 
     return found
 
@@ -60,7 +60,7 @@ def test_masks_and_tables_are_looked_at(of_arrays, cache_dir, tmp_path):
     frame = pd.DataFrame({"a": X[:, 0], "b": np.where(Y, "u", "v"), "label": Y})
     frame[:60].to_csv(tmp_path / "train.csv", index=False)
     frame[50:].to_csv(tmp_path / "test.csv", index=False)
-    (found,) = of_copies(load_dataset(Request(str(tmp_path)), cache_dir))
+    (found,) = warn_about_copies(load_dataset(Request(str(tmp_path)), cache_dir))
     assert found.startswith("dataset: 10 of 30 test examples")
 
 
@@ -69,7 +69,7 @@ def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
     flowers = datasets.load_iris(as_frame=True).frame
     for name, frame in (("once", flowers), ("twice", pd.concat([flowers] * 2))):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
-        assert not list(of_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
+        assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -110,7 +110,7 @@ def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, b
 
 def said_of(folder, cache_dir, column):
     clear_process_caches()
-    return list(of_same_clients(load_dataset(Request(str(folder), group_column=column), cache_dir)))
+    return list(warn_about_same_clients(load_dataset(Request(str(folder), group_column=column), cache_dir)))
 
 
 def test_a_folder_of_pictures_that_was_copied_is_named(cache_dir, tmp_path):
@@ -158,7 +158,7 @@ def test_all_pairs_count(cache_dir, tmp_path):
 
 def near(cache_dir, *arrays):
     data = load_dataset(Request(keep_arrays(cache_dir, dict(zip(PARTS, arrays, strict=True)))), cache_dir)
-    return list(of_near_copies(data, np.arange(len(data.train)), np.arange(len(data.test))))
+    return list(warn_about_near_copies(data, np.arange(len(data.train)), np.arange(len(data.test))))
 
 
 def smooth(count, rng):

@@ -11,7 +11,7 @@ from sklearn import datasets
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.inspection.inputs import CHANCE, of_doubts
+from fedbn_flower.inspection.inputs import CHANCE, warn_about_columns
 from fedbn_flower.job.checks.notices import of_the_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
@@ -41,7 +41,7 @@ def doubts(cache_dir, tmp_path):
             pd.DataFrame({**noise, **columns}).to_parquet(folder / f"{split}.parquet", index=False)
         keys = {"dataset": str(folder), "partition": partition, "num-clients": num_clients}
         inputs = inputs_of(run_config({**keys, "cache-dir": str(cache_dir)}))
-        return list(of_doubts(inputs.dataset, inputs.partitions.train, missing_values))
+        return list(warn_about_columns(inputs.dataset, inputs.partitions.train, missing_values))
 
     return found
 
@@ -172,7 +172,7 @@ def test_nines_among_others_are_numbers(doubts, column):
 def test_a_number_to_predict_may_be_missing_too(cache_dir, tmp_path):
     label = np.where(np.arange(N) % 20 == 0, -999, LAB)
     pd.DataFrame({"n": LAB, "label": label}).to_csv(tmp_path / "t.csv", index=False)
-    (found,) = of_doubts(load_dataset(Request(str(tmp_path / "t.csv")), cache_dir))
+    (found,) = warn_about_columns(load_dataset(Request(str(tmp_path / "t.csv")), cache_dir))
     assert found.startswith("missing-values: missing? 'label' (-999, 8 times)")
 
 

@@ -11,7 +11,7 @@ from sklearn import datasets
 
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.inspection.leaks import CHANCE, of_leaks
+from fedbn_flower.inspection.leaks import CHANCE, warn_about_leaks
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def leaks(cache_dir, tmp_path):
         folder = Path(mkdtemp(dir=tmp_path))
         for split in ("train", "test"):
             pd.DataFrame(table).to_parquet(folder / f"{split}.parquet", index=False)
-        return list(of_leaks(load_dataset(Request(str(folder), **options), cache_dir)))
+        return list(warn_about_leaks(load_dataset(Request(str(folder), **options), cache_dir)))
 
     return found
 
@@ -117,5 +117,5 @@ def test_arrays_of_rows_and_of_several_labels(cache_dir):
     x, y = rng.normal(size=(100, 3)), rng.integers(0, 2, (100, 2))
     x[:, 1] = y[:, 1]
     name = keep_arrays(cache_dir, dict(zip(("x", "y", "x_test", "y_test"), (x, y, x, y), strict=True)))
-    (found,) = of_leaks(load_dataset(Request(name), cache_dir))
+    (found,) = warn_about_leaks(load_dataset(Request(name), cache_dir))
     assert found.startswith("data: leaks? 'x1' alone determines the target '1' of all 100 training rows")

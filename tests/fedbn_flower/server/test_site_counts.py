@@ -10,10 +10,11 @@ from flwr.app import Context, RecordDict
 
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.inspection import sites
+from fedbn_flower.inspection.page import Inspection
+from fedbn_flower.inspection.sites import SitesInspection
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.results.report.inspection import Inspection, SitesInspection
-from fedbn_flower.runtime import server_app
 from fedbn_flower.runtime.server_app import main as server_main
 
 from ..circles import write_circles
@@ -34,7 +35,7 @@ def inspected(configured, cache_dir, tmp_path, monkeypatch, caplog):
     def run(folders, **keys):
         kept = []
         monkeypatch.setattr(
-            server_app, "SitesInspection", lambda *given: kept.append(SitesInspection(*given)) or kept[0]
+            sites, "SitesInspection", lambda *given: kept.append(SitesInspection(*given)) or kept[0]
         )
         config = configured(inspect=True, run_dir=str(tmp_path / "page"), num_clients=len(folders), **keys)
         with caplog.at_level(logging.INFO, "flwr.fedbn"):

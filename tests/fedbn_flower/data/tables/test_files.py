@@ -13,9 +13,9 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
 from fedbn_flower.data.readers.tables.header import CELL
+from fedbn_flower.inspection.page import Inspection
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
-from fedbn_flower.results.report.inspection import Inspection
 from fedbn_flower.site.inputs import local_task
 
 RNG = np.random.default_rng(0)

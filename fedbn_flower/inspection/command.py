@@ -6,15 +6,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ..cli.argument_parser import Parser
+from ..cli.parser import Job, parse_command_line
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..job.inputs import inputs_of
 from ..results.progress import waiting
-from ..results.report.inspection import MAX_LISTED, PAGE, Inspection, inspect_page
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from .argument_parser import Parser
-from .parser import Job, parse_command_line
+from .page import MAX_LISTED, PAGE, Inspection, inspect_page
 
 
 def inspect(arguments: Sequence[str]) -> int:

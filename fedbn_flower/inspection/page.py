@@ -1,15 +1,15 @@
 """What is to be said of a run's data and their division before anything is trained, and its page."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.ground.columns import TEST, VALIDATION
-from ...data.images.kind import Images
-from ...data.statistics import (
+from ..core.ground.columns import TEST, VALIDATION
+from ..data.images.kind import Images
+from ..data.statistics import (
     MAX_FEATURES,
     Counts,
     Feature,
@@ -25,21 +25,19 @@ from ...data.statistics import (
     shares_of,
     spread,
 )
-from ...inspection.copies import of_near_copies
-from ...job.checks.notices import of_the_data
-from ...job.group_sides import sides_of
-from ...job.inputs import RunInputs
-from ...job.site_facts import SiteCounts
-from ...job.what_is_learnt import what_is_learnt
-from ...server.questions import features_of_sites
-from ..plotting.data_plots import feature_histograms, fullest_slices, image_rows
-from ..plotting.plots import class_counts as counts_figure
-from ..run_reader import dataset_name
-from .html import folded, gallery, key_values, page, paragraph, section, warning
-from .tables import Table
+from ..job.group_sides import sides_of
+from ..job.inputs import RunInputs
+from ..job.what_is_learnt import what_is_learnt
+from ..results.plotting.data_plots import feature_histograms, fullest_slices, image_rows
+from ..results.plotting.plots import class_counts as counts_figure
+from ..results.report.html import folded, gallery, key_values, page, paragraph, section, warning
+from ..results.report.tables import Table
+from ..results.run_reader import dataset_name
+from .copies import warn_about_near_copies
+from .warnings import warn_about_data
 
 if TYPE_CHECKING:
-    from ..plotting.svg_figure import InlineFigure
+    from ..results.plotting.svg_figure import InlineFigure
 
 EXAMPLES = "training examples"
 MAX_LISTED = 30  # clients in a table
@@ -168,56 +166,8 @@ class Inspection:
     def warnings(self) -> list[str]:
         """What a run of these data warns of, too, and test examples that are near copies."""
         train, validation, test = sides_of(self.inputs)
-        near = of_near_copies(self.inputs.dataset, np.concatenate([train, validation]), test)
-        return [*of_the_data(self.inputs), *near]
-
-
-@dataclass(frozen=True, eq=False)
-class SitesInspection(Inspection):
-    """What is to be said of data that stay at the sites, from their counts by partition or node id."""
-
-    sites: Mapping[int, SiteCounts] = field(default_factory=dict)
-
-    @property
-    def division(self) -> str:
-        return "SuperNodes"
-
-    @cached_property
-    def names(self) -> list[str]:
-        return list(map(str, self.sites))
-
-    @cached_property
-    def sizes(self) -> dict[str, list[int]]:
-        sites = self.sites.values()
-        test = [site.test for site in sites]
-        return {EXAMPLES: [s.train for s in sites], VALIDATION: [s.val for s in sites], TEST: test}
-
-    @property
-    def examples(self) -> tuple[int, int]:
-        return sum(self.sizes[EXAMPLES]), sum(self.sizes[TEST])
-
-    @property
-    def lead(self) -> str:
-        return f"The data of {len(self.names)} SuperNodes, by counts; nothing else has left them."
-
-    @cached_property
-    def counts(self) -> Counts | None:
-        found = np.array([site.classes for site in self.sites.values()])
-        return found if self.inputs.dataset.has_classes else None
-
-    @cached_property
-    def shares(self) -> Numbers | None:
-        if not self.inputs.dataset.has_masks:
-            return None
-        return shares_of(np.array([site.classes for site in self.sites.values()]))
-
-    @cached_property
-    def features(self) -> list[Feature]:
-        return features_of_sites(self.sites)
-
-    @cached_property
-    def warnings(self) -> list[str]:
-        return []
+        near = warn_about_near_copies(self.inputs.dataset, np.concatenate([train, validation]), test)
+        return [*warn_about_data(self.inputs), *near]
 
 
 def _mean_and_most(values: np.ndarray) -> str:
