@@ -69,7 +69,8 @@ ANNEXES: dict[str, Annex] = {
 
 def is_present(name: str) -> bool:
     """Return whether an annex's folder is there."""
-    return find_spec(f"{__package__}.{name}") is not None
+    spec = find_spec(f"{__package__}.{name}")
+    return spec is not None and spec.origin is not None  # a folder of what Python compiled is no package
 
 
 def brought(kind: str) -> dict[str, Any]:
