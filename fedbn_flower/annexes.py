@@ -6,7 +6,7 @@ loads that when it is used; what is asked of a folder that is not there is a mis
 To add an annex, write its folder and enter it in `ANNEXES`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pkgutil import resolve_name
@@ -43,6 +43,11 @@ ANNEXES: dict[str, Annex] = {
             "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
         },
     ),
+    "attacks": Annex(
+        "simulated attacks",
+        {"extensions": {"attack": "extension:Attack"}, "examples": {"attack": "attackers:attacked"}},
+        keys=("attack", "attackers"),
+    ),
     "inspection": Annex(
         "doubts about data and pages on them",
         {
@@ -73,12 +78,21 @@ def is_present(name: str) -> bool:
     return spec is not None and spec.origin is not None  # a folder of what Python compiled is no package
 
 
-def brought(kind: str) -> dict[str, Any]:
-    """Load and return all things of a kind, by name, of the annexes that are present."""
+def asked_for(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Return the annexes that values of a run's keys ask for; either mapping may lack keys."""
+    return [
+        name
+        for name, annex in ANNEXES.items()
+        if any(values.get(key) != defaults[key] for key in annex.keys if key in values and key in defaults)
+    ]
+
+
+def brought(kind: str, annexes: Collection[str] = tuple(ANNEXES)) -> dict[str, Any]:
+    """Load and return all things of a kind, by name, of those of these annexes that are present."""
     return {
         name: resolve_name(f"{__package__}.{annex}.{place}")
         for annex, brings in _of_kind(kind).items()
-        if is_present(annex)
+        if annex in annexes and is_present(annex)
         for name, place in brings.items()
     }
 

@@ -12,7 +12,7 @@ from fedbn_flower.strategies.aggregation.named_means import named_mean
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..data.images.augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
-from ..extensions import BUILT_IN
+from ..extensions import built_in
 from ..models import InputSpec
 from ..names import NORM, made, models_named, name_now
 from .extension_names import EXTENSION
@@ -53,7 +53,7 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     _check_participation(config)
     _check_start(config)
     own = [EXTENSION.find(one.name) for one in algorithms if one.kind == EXTENSION.key]
-    for extension in (*BUILT_IN, *own):
+    for extension in (*built_in(values), *own):
         for conflict in extension.conflicts(values):
             raise conflict.error
     if config.dp != "none" and not all(extension.published_only for extension in own):

@@ -15,7 +15,7 @@ from .. import annexes
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
-from ..extensions import BUILT_IN
+from ..extensions import KEY_GROUPS
 from ..names import CLIENT, LOSS, MODEL, OBJECTIVE, PROBLEM, models_named
 from ..privacy.floors import Floors
 from .conflicts import check_conflicts
@@ -29,12 +29,11 @@ from .splits import with_splits
 from .unused_keys import check_used
 
 LOGGER = logging.getLogger("flwr.fedbn")
-_KEYS = [cls.keys for cls in BUILT_IN if cls.keys]
 WITHOUT_MEANING = (
     *("fine-tune", "adapt-bn", "weighting", "fraction-train", "fraction-evaluate"),
     *("stragglers", "drop-stragglers", "dropout", "availability", "server-lr-schedule"),
     *("selection", "compress", "error-feedback", "compress-down"),
-    *(flag_of(name) for keys in _KEYS if not keys.of_references for name in keys.model_fields),
+    *(flag_of(name) for keys in KEY_GROUPS if not keys.of_references for name in keys.model_fields),
 )
 """Own keys that a reference has at their defaults: everybody takes part in all of it."""
 

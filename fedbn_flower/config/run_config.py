@@ -1,14 +1,16 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from flwr.app import UserConfig
 from pydantic import Field as setting
 
+from .. import annexes
 from ..core.ground.columns import TEST, VALIDATION
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
-from ..extensions import ExtensionKeys
+from ..extensions import Extension, ExtensionKeys, built_in
 from ..extensions.selection import UNIFORM, clients_a_round
 from ..names import CLIENT, OBJECTIVE, PROBLEM
 from ..privacy.private_run import against_server
@@ -66,6 +68,16 @@ class RunConfig(
             for key, text in schedules.items()
             if text != CONSTANT
         }
+
+    @property
+    def built_in_extensions(self) -> list[type[Extension]]:
+        """The built-in extensions of the run, in the order from the wire."""
+        return built_in(self.model_dump(by_alias=True))
+
+    def brought(self, kind: str) -> Iterable[Any]:
+        """Return what the annexes that the run asks for bring of a kind."""
+        defaults = {key: field.default for key, field in RUN_KEYS.items()}
+        return annexes.brought(kind, annexes.asked_for(self.model_dump(by_alias=True), defaults)).values()
 
     @property
     def num_training(self) -> int:

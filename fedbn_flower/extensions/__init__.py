@@ -1,9 +1,14 @@
 """What changes or watches a run without being an algorithm.
 
-Those of `BUILT_IN` are part of every run, and do nothing without their keys.
+Those of `ALWAYS` are part of every run, and do nothing without their keys.
 """
 
-from .attack import Attack, AttackKeys
+from collections.abc import Mapping
+from typing import Any
+
+from .. import annexes
+from ..core.key_group import KeyGroup, flag_of
+from .attack_keys import AttackKeys
 from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop
 from .compression import Compression, CompressionKeys
 from .devices import Devices, DevicesKeys
@@ -29,8 +34,9 @@ from .training import Freezing, FreezingKeys, Rates
 from .watching import Divergence, UpdateNorm
 
 __all__ = [
-    "BUILT_IN",
+    "ALWAYS",
     "EXTENSIONS",
+    "KEY_GROUPS",
     "AtClient",
     "Conflict",
     "Extension",
@@ -38,6 +44,7 @@ __all__ = [
     "Moment",
     "Outgoing",
     "Stop",
+    "built_in",
 ]
 
 EXTENSIONS: dict[str, type[Extension]] = {
@@ -45,11 +52,10 @@ EXTENSIONS: dict[str, type[Extension]] = {
 }
 """Those that a run names, by name. To add one, import it above and enter it here."""
 
-BUILT_IN: tuple[type[Extension], ...] = (
+ALWAYS: tuple[type[Extension], ...] = (
     SecAgg,  # of all others' answers there is a sum
     Compression,  # nearest to the wire: the others see whole models
     PooledStatistics,  # what clients gathered, before anybody reads it as statistics
-    Attack,  # what it makes of updates and answers is coded and read as any other
     Selection,
     Holdout,  # before whatever goes by the number of clients that train
     Freezing,
@@ -67,7 +73,8 @@ BUILT_IN: tuple[type[Extension], ...] = (
 )
 """In the order from the wire: what comes from it goes through them in this order, what goes to it (`send`,
 `settings`, `trained`) in the opposite one. Of those that end a run in one round, the first says why; of those
-that do not go with the rest of a configuration, it is told first. A run's own ones come after them."""
+that do not go with the rest of a configuration, it is told first. A run's own ones come after them; those of
+annexes say which they come before."""
 
 
 class ExtensionKeys(
@@ -86,4 +93,23 @@ class ExtensionKeys(
     AdaptBNKeys,
     RecalibrationKeys,
 ):
-    """Their keys; a group that follows a key of another one is below it."""
+    """Their keys, and those of annexes; a group that follows a key of another one is below it."""
+
+
+KEY_GROUPS = [group for group in ExtensionKeys.__bases__ if issubclass(group, KeyGroup)]
+DEFAULTS = {flag_of(name): field.default for name, field in ExtensionKeys.model_fields.items()}
+
+
+def built_in(config: Mapping[str, Any]) -> list[type[Extension]]:
+    """Return the built-in extensions of a run, in the order from the wire: of annexes' those it asks for.
+
+    Parameters
+    ----------
+    config : Mapping[str, Any]
+        The run's configuration by key. Keys may be missing.
+    """
+    found = list(ALWAYS)
+    for cls in annexes.brought("extensions", annexes.asked_for(config, DEFAULTS)).values():
+        assert cls.before
+        found.insert(found.index(cls.before), cls)
+    return found

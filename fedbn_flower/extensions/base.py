@@ -19,7 +19,6 @@ from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import checked
-from ..core.key_group import KeyGroup
 from ..records.checkpoint import RunTotals
 from ..records.events import Observer, RoundResult, RunInfo
 
@@ -227,8 +226,8 @@ class Extension(Observer):
         For a setting out of its range; the message names it.
     """
 
-    keys: ClassVar[type[KeyGroup] | None] = None
-    """The keys of a built-in extension; `ExtensionKeys` has them all."""
+    before: ClassVar[type[Extension] | None] = None
+    """Of an annex's, the built-in extension that it is next to, nearer to the wire."""
     in_workers: ClassVar[bool] = False
     """Whether `trained` may run in a worker that sums the updates of a group of clients: what it makes of an
     update must be all that the server needs. Without it, a simulation of clients whose updates `trained`
@@ -244,6 +243,11 @@ class Extension(Observer):
     such an extension goes with ``dp``."""
 
     # ---- before the run ------------------------------------------------------------------------------
+
+    @classmethod
+    def made_of(cls, federation: Any) -> Mapping[str, Any]:
+        """Return what an annex's extension is made of beside the run, of a `Federation`."""
+        return {}
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:

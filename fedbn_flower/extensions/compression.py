@@ -91,7 +91,6 @@ class Compression(Extension):
     """
 
     in_workers = True
-    keys = CompressionKeys
 
     def __init__(self, run: RunInfo, codec: Codec | None) -> None:
         super().__init__(run)

@@ -89,8 +89,6 @@ class Devices(Extension):
         without devices.
     """
 
-    keys = DevicesKeys
-
     def __init__(self, run: RunInfo, ends: Callable[[int, float], float] | None) -> None:
         super().__init__(run)
         self.ends = ends

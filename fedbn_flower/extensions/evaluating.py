@@ -44,8 +44,6 @@ class FineTuning(Extension):
 class AdaptBN(Extension):
     """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
 
-    keys = AdaptBNKeys
-
     @classmethod
     def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
         return ("li2018adabn",) if config.get("adapt-bn") else ()
@@ -73,7 +71,6 @@ class RecalibrationKeys(KeyGroup):
 class Recalibration(Extension):
     """Asks clients to recalibrate what they are tested on; see `site.recalibration`."""
 
-    keys = RecalibrationKeys
     found = False
     """Whether a client has recalibrated its scores."""
 
@@ -146,8 +143,6 @@ class Predictions(Extension):
     kept : bool
         Whether the run keeps its predictions.
     """
-
-    keys = PredictionsKeys
 
     def __init__(self, run: RunInfo, kept: bool) -> None:
         super().__init__(run)

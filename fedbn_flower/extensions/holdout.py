@@ -57,8 +57,6 @@ class Holdout(Extension):
         The problem, with the run's metrics.
     """
 
-    keys = HoldoutKeys
-
     def __init__(self, run: RunInfo, held_out: frozenset[int], keeps_cases: bool, problem: Problem) -> None:
         super().__init__(run)
         self.held_out = held_out

@@ -189,8 +189,6 @@ class Patience(Extension):
         The run's, for ``best cross-fitted``.
     """
 
-    keys = PatienceKeys
-
     def __init__(self, run: RunInfo, problem: Problem | None = None) -> None:
         super().__init__(run)
         self.best: float | None = None

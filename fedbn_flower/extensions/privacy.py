@@ -189,7 +189,6 @@ class Privacy(Extension):
     """
 
     in_workers = True
-    keys = PrivacyKeys
 
     def __init__(
         self, run: RunInfo, account: Account | None, complete: Callable[[Sequence[int], Moment], None]

@@ -101,8 +101,6 @@ class Protocol(Extension):
         Its buffers; None in a run whose rounds are synchronous.
     """
 
-    keys = ProtocolKeys
-
     def __init__(self, run: RunInfo, buffers: Buffers | None) -> None:
         super().__init__(run)
         self.buffers = buffers

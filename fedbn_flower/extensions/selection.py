@@ -81,8 +81,6 @@ class Selection(Extension):
         Returns how the clients of a round are selected; None for a uniform sample.
     """
 
-    keys = SelectionKeys
-
     def __init__(self, run: RunInfo, of_round: Callable[[Moment], NodeSelection | None]) -> None:
         super().__init__(run)
         self.of_round = of_round

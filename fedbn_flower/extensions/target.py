@@ -63,8 +63,6 @@ class TargetKeys(KeyGroup):
 class Target(Extension):
     """Notes the first round that reached the target, of the clients and of the global model."""
 
-    keys = TargetKeys
-
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)
         self.target = target_of(str(run.config["target"]))

@@ -51,8 +51,6 @@ class FreezingKeys(KeyGroup):
 class Freezing(Extension):
     """Keeps parts of the model as they are, for the whole run or for its first rounds."""
 
-    keys = FreezingKeys
-
     @classmethod
     def apart(cls, config: Any) -> str:
         since = config.unfreeze_at

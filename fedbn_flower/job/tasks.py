@@ -21,7 +21,6 @@ from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
-from .attackers import patched_examples, training_examples
 from .checks.example_wise import check_example_wise
 from .inputs import RunInputs, prepared_split
 from .participation import share_of_work
@@ -41,18 +40,13 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     train, test = (
         seen_by(split.columns, config.feature_shift, partition_id) for split in (dataset.train, dataset.test)
     )
-    poisoned, prepare_train = training_examples(inputs, partition_id, train, prepare)
-    columns = {"train": poisoned, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
+    columns = {TRAIN: train, VALIDATION: train, TEST: test, **dict.fromkeys(HALVES, test)}
     augment = dataset.kind.augmentation(config.augment)
     if dataset.problem.windows:
         augment = RandomPatches(dataset.problem.windows, augment)
     examples = {
         split: Examples(
-            columns[split],
-            indices,
-            prepare_train if split == "train" else prepare,
-            augment if split == "train" else None,
-            device=config.device,
+            columns[split], indices, prepare, augment if split == TRAIN else None, device=config.device
         )
         for split, indices in rows.items()
     }
@@ -62,7 +56,8 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
             examples[split] = prepared_split(inputs, split, prepare, domain)
     if partition_id == config.left_out:
         examples[TEST] = _of_every_split(rows, train, test, prepare, config.device)
-    examples |= patched_examples(inputs, partition_id, prepare)
+    for changed in config.brought("examples"):
+        examples |= changed(inputs, partition_id, examples)
     train_examples = examples[TRAIN]
     examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
     initial = inputs.initial(partition_id)

@@ -19,11 +19,10 @@ from .. import annexes
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..config.unused_keys import FLOWER
-from ..core.errors import RunCutOff, RunFailed, UserError, not_allowed
+from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
-from ..extensions.attack.keys import ON_DATA
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
 from ..results.resume import check_unchanged, load_checkpoint
@@ -183,7 +182,6 @@ def replies_at_once(messages: Sequence[Message]) -> int:
 
 def _run(grid: Grid, config: RunConfig) -> None:
     check_installed(config)
-    _check_attack(config)
     federation = Federation(config, FLOWER)
     if config.inspect:
         annexes.load("instead", "inspect")(grid, federation)
@@ -200,19 +198,6 @@ def _run(grid: Grid, config: RunConfig) -> None:
         recorded_run(federation, grid, results, [RoundLog()], checkpoint)
         federation.tell_complete(grid)
     LOGGER.info("results are in %s", folder)
-
-
-def _check_attack(config: RunConfig) -> None:
-    """Refuse attacks but for those on examples: a node's update is its own.
-
-    Raises
-    ------
-    UserError
-        For another attack.
-    """
-    if any(attack.name not in ON_DATA for attack in config.attacks):
-        wanted = f"one of {', '.join(ON_DATA)} under flwr run: others are of simulated clients (run_sim.py)"
-        raise not_allowed("attack", config.attack, wanted)
 
 
 def folder_of(config: RunConfig) -> Path:

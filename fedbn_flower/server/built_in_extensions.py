@@ -1,13 +1,15 @@
 """What the built-in extensions of a run are made of."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fedbn_flower.clients.modules.moments import pooled_layers
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..extensions import Moment
-from ..extensions.attack import Attack
 from ..extensions.compression import Compression
 from ..extensions.devices import Devices
 from ..extensions.evaluating import Predictions
@@ -19,25 +21,22 @@ from ..extensions.protocol import Protocol
 from ..extensions.secagg.extension import SecAgg
 from ..extensions.selection import Selection
 from ..extensions.training import Rates
-from ..job.attackers import attack_of
 from ..job.cases import keeps_cases
-from ..job.inputs import RunInputs
-from ..job.participation import Clock
 from ..job.rule import set_rates
 from ..privacy.example_privacy import ExamplePrivacy
-from ..privacy.run_privacy import RunPrivacy
-from .asynchronous import Buffers
 from .extensions import Collaborators
 from .participation import end_of_round
 from .questions import sites_sizes
 from .selection import selection_of_round
 
+if TYPE_CHECKING:
+    from .federation import Federation
 
-def collaborators(
-    inputs: RunInputs, privacy: RunPrivacy | None, clock: Clock | None, buffers: Buffers | None
-) -> Collaborators:
+
+def collaborators(federation: Federation) -> Collaborators:
     """Return what the built-in extensions are made of beside the run, by class; of others nothing."""
-    config, keeps = inputs.config, keeps_cases(inputs)
+    config, inputs, privacy = federation.config, federation.inputs, federation.privacy
+    buffers, keeps = federation.buffers, keeps_cases(inputs)
 
     def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
         set_rates(rule, config, server_round)
@@ -52,14 +51,14 @@ def collaborators(
         return int(inputs.partitions.train.sizes.max()) if inputs.dataset.has_examples else 0
 
     return {
+        **{cls: cls.made_of(federation) for cls in config.built_in_extensions},
         SecAgg: {"most_examples": most_examples, "privacy": privacy},
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},
-        Attack: attack_of(inputs),
         Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
-        Devices: {"ends": end_of_round(clock, buffers)},
+        Devices: {"ends": end_of_round(federation.clock, buffers)},
         Holdout: {
             "held_out": inputs.held_out_clients,
             "keeps_cases": keeps,

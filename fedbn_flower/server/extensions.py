@@ -33,7 +33,7 @@ from ..core.ground.columns import (
 )
 from ..core.ground.settings import overridden
 from ..core.ground.wire import EXTENSIONS
-from ..extensions import BUILT_IN, Extension, Moment, Stop
+from ..extensions import Extension, Moment, Stop
 from ..names import as_user_error, short
 from ..records.events import RoundResult, RunInfo
 
@@ -276,13 +276,15 @@ def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators
             raise not_allowed(EXTENSION.key, config.extension, f"each name once, not {short(name)!r} twice")
         with as_user_error(EXTENSION.key, name):
             named[short(name)] = cls(info, **settings)
-    built_in = {cls.__name__.lower(): cls(info, **collaborators.get(cls, {})) for cls in BUILT_IN}
+    built_in = {
+        cls.__name__.lower(): cls(info, **collaborators.get(cls, {})) for cls in config.built_in_extensions
+    }
     return Extensions(built_in, named)
 
 
 def may_run_in_workers(config: RunConfig) -> bool:
     """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
-    classes = [*BUILT_IN, *map(EXTENSION.find, extension_names(config.extension))]
+    classes = [*config.built_in_extensions, *map(EXTENSION.find, extension_names(config.extension))]
     hooks = ("trained", "received")
     return not config.needs_all_answers and all(
         cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes
@@ -291,7 +293,7 @@ def may_run_in_workers(config: RunConfig) -> bool:
 
 def nodes_keep_state(config: RunConfig) -> bool:
     """Return whether clients need what their nodes keep from one message to the next."""
-    return any(cls.keeps_state(config) for cls in BUILT_IN)
+    return any(cls.keeps_state(config) for cls in config.built_in_extensions)
 
 
 def _mistakes_of(name: str) -> AbstractContextManager[None]:

@@ -128,9 +128,7 @@ class Federation:
             compared_by=self.problem.compared_by,
             higher_is_better=self.problem.higher_is_better,
         )
-        self.extensions = extensions_of(
-            config, self.info, collaborators(self.inputs, self.privacy, self.clock, self.buffers)
-        )
+        self.extensions = extensions_of(config, self.info, collaborators(self))
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that is done."""

@@ -19,7 +19,7 @@ from ..config.run_config import RunConfig
 from ..core.ground.settings import overridden
 from ..core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
 from ..core.private import ErrorCode, set_message_id
-from ..extensions import BUILT_IN, Extension
+from ..extensions import Extension
 
 BEFORE_THE_ANSWERS = (
     "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",
@@ -94,7 +94,7 @@ def why_separate(config: RunConfig, own: Iterable[Extension], rule: PseudoGradie
     """
     own, values = list(own), config.model_dump()
     whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in REASONS]
-    of_extensions = [cls.apart(config) for cls in BUILT_IN]
+    of_extensions = [cls.apart(config) for cls in config.built_in_extensions]
     return next(filter(None, [*whys[:2], *of_extensions, *whys[2:]]), "")
 
 

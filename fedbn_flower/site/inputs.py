@@ -45,7 +45,7 @@ def inputs_at(
     """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
     place: tuple[Any, ...] = ()
     if "data-path" in node_config:
-        if config.attacks:
+        if config.attack != "none":
             raise not_allowed("attack", config.attack, "'none' at a node with data of its own (data-path)")
         if STRATEGY.find(config.strategy).in_simulations_only:
             wanted = "another one at a node with data of its own (data-path): it is for simulations"

@@ -19,7 +19,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
-from ..extensions import BUILT_IN
+from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
 from ..runtime.grid import partition_of
@@ -36,10 +36,7 @@ EXAMPLES = 1024
 IRRELEVANT_KEYS = ("seed", "rounds", "run-dir", "resume", "local-epochs", "num-clients", "checkpoint-every")
 """Keys that do not change the time of a step, only the number of steps; so do all keys with a float value."""
 WITHOUT_PROTECTION = {
-    name: key.default
-    for cls in BUILT_IN
-    if cls.keys and cls.keys.protects
-    for name, key in cls.keys.model_fields.items()
+    name: key.default for keys in KEY_GROUPS if keys.protects for name, key in keys.model_fields.items()
 }
 """What an estimate has in the place of what protects a run's answers: nothing leaves its clients."""
 

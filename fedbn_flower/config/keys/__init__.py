@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic.fields import FieldInfo
 
 from ...core.key_group import KeyGroup, flag_of
-from ...extensions import ExtensionKeys
+from ...extensions import KEY_GROUPS
 from .general import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
 
 __all__ = [
@@ -55,7 +55,7 @@ def in_order(groups: Iterable[type]) -> list[Key]:
     return found
 
 
-_KEYS = in_order((*OWN, *ExtensionKeys.__bases__))
+_KEYS = in_order((*OWN, *KEY_GROUPS))
 RUN_KEYS = {key.name: key.field for key in _KEYS}
 """Every key with its declaration."""
 SECTIONS = {

@@ -50,7 +50,7 @@ from .answers import (
 from .cryptography import LENGTH
 from .in_words import LIBRARIES, seen
 from .integers import Grid
-from .keys import OFF, ON, SecAggKeys, conflicts
+from .keys import OFF, ON, conflicts
 from .plan import Found, Plan
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session
@@ -87,7 +87,6 @@ class SecAgg(Extension):
     """
 
     in_workers = True
-    keys = SecAggKeys
 
     def __init__(
         self,

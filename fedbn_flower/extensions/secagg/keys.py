@@ -12,7 +12,7 @@ from fedbn_flower.strategies.post_processing import post_processes_mean
 from ...core.input_spec import InputSpec
 from ...core.key_group import KeyGroup
 from ...names import CLIENT, STRATEGY
-from ..attack.keys import OMNISCIENT
+from ..attack_keys import sees_answers
 from ..base import Conflict, Unused
 from ..holdout import num_training
 from ..selection import sampled
@@ -108,7 +108,7 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value, why in OTHER_VALUES:
         if config[key] == value:
             yield key, f"another value: {why},"
-    if not {part.partition(":")[0] for part in config["attack"].split("+")}.isdisjoint(OMNISCIENT):
+    if sees_answers(config["attack"]):
         yield "attack", "another one: it follows from the others' answers, which nobody sees,"
     yield from _unfit_numbers(config)
 

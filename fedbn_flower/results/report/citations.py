@@ -12,7 +12,7 @@ from fedbn_flower.strategies.aggregation.named_means import MEANS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.methods import paper_of
-from ...extensions import BUILT_IN
+from ...extensions import built_in
 from ...names import METRIC, WITH_ARGUMENT, parts
 
 FLOWER = "beutel2020flower"
@@ -43,7 +43,7 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
-        keys += [key for cls in BUILT_IN for key in cls.papers(config)]
+        keys += [key for cls in built_in(config) for key in cls.papers(config)]
         keys += [key for name, key in OF_KEYS.items() if config.get(name)]
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]

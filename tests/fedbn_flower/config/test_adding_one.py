@@ -377,8 +377,6 @@ class PauseKeys(KeyGroup):
 class Pause(Extension):
     """Lets clients rest, for an extension with a key that is new."""
 
-    keys = PauseKeys
-
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
         if config["pause"] >= config["rounds"]:

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower import Extension, RunFailed, Stop, simulate
-from fedbn_flower.extensions import BUILT_IN
+from fedbn_flower.extensions import built_in
 from fedbn_flower.server import federation
 from strategies import PhaseReport, setting
 from strategies.messages.npy import viewed
@@ -159,8 +159,13 @@ def test_hooks_are_called_in_the_order_from_the_wire_or_to_it(run, compress):
 
 
 def test_the_order_of_the_built_in_ones():
-    """What comes after another may rely on what the other has made: see the comments at `BUILT_IN`."""
-    assert [cls.__name__ for cls in BUILT_IN] == ORDER
+    """What comes after another may rely on what the other has made: see the comments at `ALWAYS`."""
+    assert [cls.__name__ for cls in built_in({"attack": "min-max", "secagg": "on"})] == ORDER
+
+
+def test_what_no_key_asks_for_is_not_there():
+    others = [name for name in ORDER if name not in ("Attack",)]
+    assert [cls.__name__ for cls in built_in({"attack": "none", "attackers": "0.2"})] == others
 
 
 class Zeroed(Extension):

@@ -7,8 +7,8 @@ import pytest
 from clients import METRICS, PROBLEMS
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.methods import paper_of
-from fedbn_flower.extensions import BUILT_IN
-from fedbn_flower.extensions.attack.keys import PAPERS
+from fedbn_flower.extensions import built_in
+from fedbn_flower.extensions.attack_keys import ATTACKS
 from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi
@@ -24,8 +24,9 @@ def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
         for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, NORMS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
-    of_extensions = {key for cls in BUILT_IN for key in cls.papers({"adapt-bn": True, "secagg": "on"})}
-    others = {FLOWER, *OF_KEYS.values(), *PAPERS.values(), *of_extensions}
+    config = {"adapt-bn": True, "secagg": "on", "attack": "+".join(ATTACKS)}
+    of_extensions = {key for cls in built_in(config) for key in cls.papers(config)}
+    others = {FLOWER, *OF_KEYS.values(), *of_extensions}
     assert named | others == entries().keys()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ....config.help import as_text
-from ....extensions import BUILT_IN
+from ....extensions import built_in
 from ...run_reader import Run
 from ..html import key_values, paragraph
 
@@ -17,6 +17,6 @@ def extensions(run: Run) -> Iterator[str]:
 
 def what_the_server_saw(run: Run) -> Iterator[str]:
     """Yield what extensions say that a server saw."""
-    for cls in BUILT_IN:
+    for cls in built_in(run.config):
         if found := run.summary.extensions.get(cls.__name__.lower()):
             yield from map(paragraph, cls.seen(found))

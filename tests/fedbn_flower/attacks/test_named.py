@@ -3,8 +3,8 @@
 import pytest
 
 from fedbn_flower import UserError
+from fedbn_flower.attacks.named import NamedAttack, attackers_drawn, named_attacks
 from fedbn_flower.config.making import run_config
-from fedbn_flower.extensions.attack.keys import NamedAttack, attackers_drawn, named_attacks
 
 
 def test_names_and_arguments():

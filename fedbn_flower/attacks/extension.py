@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MessageType
@@ -14,14 +14,20 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.aggregation.vectors import all_finite
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
-from ...core.ground.columns import ATTACK_SUCCESS, ATTACKER, ATTACKERS, HONEST, PATCHED
-from ...core.ground.wire import ARRAYS, EVAL_SPLITS
-from ...core.ground.wire import ATTACKERS as WHO
-from ...records.events import RoundResult, RunInfo
-from ..base import AtClient, Conflict, Extension, Moment, Outgoing, Unused
-from ..holdout import evaluated_by
-from .keys import OMNISCIENT, ON_UPDATES, SHARE, AttackKeys, NamedAttack, attacks_named, papers_of
+from ..core.ground.columns import ATTACK_SUCCESS, ATTACKER, ATTACKERS, HONEST, PATCHED
+from ..core.ground.wire import ARRAYS, EVAL_SPLITS
+from ..core.ground.wire import ATTACKERS as WHO
+from ..extensions.attack_keys import OMNISCIENT, SHARE
+from ..extensions.base import AtClient, Conflict, Extension, Moment, Outgoing, Unused
+from ..extensions.holdout import evaluated_by
+from ..extensions.selection import Selection
+from ..records.events import RoundResult, RunInfo
+from .attackers import attack_of
+from .named import ON_UPDATES, NamedAttack, attacks_named, papers_of
 from .updates import FROM_THE_OTHERS, alie_z, noise, scaled
+
+if TYPE_CHECKING:
+    from ..server.federation import Federation
 
 NOISE = 32
 """The purpose of an attacker's random numbers, after seed, partition and round."""
@@ -47,7 +53,7 @@ class Attack(Extension):
     """
 
     in_workers = True
-    keys = AttackKeys
+    before = Selection  # what it makes of updates and answers is coded and read as any other
 
     def __init__(
         self,
@@ -70,6 +76,10 @@ class Attack(Extension):
         self.all_told = 0
 
     # ---- before the run ------------------------------------------------------------------------------
+
+    @classmethod
+    def made_of(cls, federation: Federation) -> Mapping[str, Any]:
+        return attack_of(federation)
 
     @classmethod
     def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
@@ -127,7 +137,7 @@ class Attack(Extension):
         x, model = at.received().by_name(), outgoing.model(client.shared_names)
         trained = {name: model[name] for name in client.trained_names if name in model}
         rng = np.random.default_rng([*client.task.seed, at.number, NOISE])
-        for attack in at.config.attacks:
+        for attack in attacks_named(at.config.attack):
             if attack.name in ON_UPDATES:
                 trained = _alone(attack, x, trained, rng)
         tied = {alias: trained[name] for name in trained for alias in client.aliases.get(name, ())}
@@ -242,6 +252,3 @@ def _stepped(answer: Message, names: Sequence[str]) -> dict[str, NDArray]:
         return {}
     entries = {name: viewed(record[name]) for name in names}
     return entries if all(map(all_finite, entries.values())) else {}
-
-
-__all__ = ["Attack", "AttackKeys"]

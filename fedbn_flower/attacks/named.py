@@ -1,55 +1,22 @@
-"""The keys ``attack`` and ``attackers``: ``sign-flip:5``, ``alie``, ``backdoor:7+replacement:10``."""
+"""Attacks by their names, and who attacks: ``sign-flip:5``, ``alie``, ``backdoor:7+replacement:10``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
-from types import SimpleNamespace
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field as setting
 
-from ...core.errors import not_allowed
-from ...core.key_group import KeyGroup
+from ..core.errors import not_allowed
+from ..extensions.attack_keys import ATTACKS, FORM, NONE, WHO
 
-NONE = "none"
 ON_DATA = ("label-flip", "random-labels", "backdoor")
 """Those that change an attacker's training examples, and leave the rest to its training."""
 ON_UPDATES = ("sign-flip", "gaussian", "replacement")
 """Those that change an attacker's own update, where it is."""
-OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}
-"""Those that follow from the answers of all other clients of the round, and of how many honest ones at least:
-a standard deviation is of two."""
-
-
-def _attack(what: str, paper: str = "") -> SimpleNamespace:
-    return SimpleNamespace(__doc__=what, paper=paper)
-
-
-ATTACKS: Mapping[str, SimpleNamespace] = {
-    "sign-flip": _attack("Sends its update times -S, with ``sign-flip:S``."),
-    "gaussian": _attack("Sends noise from N(0, SIGMA^2), with ``gaussian:SIGMA``.", "blanchard2017krum"),
-    "replacement": _attack("Sends its update times S, with ``replacement:S``.", "bagdasaryan2020backdoor"),
-    "ipm": _attack("Sends the others' mean update times -E, with ``ipm:E``.", "xie2019ipm"),
-    "alie": _attack(
-        "Sends the others' mean update less Z standard deviations, with ``alie:Z``.",
-        "baruch2019alie",
-    ),
-    "min-max": _attack(
-        "Sends the farthest update that is as near to the others' as these are.", "shejwalkar2021manipulating"
-    ),
-    "label-flip": _attack("Trains on labels from C - 1 down instead of from 0 up."),
-    "random-labels": _attack("Trains on labels drawn at random."),
-    "backdoor": _attack("Trains a patch to mean a class, with ``backdoor:CLASS``.", "gu2017badnets"),
-}
-"""What each does, by its name without an argument."""
-PAPERS: Mapping[str, str] = {name: one.paper for name, one in ATTACKS.items() if one.paper}
-FORM = (
-    "none, sign-flip:S, gaussian:SIGMA, replacement:S, ipm:E with numbers > 0, alie, alie:Z with Z >= 0, "
-    "min-max, label-flip, random-labels, or backdoor:CLASS; one of the last three and one of the others may "
-    "be joined by +"
-)
+DRAW = 15
+"""The purpose of the draw of attackers, after the seed and two zeros."""
 
 
 class NamedAttack(NamedTuple):
@@ -82,8 +49,8 @@ def named_attacks(text: str) -> tuple[NamedAttack, ...]:
 
 def papers_of(text: str) -> list[str]:
     """Return the papers of the attacks of a text, of those that have any."""
-    names = [one.partition(":")[0] for one in text.split("+")]
-    return [PAPERS[name] for name in names if name in PAPERS]
+    found = (ATTACKS.get(one.partition(":")[0]) for one in text.split("+"))
+    return [attack.paper for attack in found if attack and attack.paper]
 
 
 def _named(text: str) -> NamedAttack:
@@ -108,45 +75,14 @@ def _number(text: str) -> float:
         return -1.0
 
 
-SHARE = "0.2"
-WHO = "a share in (0, 1), written with a point, or partitions with commas"
-DRAW = 15
-"""The purpose of the draw of attackers, after the seed and two zeros."""
-
-
-class AttackKeys(KeyGroup):
-    """Attacks"""
-
-    after = "dp-simulate-population"
-
-    attack: Annotated[str, FORM] = setting(
-        NONE,
-        description="what attackers do: change their update, or their training examples, or send what "
-        "follows from the others' answers (alie, ipm, min-max)",
-    )
-    attackers: Annotated[str, WHO] = setting(
-        SHARE, description="who attacks: a share of the clients that train, drawn once, or those named"
-    )
-
-    @property
-    def attacks(self) -> tuple[NamedAttack, ...]:
-        """The attacks by their names, on data first.
-
-        Raises
-        ------
-        UserError
-            When there are none of these names, or their arguments are not allowed.
-        """
-        return attacks_named(self.attack)
-
-    @property
-    def needs_all_answers(self) -> bool:
-        """Whether attackers see the answers of the others, so that no worker may sum them."""
-        return any(one.name in OMNISCIENT for one in self.attacks)
-
-
 def attacks_named(text: str) -> tuple[NamedAttack, ...]:
-    """Return `AttackKeys.attacks` of the key's value."""
+    """Return the attacks that the value of ``attack`` names, on data first.
+
+    Raises
+    ------
+    UserError
+        When there are none of these names, or their arguments are not allowed.
+    """
     try:
         return named_attacks(text)
     except ValueError:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedbn_flower.extensions.attack.updates import alie, alie_z, ipm, min_max, noise, scaled
+from fedbn_flower.attacks.updates import alie, alie_z, ipm, min_max, noise, scaled
 
 
 def model(*values):

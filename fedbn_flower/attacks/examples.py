@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from .keys import NamedAttack
+from .named import NamedAttack
 
 DRAWN, MARKED = "drawn-label", "marked"
 """Further columns of poisoned examples: their labels, and whether they get the patch."""

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbn_flower.clients import Columns, Examples, Prepare
+from fedbn_flower.clients import Examples, Prepare
 
 from ..core.errors import not_allowed
-from ..core.ground.columns import PATCHED
+from ..core.ground.columns import PATCHED, TRAIN
 from ..core.process_cache import process_cache
 from ..data.images.moments import top_of
 from ..data.images.shift_spec import domain_of, seen_by
-from ..extensions.attack.examples import Patched, poisoned, to_be_patched
-from ..extensions.attack.keys import OMNISCIENT, ON_DATA, NamedAttack, attackers_drawn
-from .inputs import RunInputs
+from ..extensions.attack_keys import OMNISCIENT
+from ..job.inputs import RunInputs
+from .examples import Patched, poisoned, to_be_patched
+from .named import ON_DATA, NamedAttack, attackers_drawn, attacks_named
+
+if TYPE_CHECKING:
+    from ..server.federation import Federation
 
 
-def attack_of(inputs: RunInputs) -> Mapping[str, Any]:
-    """Return what the extension `Attack` is made of: nothing without an attack.
+def attack_of(federation: Federation) -> Mapping[str, Any]:
+    """Return what the extension `Attack` is made of.
 
     Raises
     ------
     UserError
-        When the attack does not fit the data, or the attackers the clients.
+        When the attack does not fit the data or the runtime, or the attackers the clients.
     """
-    attacks = inputs.config.attacks
-    if not attacks:
-        return {}
+    inputs, attacks = federation.inputs, attacks_named(federation.config.attack)
+    if not federation.caller.simulates and any(attack.name not in ON_DATA for attack in attacks):
+        wanted = f"one of {', '.join(ON_DATA)} under flwr run: others are of simulated clients (run_sim.py)"
+        raise not_allowed("attack", inputs.config.attack, wanted)
     attackers = attackers_of(inputs)
     if not inputs.dataset.has_examples:
         wanted = f"'none' with dataset {inputs.config.dataset!r}: attackers are simulated, sites are not"
@@ -48,15 +54,19 @@ def attackers_of(inputs: RunInputs) -> frozenset[int]:
     return attackers_drawn(config.attackers, config.seed, training)
 
 
-def training_examples(
-    inputs: RunInputs, partition_id: int, columns: Columns, prepare: Prepare
-) -> tuple[Columns, Prepare]:
-    """Return the columns of a client's training examples, poisoned if it attacks, and what prepares them."""
-    attack = next((one for one in inputs.config.attacks if one.name in ON_DATA), None)
-    if attack is None or partition_id not in attackers_of(inputs):
-        return columns, prepare
-    top = _white(inputs) if attack.name == "backdoor" else 0
-    return poisoned(attack, columns, prepare, inputs.dataset.spec.outputs, top, inputs.config.seed)
+def attacked(
+    inputs: RunInputs, partition_id: int, examples: Mapping[str, Examples]
+) -> Mapping[str, Examples]:
+    """Return a client's examples by split: poisoned ones if it attacks, and patched ones for a backdoor."""
+    train, attacks = examples[TRAIN], attacks_named(inputs.config.attack)
+    found = {**examples, **_patched_examples(inputs, partition_id, train.prepare)}
+    attack = next((one for one in attacks if one.name in ON_DATA), None)
+    if attack and partition_id in attackers_of(inputs):
+        top = _white(inputs) if attack.name == "backdoor" else 0
+        classes, seed = inputs.dataset.spec.outputs, inputs.config.seed
+        columns, prepare = poisoned(attack, train.columns, train.prepare, classes, top, seed)
+        found[TRAIN] = replace(train, columns=columns, prepare=prepare)
+    return found
 
 
 @process_cache(maxsize=16)
@@ -66,7 +76,7 @@ def _white(inputs: RunInputs) -> float:
     return float(x.max()) if x.dtype.kind == "f" else top_of(x)
 
 
-def patched_examples(inputs: RunInputs, partition_id: int, prepare: Prepare) -> dict[str, Examples]:
+def _patched_examples(inputs: RunInputs, partition_id: int, prepare: Prepare) -> dict[str, Examples]:
     """Return the patched test examples of a client, by the name of their split; none without a backdoor."""
     backdoor = _backdoor(inputs)
     if not backdoor:
@@ -103,7 +113,8 @@ def _trying(inputs: RunInputs, attackers: frozenset[int]) -> list[int]:
 
 
 def _backdoor(inputs: RunInputs) -> NamedAttack | None:
-    return next((one for one in inputs.config.attacks if one.name == "backdoor"), None)
+    attacks = attacks_named(inputs.config.attack)
+    return next((one for one in attacks if one.name == "backdoor"), None)
 
 
 def _check_honest(inputs: RunInputs, attack: NamedAttack, attackers: int) -> None:

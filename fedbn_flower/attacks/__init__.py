@@ -1,0 +1,1 @@
+"""Attacks on a federation, so that what helps against them can be measured. Attackers are simulated."""

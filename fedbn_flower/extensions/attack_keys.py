@@ -1,0 +1,71 @@
+"""The keys ``attack`` and ``attackers``, and what attacks there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Annotated
+
+from pydantic import Field as setting
+
+from ..core.key_group import KeyGroup
+
+NONE = "none"
+OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}
+"""Those that follow from the answers of all other clients of the round, and of how many honest ones at least:
+a standard deviation is of two."""
+
+
+def _attack(what: str, paper: str = "") -> SimpleNamespace:
+    return SimpleNamespace(__doc__=what, paper=paper)
+
+
+ATTACKS: Mapping[str, SimpleNamespace] = {
+    "sign-flip": _attack("Sends its update times -S, with ``sign-flip:S``."),
+    "gaussian": _attack("Sends noise from N(0, SIGMA^2), with ``gaussian:SIGMA``.", "blanchard2017krum"),
+    "replacement": _attack("Sends its update times S, with ``replacement:S``.", "bagdasaryan2020backdoor"),
+    "ipm": _attack("Sends the others' mean update times -E, with ``ipm:E``.", "xie2019ipm"),
+    "alie": _attack(
+        "Sends the others' mean update less Z standard deviations, with ``alie:Z``.",
+        "baruch2019alie",
+    ),
+    "min-max": _attack(
+        "Sends the farthest update that is as near to the others' as these are.", "shejwalkar2021manipulating"
+    ),
+    "label-flip": _attack("Trains on labels from C - 1 down instead of from 0 up."),
+    "random-labels": _attack("Trains on labels drawn at random."),
+    "backdoor": _attack("Trains a patch to mean a class, with ``backdoor:CLASS``.", "gu2017badnets"),
+}
+"""What each does, by its name without an argument."""
+FORM = (
+    "none, sign-flip:S, gaussian:SIGMA, replacement:S, ipm:E with numbers > 0, alie, alie:Z with Z >= 0, "
+    "min-max, label-flip, random-labels, or backdoor:CLASS; one of the last three and one of the others may "
+    "be joined by +"
+)
+SHARE = "0.2"
+WHO = "a share in (0, 1), written with a point, or partitions with commas"
+
+
+def sees_answers(text: str) -> bool:
+    """Return whether attackers of a text see the answers of the others."""
+    return not {one.partition(":")[0] for one in text.split("+")}.isdisjoint(OMNISCIENT)
+
+
+class AttackKeys(KeyGroup):
+    """Attacks"""
+
+    after = "dp-simulate-population"
+
+    attack: Annotated[str, FORM] = setting(
+        NONE,
+        description="what attackers do: change their update, or their training examples, or send what "
+        "follows from the others' answers (alie, ipm, min-max)",
+    )
+    attackers: Annotated[str, WHO] = setting(
+        SHARE, description="who attacks: a share of the clients that train, drawn once, or those named"
+    )
+
+    @property
+    def needs_all_answers(self) -> bool:
+        """Whether attackers see the answers of the others, so that no worker may sum them."""
+        return sees_answers(self.attack)
