@@ -57,6 +57,7 @@ ANNEXES: dict[str, Annex] = {
         },
         keys=("inspect",),
     ),
+    "lockstep": Annex("ways to train clients at once", {"cohorts": {"lockstep": "cohorts:cohort_of"}}),
     "search": Annex(
         "searches of hyper-parameters",
         {"searches": {"search": "search:new_search", "resume": "search:resumed_search"}},

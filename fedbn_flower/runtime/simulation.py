@@ -22,7 +22,7 @@ from ..results.run_directory import default_run_folder, prepare_run_folder, run_
 from ..results.run_folder import RunFolder
 from ..server.extensions import may_run_in_workers, nodes_keep_state
 from ..server.federation import Federation
-from ..site.lockstep import cohort_size
+from ..site.cohorts import cohort_size
 from .auto_grid import AutoGrid
 from .grid import LocalGrid
 from .inline import InlineGrid

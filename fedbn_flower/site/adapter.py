@@ -37,10 +37,10 @@ from ..job.what_is_learnt import what_is_learnt
 from ..names import CLIENT
 from .answers import check_names_here, received_scale
 from .cases import allows_cases, settled
+from .cohorts import Fit, cohort_of
 from .evaluation_cache import Evaluations
 from .extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
 from .inputs import check_start, inputs_at, local_task
-from .lockstep import why_one_by_one
 from .memory_file import signature
 from .memory_folder import FolderStore, MemoryFolder, Moment, name_of
 from .messages import answer_both, answer_of_choice, with_chosen_model
@@ -372,8 +372,8 @@ def _first_answer(
 def answer_all(
     messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
 ) -> list[Message]:
-    """The app's replies to messages of one content; more than one train message is done in lockstep if the
-    configuration says so. A client that raises is answered for by an error that says what.
+    """The app's replies to messages of one content; train messages are done at once if that is how the run's
+    clients train. A client that raises is answered for by an error that says what.
 
     ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
     used carries the sum of their models, in the place of all.
@@ -381,8 +381,8 @@ def answer_all(
     config = _config_at(messages[0], contexts[0])
     group = _group(config, messages[0]) if summed else None
     training = messages[0].metadata.message_type == MessageType.TRAIN
-    if training and len(messages) > 1 and not why_one_by_one(inputs_of(config)):
-        replies = _train_in_lockstep(messages, contexts, config, group)
+    if training and len(messages) > 1 and (fit := cohort_of(inputs_of(config)).fit):
+        replies = _train_at_once(fit, messages, contexts, config, group)
     else:
         replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
     if group:
@@ -438,20 +438,19 @@ def _answer(
         return failed(message, why_failed(config, error))
 
 
-def _train_in_lockstep(
+def _train_at_once(
+    fit: Fit,
     messages: Sequence[Message],
     contexts: Sequence[Context],
     config: RunConfig,
     group: AddsAnswers | None,
 ) -> list[Message]:
     """The replies of a cohort; one by one where one of its clients cannot even begin."""
-    from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
-
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context, config) for message, context in pairs]
         settings = training_config(config, _config(messages[0], contexts[0], config))
-        results = fit_in_lockstep(clients, _received(clients[0], messages[0]), settings)
+        results = fit(clients, _received(clients[0], messages[0]), settings)
     except Exception as error:
         LOGGER.info("clients train one by one in this round: in lockstep, %s", error)
         return [_answer(message, context, config, group) for message, context in pairs]

@@ -13,7 +13,6 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common import Scalar
 
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
-from fedbn_flower.strategies.aggregation.fold import GROUP
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..config.run_config import RunConfig
@@ -25,8 +24,8 @@ from ..names import CLIENT
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
 from ..server.federation import Federation
+from ..site.cohorts import Fit, cohort_of
 from ..site.inputs import local_task
-from ..site.lockstep import why_one_by_one
 from ..site.messages import with_chosen_model
 from .cells import Cell
 from .processes import clients_in_a_round, side_by_side, workers_of
@@ -109,9 +108,11 @@ def speed_of(config: RunConfig) -> Speed:
     messages = _first_messages(config)
     if not messages:
         return Speed(0, 0, 0, 0)
-    group = messages[: 1 if why_one_by_one(inputs_of(config)) else GROUP]
+    cohort = cohort_of(inputs_of(config))
+    group = messages[: cohort.size]
     task = local_task(config, partition_of(messages[0]), {})
-    client, step = _fit_line(lambda n: _train(config, group, n), task.training.steps(task.train), STEPS)
+    most = task.training.steps(task.train)
+    client, step = _fit_line(lambda n: _train(config, group, n, cohort.fit), most, STEPS)
     split = config.held_out_splits(final=False)
     evaluation, example = _fit_line(
         lambda n: _evaluate(config, messages[0], split, n), len(task.evaluation[split]), EXAMPLES
@@ -161,10 +162,8 @@ def _first_messages(config: RunConfig) -> list[Message]:
     return grid.messages
 
 
-def _train(config: RunConfig, messages: list[Message], steps: int) -> None:
+def _train(config: RunConfig, messages: list[Message], steps: int, fit: Fit | None) -> None:
     """Train each client for ``steps`` steps and discard the updates."""
-    from fedbn_flower.clients.lockstep import fit_in_lockstep  # imports PyTorch
-
     clients = []
     for message in messages:
         task = local_task(config, partition_of(message), {})
@@ -172,8 +171,8 @@ def _train(config: RunConfig, messages: list[Message], steps: int) -> None:
         clients.append(_client(config, replace(task, share=_always(share))))
     received, instructions = _received(clients[0], messages[0])
     with suppress(Exception):  # the run itself reports errors
-        if len(clients) > 1:
-            fit_in_lockstep(clients, received, instructions)
+        if fit:
+            fit(clients, received, instructions)
         else:
             clients[0].fit(received, instructions)
 

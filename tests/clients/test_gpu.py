@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
-from clients.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 from clients.modules.precision import compute_in
+from fedbn_flower.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 
+from ..fedbn_flower.lockstep.test_lockstep import conv_model
 from .helpers import CONFIG, batch_statistics, make_client, make_examples, small_model
-from .lockstep.test_lockstep import conv_model
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")

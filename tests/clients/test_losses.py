@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from clients import CLIENTS, LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
 from clients import OBJECTIVES as BUILT_IN
-from clients.lockstep import reason_not_equivalent, reason_not_supported
+from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
+from ..fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from .helpers import CONFIG
 from .helpers import make_client as small_client
-from .lockstep.test_lockstep import assert_same, cohort, rounds
 from .networks import dropping
 from .objectives.test_fedsam import RHO, uphill
 from .written import (

@@ -13,7 +13,6 @@ NAMES = ("strategies", "clients")
 SUBMODULES = (
     "strategies.messages.gate",
     "strategies.signature",
-    "clients.lockstep",
     "clients.losses",
     "clients.base",
 )

@@ -8,8 +8,8 @@ from torch import nn
 from clients import CLIENTS, LocalTraining
 from clients.modules.clipping import before_head, clip_adaptively
 
+from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import small_model
-from ..lockstep.test_lockstep import assert_same, cohort, rounds
 
 
 def with_gradient(values, gradient):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clients import FedAvgClient, LocalTraining, Received
-from clients.lockstep.support import reason_not_supported
 from clients.losses import LOSSES, Loss
 from clients.modules.dp_sgd import ExampleMechanism, obstacle
 from clients.objectives import OBJECTIVES, Local, Objective
 from clients.problems import Regression
 from clients.training import LocalRun, train_model
+from fedbn_flower.lockstep.support import reason_not_supported
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 

@@ -10,13 +10,13 @@ from flwr.app import RecordDict
 from torch import nn
 
 from clients import CLIENTS, LOSSES, OBJECTIVES, ContextStore, Examples, LocalTraining, Received, Regression
-from clients.lockstep import reason_not_equivalent, reason_not_supported
 from clients.modules.head import features
 from clients.modules.hybrid_norm import HybridBatchNorm
 from clients.modules.precision import accept_float32, compute_in, precision_of
 from clients.objectives import Objective
 from clients.objectives.sharpness import FedSAM
 from clients.training import LocalRun, train_model
+from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import CONFIG, batch_statistics, make_client, small_model
 

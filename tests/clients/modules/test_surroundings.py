@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from clients import FedAvgClient
-from clients.lockstep import fit_in_lockstep
 from clients.modules.surroundings import kept_surroundings, usual_surroundings
 from clients.training import train_model
+from fedbn_flower.lockstep import fit_in_lockstep
 from tests.surroundings import SET
 
 from ..helpers import make_client, small_model

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from clients import FBNClient, LocalTraining
-from clients.lockstep import reason_not_supported
 from clients.modules.moments import pooled
+from fedbn_flower.lockstep import reason_not_supported
 
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, of_received, train, whole

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from clients import Classification, FedRoDClient, LocalTraining, Regression
-from clients.lockstep import reason_not_supported
 from clients.policies.fedrod import Balanced
+from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model

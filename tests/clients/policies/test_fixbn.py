@@ -5,10 +5,10 @@ import pytest
 from torch import nn
 
 from clients import CLIENTS, FedAvgClient, FixBNClient, LocalTraining
-from clients.lockstep import reason_not_supported
+from fedbn_flower.lockstep import reason_not_supported
 
+from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import CONFIG, make_client
-from ..lockstep.test_lockstep import assert_same, cohort, rounds
 from .by_hand import arrays_of, of_batch, of_received, train, whole
 
 ONE_BATCH = LocalTraining(epochs=3, batch_size=0)

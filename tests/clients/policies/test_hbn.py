@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from clients import HBNClient, LocalTraining
-from clients.lockstep import reason_not_supported
 from clients.modules.hybrid_norm import HybridBatchNorm
+from fedbn_flower.lockstep import reason_not_supported
 
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, train, whole

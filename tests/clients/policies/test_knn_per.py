@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from clients import Classification, FedAvgClient, KNNPerClient, Regression
-from clients.lockstep import reason_not_equivalent, reason_not_supported
+from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model

@@ -20,9 +20,9 @@ from clients import (
     PFedMeClient,
     Regression,
 )
-from clients.lockstep import reason_not_supported
 from clients.policies.fedala import is_steady
 from clients.policies.per_fedavg import divide
+from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model

@@ -23,7 +23,7 @@ from clients import (
     SiloBNClient,
 )
 from clients.fine_tuning import FineTuning
-from clients.lockstep import reason_not_equivalent, reason_not_supported
+from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import CONFIG, make_client, small_model
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
-from clients.lockstep import reason_not_equivalent
 from clients.objectives import Objective
 from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
+from fedbn_flower.lockstep import reason_not_equivalent
 
+from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import CONFIG, make_client, make_examples
-from ..lockstep.test_lockstep import assert_same, cohort, rounds
 from ..test_training import linear_model
 
 TWO_EPOCHS = LocalTraining(2, 8)  # of 40 examples: ten steps

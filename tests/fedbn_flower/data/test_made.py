@@ -13,8 +13,8 @@ from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.cohorts import cohort_size
 from fedbn_flower.site.inputs import local_task
-from fedbn_flower.site.lockstep import cohort_size
 from strategies.aggregation.fold import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05

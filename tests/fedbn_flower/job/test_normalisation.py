@@ -10,7 +10,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.lockstep import cohort_size
+from fedbn_flower.site.cohorts import cohort_size
 
 from ..circles import write_circles
 

@@ -17,7 +17,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import CLIENT, absolute, short
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.lockstep import why_one_by_one
+from fedbn_flower.site.cohorts import cohort_of
 
 from ...clients.helpers import CONFIG, make_client, small_model
 
@@ -236,16 +236,15 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
 @pytest.mark.parametrize(
     ("client", "reason"),
     [
-        ("fedper", ""),
-        ("fedbn+fedper", ""),
+        ("fedper", "in lockstep"),
+        ("fedbn+fedper", "in lockstep"),
         ("fedrep", "FedRepClient overrides train"),
         ("ditto", "DittoClient overrides fit"),
     ],
 )
 def test_who_trains_in_lockstep(configured, client, reason):
-    found = why_one_by_one(inputs_of(configured(client=client, num_clients=42, partition="iid")))
-    assert reason in found
-    assert bool(found) == bool(reason)
+    found = cohort_of(inputs_of(configured(client=client, num_clients=42, partition="iid")))
+    assert reason in found.why
 
 
 def test_a_grid_of_unions(capsys, cache_dir, tmp_path):

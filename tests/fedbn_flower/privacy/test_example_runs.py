@@ -4,10 +4,10 @@ from math import inf
 
 import pytest
 
-from clients.lockstep.support import reason_not_supported
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.job.tasks import task_of
+from fedbn_flower.lockstep.support import reason_not_supported
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.example_privacy import plans_of, terms_of
 from fedbn_flower.runtime.simulation import simulate

@@ -21,7 +21,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import MODELS, InputSpec
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.lockstep import cohort_size
+from fedbn_flower.site.cohorts import cohort_size
 from strategies.aggregation.fold import GROUP
 from tests.quick import some_quick
 

@@ -15,7 +15,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.metric_states import states_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.lockstep import why_one_by_one
+from fedbn_flower.site.cohorts import cohort_of
 
 UNEQUAL = {"partition": "silos:0-7,8-9", "eval_data": "local"}
 """Two clients with about 288 and 72 test examples, of different classes."""
@@ -145,12 +145,12 @@ def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(confi
     assert [r["auroc"] != "" for r in evaluated] == [False, True] * 2
 
 
-@pytest.mark.parametrize(("fast", "reason"), [("auto", ""), ("off", "fast is off")])
+@pytest.mark.parametrize(("fast", "reason"), [("auto", "in lockstep"), ("off", "fast is off")])
 def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast, reason):
     """Where clients evaluate what they trained, one by one and in lockstep, and workers sum the models."""
     keys = {"partition": "iid", "num_clients": 16, "eval_data": "local", "model": "linear"}
     config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg")
-    assert why_one_by_one(inputs_of(config)) == reason
+    assert cohort_of(inputs_of(config)).why == reason
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     states = states_of(tmp_path / "run")
     assert states["pooled"]["confusion-matrix"].sum() == 360

@@ -9,9 +9,9 @@ from sklearn.metrics import f1_score, roc_auc_score
 from torch import nn
 
 from clients import FedBNClient, FedPerClient, FedRepClient, Segmentation
-from clients.lockstep import reason_not_supported
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run

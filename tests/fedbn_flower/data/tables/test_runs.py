@@ -18,8 +18,8 @@ from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.cohorts import cohort_of
 from fedbn_flower.site.inputs import local_task
-from fedbn_flower.site.lockstep import why_one_by_one
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patie
         "partition": "natural:hospital", "num_clients": 20, "client": client, "strategy": "fedavg",
     }  # fmt: skip
     config, alone = configured(**keys), configured(**keys, fast="off")
-    assert why_one_by_one(inputs_of(config)) == ""
+    assert cohort_of(inputs_of(config)).why == "in lockstep"
     assert len({len(rows) for rows in inputs_of(config).partitions.train}) > 5
     results = [
         Federation(c).run(InlineGrid(20, c.to_user_config(), cohort), [])

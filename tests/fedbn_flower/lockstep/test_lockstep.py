@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from clients import CLIENTS, Examples, LocalTraining, Received
-from clients.lockstep import fit_in_lockstep
-from clients.lockstep.train import _concatenated
 from clients.modules.optimizers import STACKABLE
+from fedbn_flower.lockstep import fit_in_lockstep
+from fedbn_flower.lockstep.train import _concatenated
 
+from ...clients.helpers import CONFIG, make_client, make_examples, small_model
 from ...quick import diagonal_quick
-from ..helpers import CONFIG, make_client, make_examples, small_model
 
 ELEMENTWISE = ("plain", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
 SIZES = (17, 40, 8, 33, 9, 2)  # of batches of 8: a lone last example, full ones only, one batch, ...

@@ -12,11 +12,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from fedbn_flower.clients.modules.optimizers import PLAIN
+from fedbn_flower.clients.objectives import Objective
+from fedbn_flower.clients.training import LocalRun
 from fedbn_flower.core.ground.settings import declared
-
-from ..modules.optimizers import PLAIN
-from ..objectives import Objective
-from ..training import LocalRun
 
 Step = Callable[[int, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """The number of active clients, a batch's inputs, targets and mask -> its losses and outputs."""

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from clients import CLIENTS, LocalTraining, Received
-from clients.lockstep import fit_in_lockstep, graphs
-from clients.lockstep.stacked_modules import stacked
+from fedbn_flower.lockstep import fit_in_lockstep, graphs
+from fedbn_flower.lockstep.stacked_modules import stacked
 
-from ..helpers import CONFIG, make_client
-from ..test_gpu import needs_gpu, on_device, received
+from ...clients.helpers import CONFIG, make_client
+from ...clients.test_gpu import needs_gpu, on_device, received
 from .test_lockstep import cohort, conv_model, small_model
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others

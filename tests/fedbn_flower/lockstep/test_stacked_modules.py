@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients.lockstep.stacked_modules import StackedLinear
+from fedbn_flower.lockstep.stacked_modules import StackedLinear
 
 
 @pytest.mark.parametrize("outputs", [3, 70], ids=["narrow", "wide"])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
-from clients.lockstep import equivalence, reason_not_equivalent, reason_not_supported, reason_of_batches
+from fedbn_flower.lockstep import equivalence, reason_not_equivalent, reason_not_supported, reason_of_batches
 
-from ..helpers import make_client, make_examples, small_model
-from ..networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
+from ...clients.helpers import make_client, make_examples, small_model
+from ...clients.networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
 from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
 
 

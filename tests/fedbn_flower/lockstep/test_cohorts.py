@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from clients import CLIENTS, FedAvgClient
+from fedbn_flower import annexes
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.lockstep import cohorts
 from fedbn_flower.models import MODELS
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site import lockstep as cohorts
-from fedbn_flower.site.lockstep import cohort_size
+from fedbn_flower.site.cohorts import cohort_size
 from strategies.aggregation.fold import GROUP
 
 
@@ -105,6 +106,13 @@ def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
         "clients train one by one: fewer than 8 a round",
         "clients train one by one: fast is off",
     ]
+
+
+def test_without_what_trains_several_at_once_they_train_one_by_one(many, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    monkeypatch.setattr(annexes, "is_present", lambda name: False)
+    assert cohort_size(inputs_of(many())) == 1
+    assert caplog.messages == ["clients train one by one: nothing here trains several at once"]
 
 
 def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):

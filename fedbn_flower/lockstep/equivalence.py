@@ -15,15 +15,15 @@ import torch
 from flwr.common import Scalar
 from numpy.typing import NDArray
 
+from fedbn_flower.clients.base import FedAvgClient
+from fedbn_flower.clients.examples import Examples
+from fedbn_flower.clients.memory import ContextStore, Memory
+from fedbn_flower.clients.modules.rng import seeded
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
+from fedbn_flower.clients.training import LocalTask, LocalTraining, all_work, load_entries
+from fedbn_flower.clients.update import Received, by_name
 from fedbn_flower.core.ground.wire import CLIENT_LR, CONTROL, EVAL_SPLITS, SERVER_ROUND
 
-from ..base import FedAvgClient
-from ..examples import Examples
-from ..memory import ContextStore, Memory
-from ..modules.rng import seeded
-from ..modules.surroundings import usual_surroundings
-from ..training import LocalTask, LocalTraining, all_work, load_entries
-from ..update import Received, by_name
 from .stacked_modules import stacked
 from .train import fit_in_lockstep
 

@@ -8,17 +8,17 @@ import torch
 from flwr.common import NDArrays, Scalar
 from torch import Tensor, nn
 
+from fedbn_flower.clients.base import FedAvgClient
+from fedbn_flower.clients.examples import LOADED, Columns, Examples, Prepare, as_they_are
+from fedbn_flower.clients.modules.clipping import before_head, clip_adaptively
+from fedbn_flower.clients.modules.frozen import train_mode
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
+from fedbn_flower.clients.objectives import Objective
+from fedbn_flower.clients.problems.evaluation import scores_of
+from fedbn_flower.clients.training import LocalRun, LocalTask, LocalTraining
+from fedbn_flower.clients.update import Received, Update
 from fedbn_flower.core.ground.wire import SERVER_ROUND
 
-from ..base import FedAvgClient
-from ..examples import LOADED, Columns, Examples, Prepare, as_they_are
-from ..modules.clipping import before_head, clip_adaptively
-from ..modules.frozen import train_mode
-from ..modules.surroundings import usual_surroundings
-from ..objectives import Objective
-from ..problems.evaluation import scores_of
-from ..training import LocalRun, LocalTask, LocalTraining
-from ..update import Received, Update
 from .graphs import Steps, graphs_of
 from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedbn_flower.clients.base import FedAvgClient
+from fedbn_flower.clients.modules.precision import is_half, precision_of
+from fedbn_flower.clients.problems import Problem
+from fedbn_flower.clients.training import LocalTask
 from fedbn_flower.core.ground.settings import overridden
 
-from ..base import FedAvgClient
-from ..modules.precision import is_half, precision_of
-from ..problems import Problem
-from ..training import LocalTask
 from .stacked_modules import STACKED
 
 EXAMPLE_WISE = frozenset(
