@@ -61,7 +61,7 @@ def test_every_block_has_a_language_that_a_test_knows():
     assert {
         at: language
         for at, language in languages.items()
-        if language not in {"bash", "python", "toml", "text", "yaml"}
+        if language not in {"bash", "python", "toml", "text"}
     } == {}
 
 

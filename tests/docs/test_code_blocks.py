@@ -32,7 +32,7 @@ from .pages import DOCS, ROOT, blocks
 
 EXECUTED_ELSEWHERE = DOCS / "deployment.md"
 BUILT_IN = ("digits", "synthetic:", "quadratic:")
-GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out", "grid", "arrays")
+GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out")
 """What a reader of a Python block has already."""
 FEW = ("--rounds", "1", "--backend", "inline")
 LOOKS = ("report", "compare", "export", "inspect", "release", "runs")
@@ -225,7 +225,7 @@ def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys)
     assert " to go" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", [*blocks("toml"), *blocks("yaml")], ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.name)
 def test_an_experiment_file_is_understood(block, tmp_path):
     file = tmp_path / f"experiment.{block.language}"
     file.write_text(block.body)
@@ -273,13 +273,8 @@ def small_runs(cache_dir, monkeypatch, pictures_not_drawn, few_draws):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "block",
-    [block for block in blocks("python") if "grid=grid" not in block.body],
-    ids=lambda block: block.name,
-)
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
 def test_python_runs(block, at_desk, small_runs):
-    """All but those that need Flower's grid, which are typed above."""
     rng = np.random.default_rng(0)
     x, x_test = rng.normal(size=(400, 5)), rng.normal(size=(100, 5))
     given = {"x": x, "x_test": x_test, "y": (x[:, 0] > 0) * 1, "y_test": (x_test[:, 0] > 0) * 1}
