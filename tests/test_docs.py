@@ -11,6 +11,7 @@ from .docs.pages import DOCS, PAGES, README, ROOT, SITE, blocks_of, without_code
 OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 NAMED_LINK = re.compile(r"^\[[^\]]+\]: (?!https?:)([^#\s]*)(?:#(\S*))?$", re.MULTILINE)
+GENERATED = re.compile(r"^<!-- \w+: generated.*?^<!-- end -->\n", re.MULTILINE | re.DOTALL)
 PATH = re.compile(
     r"`((?:benchmarks|clients|deploy|docs|examples|experiments|fedbn_flower|scripts|strategies|tests)/[^`\s:]*)"
 )
@@ -67,6 +68,13 @@ def test_every_block_has_a_language_that_a_test_knows():
 
 def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= 140
+
+
+def test_what_is_written_by_hand_stays_short():
+    """All pages but the notebook of results, without what is generated: reference.md and marked tables."""
+    pages = [page for page in SITE if page.parent.name != "results" and page.name != "reference.md"]
+    texts = (GENERATED.sub("", page.read_text()) for page in pages)
+    assert sum(len(text.splitlines()) for text in texts) <= 5500
 
 
 def pages_of(entry):

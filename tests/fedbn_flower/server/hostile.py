@@ -320,7 +320,7 @@ LIES = {
         ("an error of 600 kB with escapes", names, lambda c: NOBODY, REFUSED, ()),
         ("nothing, until the timeout", names, lambda c: None, REFUSED, ()),
         ("no JSON", names, text("[" * 10**5, "names"), REFUSED, ()),
-        ("numbers in the place of names", names, text('{"classes": [0, 1]}', "names"), REFUSED, ()),
+        ("numbers instead of names", names, text('{"classes": [0, 1]}', "names"), REFUSED, ()),
         (
             "other names than the others",
             names,
@@ -336,7 +336,7 @@ LIES = {
         ("squares that no numbers have", moments, numbers(squares=-1.0), REFUSED, ()),
         ("numbers that are not finite", moments, numbers(means=np.nan), REFUSED, ()),
         (
-            "text in the place of arrays",
+            "text instead of arrays",
             moments,
             lambda c: {"moments": ConfigRecord({"a": "b"})},
             REFUSED,
