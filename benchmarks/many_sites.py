@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.driven_sites import DrivenSites  # noqa: E402
 from benchmarks.simulation_peers.recorder import descendants  # noqa: E402
-from deploy.local_federation import LocalFederation  # noqa: E402
+from fedbn_flower.consortium.local import LocalFederation  # noqa: E402
 
 SERVER_APP = "flwr-serverapp"
 BETWEEN_LOOKS = 0.1

@@ -2,7 +2,7 @@
 
     python benchmarks/one_exchange.py --found runs/exchanges.json
 
-A SuperLink and SuperNodes on this machine (deploy/local_federation.py), and runs of ``flwr run`` in turning
+A SuperLink and SuperNodes on this machine (fedbn-sim consortium try), and runs of ``flwr run`` in turning
 order: with ``evaluate-with-training`` ``off``, which asks sites to train and then to evaluate, and ``auto``,
 which asks them once; and ``off`` in a second federation of which no site is warm. A row of ``metrics.csv``
 says how long the server waited for each. A round between is one after the first, in which workers start, and
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.simulation_peers.sides import span  # noqa: E402
-from deploy.local_federation import LocalFederation  # noqa: E402
+from fedbn_flower.consortium.local import LocalFederation  # noqa: E402
 
 COLD, OFF, AUTO = "`off`, `warm=false`", "`off`", "`auto`"
 WAYS = {COLD: "off", OFF: "off", AUTO: "auto"}

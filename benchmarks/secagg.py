@@ -38,8 +38,8 @@ from torchvision.models import resnet18
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from deploy.local_federation import LocalFederation  # noqa: E402
 from fedbn_flower import simulate  # noqa: E402
+from fedbn_flower.consortium.local import LocalFederation  # noqa: E402
 from fedbn_flower.extensions.secagg.cryptography import (  # noqa: E402
     DIGEST,
     KeyPair,

@@ -29,7 +29,7 @@ from simulation_peers.sides import span
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from deploy.local_federation import LocalFederation  # noqa: E402
+from fedbn_flower.consortium.local import LocalFederation  # noqa: E402
 
 NODES = 2
 Side = Callable[[Path, int], list[float]]

@@ -48,6 +48,17 @@ ANNEXES: dict[str, Annex] = {
         {"extensions": {"attack": "extension:Attack"}, "examples": {"attack": "attackers:attacked"}},
         keys=("attack", "attackers"),
     ),
+    "consortium": Annex(
+        "kits, checks and logs of sites",
+        {
+            "commands": {
+                "consortium": "command:consortium",
+                "doctor": "doctor:doctor",
+                "audit": "log:audit",
+            },
+            "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},
+        },
+    ),
     "inspection": Annex(
         "doubts about data and pages on them",
         {

@@ -22,7 +22,7 @@ USUAL_IDLE_SECONDS, MOST_IDLE_SECONDS = 600, 86400
 NODE_KEYS = (
     "partition-id", "data-path", "cache-dir", "state-dir", "init", "predictions",
     WARM, IDLE_SECONDS, "secagg-required", "secagg-min", "secagg-key", "secagg-partners", "dp-required",
-    "dp-max-epsilon", "dp-max-delta", "dp-min-noise", "dp-max-clip", "dp-required-unit",
+    "dp-max-epsilon", "dp-max-delta", "dp-min-noise", "dp-max-clip", "dp-required-unit", "studies", "audit",
 )  # fmt: skip
 """Those that are read. A node has any others besides, for other apps."""
 MISSPELT = 0.87

@@ -19,12 +19,13 @@ import torch
 from torch.utils.data import TensorDataset
 
 import fedbn_flower
-from deploy.local_federation import LOG, PID
 from fedbn_flower.apps.app import app_in
 from fedbn_flower.apps.command import app_parser
 from fedbn_flower.apps.run import Settings
 from fedbn_flower.cli import main
 from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
+from fedbn_flower.consortium.command import consortium_parser
+from fedbn_flower.consortium.local import LOG, PID
 from fedbn_flower.models.libraries import is_of_library
 from tests.fedbn_flower.apps.written import write_app
 
@@ -114,6 +115,22 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
     if any(is_of_library(word) for word in words):
         pytest.importorskip("monai", reason="needs the extra networks")
     match words:
+        case ["fedbn-sim", "consortium", "try", "--sites", number, *rest]:
+            assert number.isdigit()
+            own, flower = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
+            options = [word for word in own if word.startswith("--")]
+            assert set(options) <= {"--secagg", "--folder"}
+            assert len(own) == len(options) + options.count("--folder")
+            assert flower[:3] == ["flwr", "run", "."]
+            check_flower(flower[3:])
+        case ["fedbn-sim", "consortium", *rest]:
+            consortium_parser().parse_args(rest)
+        case ["./join", *rest]:
+            consortium_parser().parse_args(["join", "kit", *rest])
+        case ["sudo", "hospitals/superlink/install"] | ["fedbn-sim", "doctor" | "audit", *_]:
+            pass  # tests/fedbn_flower/consortium has them
+        case ["FLWR_HOME=hospitals/flwr", "flwr", "run", ".", "--stream", "--run-config", "study.toml"]:
+            pass
         case _ if arguments and arguments[0] in LOOKS:
             look(arguments, at_desk)
         case _ if arguments and arguments[0] == "ledger":
@@ -124,14 +141,6 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
             understood(arguments)
         case ["flwr", "run", ".", *rest]:
             check_flower(rest)
-        case ["python", "deploy/local_federation.py", "--supernodes", number, *rest]:
-            assert number.isdigit()
-            own, flower = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
-            options = [word for word in own if word.startswith("--")]
-            assert set(options) <= {"--secagg", "--folder"}
-            assert len(own) == len(options) + options.count("--folder")
-            assert flower[:3] == ["flwr", "run", "."]
-            check_flower(flower[3:])
         case ["kill", "-9", "$(cat", file]:
             folder, site, name = file.removesuffix(")").split("/")
             assert f"--folder {folder} " in (DOCS / "secure-aggregation.md").read_text()
@@ -205,7 +214,7 @@ def may_be_tried(words):
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
     if (
         arguments is None
-        or (arguments and arguments[0] in (*LOOKS, "ledger", "app"))
+        or (arguments and arguments[0] in (*LOOKS, "ledger", "app", "consortium", "doctor", "audit"))
         or elsewhere & set(arguments)
     ):
         return False

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.local_federation import PROGRAMS, ROOT, Service, free_port
+from fedbn_flower.consortium.local import PROGRAMS, Service, free_port
+
+from .processes import ROOT
 
 BLOCK = re.compile(r"^```(\S*) *(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SITES = ("site-a", "site-b")
@@ -94,7 +96,6 @@ class Guide:
             (r"\b443\b", str(self.open_port)),
             (r"\b9094\b", str(self.site_ports.get(machine, 0))),
             (r"/opt/fedbn-flower/\.venv/bin", str(PROGRAMS)),
-            (r"/opt/fedbn-flower/deploy", str(ROOT / "deploy")),
             (r"(?<![\w.])/(etc|srv)/", rf"{self.folder}/{machine}/\1/"),
             (r"(?<![\w.])/var/", f"{self.folder}/{state}/var/"),
             (r"partition-id=0", f"partition-id={SITES.index(machine) if machine in SITES else 0}"),

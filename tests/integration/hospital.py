@@ -11,8 +11,8 @@ import time
 
 from safetensors.numpy import load_file
 
-from deploy.local_federation import wait_until_answers
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import wait_until_answers
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local_federation import LocalFederation
+from fedbn_flower.consortium.local import LocalFederation
 
 from .guide import FORKING
 from .hospital import rounds_done, wait_for

@@ -1,4 +1,4 @@
-"""deploy/check_clock.py against a server whose clock is another: what a site is told, and when it is not."""
+"""A server whose clock is another: what a site is told, and when it is not."""
 
 import re
 import ssl
@@ -11,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from deploy import check_clock
-from deploy.local_federation import ROOT, free_port
+from fedbn_flower.consortium import clock
+from fedbn_flower.consortium.local import free_port
+
+from .processes import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,8 @@ def server(tmp_path_factory):
 
 
 def told(address, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["check_clock.py", address])
-    status = check_clock.main()
+    monkeypatch.setattr(sys, "argv", ["clock", address])
+    status = clock.main()
     return status, capsys.readouterr().err
 
 
@@ -81,5 +83,5 @@ def test_a_server_that_does_not_answer_is_no_matter_of_clocks(address, monkeypat
 def test_flowers_own_bounds_are_as_wide():
     from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 
-    assert check_clock.AHEAD <= SYSTEM_TIME_TOLERANCE
-    assert check_clock.BEHIND <= TIMESTAMP_TOLERANCE
+    assert clock.AHEAD <= SYSTEM_TIME_TOLERANCE
+    assert clock.BEHIND <= TIMESTAMP_TOLERANCE

@@ -12,11 +12,11 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from deploy.local_federation import ROOT, free_port, wait_until_answers
+from fedbn_flower.consortium.local import free_port, wait_until_answers
 
 from .guide import SITES, blocks
 from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run, wait_for
-from .processes import kill_superlink, processes_with, runs
+from .processes import ROOT, kill_superlink, processes_with, runs
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation
 
 from .guide import FORKING
 from .processes import ROOT

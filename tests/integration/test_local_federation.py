@@ -1,16 +1,15 @@
-"""deploy/local_federation.py: SuperNodes on this machine, for one command."""
+"""fedbn-sim consortium try: SuperNodes on this machine, for one command."""
 
 import csv
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
-from deploy import local_federation
 from fedbn_flower import simulate
+from fedbn_flower.consortium import local
 
 from . import guide as guides
 from .guide import Guide
@@ -122,10 +121,9 @@ def test_its_exit_status_is_the_commands_or_reports_a_run_that_failed(
             asked.append(but)
             return complete
 
-    monkeypatch.setattr(local_federation, "LocalFederation", Federation)
-    monkeypatch.setattr(local_federation.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["local_federation.py", "--folder", str(tmp_path), "--", "flwr", "run"])
-    assert local_federation.main() == status
+    monkeypatch.setattr(local, "LocalFederation", Federation)
+    monkeypatch.setattr(local.signal, "signal", lambda *_: None)
+    assert local.try_it(["--folder", str(tmp_path), "--", "flwr", "run"]) == status
     assert asked[0] == ["flwr", "run"]
     assert asked[1:-1] == ([] if command else [{"1": "finished:failed"}])
     assert asked[-1] == "ended"

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.privacy import keys
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

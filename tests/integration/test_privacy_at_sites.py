@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower import simulate
+from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts

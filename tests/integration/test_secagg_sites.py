@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from deploy.local_federation import LocalFederation, wait_until_answers
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.extensions.secagg.cryptography import LENGTH
 from fedbn_flower.extensions.secagg.words import UNMASK
 from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spellings

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import load
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation
 from tests.fedbn_flower.extensions.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.extensions.secagg.keyed import written_pair
 

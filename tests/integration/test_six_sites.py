@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local_federation import LocalFederation, wait_until_answers
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.server.federation import Federation
 
 from .guide import SOONER
@@ -43,7 +43,7 @@ class Six(LocalFederation):
         if name == f"site-{OFF}":
             paths.insert(0, str(HERE / "off"))
         if name.startswith("site-"):
-            check = [sys.executable, ROOT / "deploy" / "check_clock.py", f"127.0.0.1:{self.port}"]
+            check = [sys.executable, "-m", "fedbn_flower.consortium.clock", f"127.0.0.1:{self.port}"]
             words = [shlex.join(map(str, part)) for part in (check, command)]
             command = ["bash", "-c", f"{words[0]} && exec {words[1]}"]
         self.environment = environment | {"PYTHONPATH": os.pathsep.join(paths)}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from safetensors.numpy import load_file
 
-from deploy.local_federation import LocalFederation
 from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid

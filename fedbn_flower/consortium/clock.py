@@ -1,6 +1,6 @@
 """Compare this machine's clock with the SuperLink's. systemd runs it before the SuperNode of a site.
 
-    python deploy/check_clock.py superlink.example.org:443
+    python -m fedbn_flower.consortium.clock superlink.example.org:443
 
 A SuperLink refuses every SuperNode whose clock is more than 5 s ahead of its own or 5 min behind it, and says
 only that its authentication is invalid. Here it is one line on stderr, and exit status 1. A SuperLink that
@@ -40,7 +40,7 @@ def seconds_ahead(address: str) -> float:
 def main() -> int:
     """Check the clock; return the exit status."""
     if len(sys.argv) != 2:
-        print("usage: check_clock.py HOST:PORT", file=sys.stderr)
+        print("usage: python -m fedbn_flower.consortium.clock HOST:PORT", file=sys.stderr)
         return 2
     ahead = seconds_ahead(sys.argv[1])
     if -BEHIND <= ahead <= AHEAD:

@@ -1,16 +1,15 @@
-"""A real federation on this machine: a SuperLink and SuperNodes, each a process, with TLS and authentication.
+"""The command ``consortium try``: a SuperLink and SuperNodes on this machine, with TLS and authentication.
 
-    python deploy/local_federation.py --supernodes 2                 # until Ctrl-C; says how to use it
-    python deploy/local_federation.py --supernodes 2 -- flwr run . --stream --run-config "rounds=2"
+    fedbn-sim consortium try --sites 2                 # until Ctrl-C; says how to use it
+    fedbn-sim consortium try --sites 2 -- flwr run . --stream --run-config "rounds=2"
 
 What stands after ``--`` is run against the federation, which ends with it and with the runs that it started;
 the exit status is the command's, or 1 if one of these runs did not complete. The folder (``--folder``) keeps
 certificates, keys, logs, the SuperLink's database and each site's ``state-dir``, and can be used again.
-A process that dies is started again after ``--restart-after`` seconds, as systemd does in docs/deployment.md.
+A process that dies is started again after ``--restart-after`` seconds, as systemd does.
 To see what happens then: ``kill -9 $(cat FOLDER/site-1/log.pid)``.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -23,12 +22,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from ..cli.argument_parser import Parser
+from ..core.errors import UserError, not_allowed
+from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, make_authority, make_server_certificate
+
 PROGRAMS = Path(sys.executable).parent
 START_UP = 60.0  # seconds
 LOG = "log.txt"
@@ -191,8 +193,9 @@ class LocalFederation:
             "superlink",
             [
                 "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
-                "--ssl-ca-certfile", certificates / "ca.crt", "--ssl-certfile", certificates / "server.pem",
-                "--ssl-keyfile", certificates / "server.key", "--enable-supernode-auth",
+                "--ssl-ca-certfile", certificates / CA_CERTIFICATE,
+                "--ssl-certfile", certificates / SERVER_CERTIFICATE,
+                "--ssl-keyfile", certificates / SERVER_KEY, "--enable-supernode-auth",
                 "--database", self.folder / "superlink" / "state.db",
                 "--disable-runtime-dependency-installation",
             ],
@@ -244,8 +247,10 @@ class LocalFederation:
     def _prepare(self) -> None:
         certificates = self.folder / "certificates"
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (certificates / "server.pem").exists():
-            self._do("bash", ROOT / "deploy" / "certificates.sh", certificates, "localhost", "127.0.0.1")
+        if not (certificates / SERVER_CERTIFICATE).exists():
+            certificates.mkdir(exist_ok=True)
+            make_authority(certificates, "local")
+            make_server_certificate(certificates, ("localhost", "127.0.0.1"))
         user = Path(self.environment["FLWR_HOME"])
         user.mkdir(exist_ok=True)
         (user / "config.toml").write_text(
@@ -290,10 +295,25 @@ def wait_until_answers(port: int) -> bool:
     return False
 
 
-def main() -> int:
-    """Bring a federation up, use it or wait for Ctrl-C, and take it down."""
-    parser = argparse.ArgumentParser(description="A SuperLink and SuperNodes on this machine.")
-    parser.add_argument("--supernodes", type=int, default=2, metavar="N")
+@contextlib.contextmanager
+def _started(federation: LocalFederation) -> Iterator[LocalFederation]:
+    """Start a federation; that it cannot is one line."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(federation)
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"try: {error}") from None
+        yield federation
+
+
+def try_it(arguments: Sequence[str]) -> int:
+    """Bring a federation up, use it or wait for Ctrl-C, and take it down; return the exit status."""
+    parser = Parser(
+        "fedbn-sim consortium try",
+        description="A SuperLink and SuperNodes on this machine.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--sites", type=int, default=2, metavar="N")
     parser.add_argument("--folder", type=Path, help="where everything is kept [a new temporary folder]")
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
@@ -303,15 +323,15 @@ def main() -> int:
         help="every site demands secagg='on', and has a key to sign with",
     )
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
-    options = parser.parse_args()
-    if options.supernodes < 1:
-        parser.error(f"--supernodes: {options.supernodes} is not allowed; expected a whole number >= 1")
+    options = parser.parse_args(arguments)
+    if options.sites < 1:
+        raise not_allowed("sites", options.sites, "a whole number >= 1")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="federation-"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     node_config = f"{options.node_config} secagg-required=true" if options.secagg else options.node_config
-    settings = (options.supernodes, options.restart_after, node_config.strip(), options.secagg)
-    with LocalFederation(folder, *settings) as federation:
-        print(f"SuperLink and {options.supernodes} SuperNodes are up; logs are in {federation.folder}")
+    settings = (options.sites, options.restart_after, node_config.strip(), options.secagg)
+    with _started(LocalFederation(folder, *settings)) as federation:
+        print(f"SuperLink and {options.sites} SuperNodes are up; logs are in {federation.folder}")
         try:
             if options.command:
                 before = federation.runs()
@@ -323,12 +343,3 @@ def main() -> int:
         except KeyboardInterrupt:
             return 130 if options.command else 0
     return 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (OSError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)

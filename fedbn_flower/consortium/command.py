@@ -1,0 +1,276 @@
+"""The command ``consortium``: of the operator, and of a site."""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..cli.argument_parser import Parser
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from . import operator
+from .agreement import Value, read, safe_path
+from .authority import CA_CERTIFICATE, authority_fingerprint
+from .kits import make_kit, write_kit
+
+if TYPE_CHECKING:
+    from .site import AtSite
+
+Options = argparse.Namespace
+
+
+def consortium(arguments: Sequence[str]) -> int:
+    """Run ``consortium VERB ...``; return the exit status."""
+    if list(arguments[:1]) == ["try"]:
+        from .local import try_it
+
+        return try_it(list(arguments[1:]))
+    options = consortium_parser().parse_args(arguments)
+    return int(options.act(options) or 0)
+
+
+def consortium_parser() -> Parser:
+    """Return the parser of the command's arguments."""
+    parser = Parser(
+        "fedbn-sim consortium", description="Sites that train together: their keys, kits and studies."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Verb)
+    for name, (act, help_, words) in VERBS.items():
+        verb = verbs.add_parser(name, help=help_, description=help_)
+        verb.set_defaults(act=act)
+        for word, given in words.items():
+            verb.add_argument(*word.split(), **given)  # type: ignore[arg-type]
+    verbs.add_parser("try", help="all of it on this machine: SuperLink, SuperNodes, TLS and keys")
+    return parser
+
+
+class _Verb(Parser):
+    def __init__(self, **given: object) -> None:
+        super().__init__(allow_abbrev=False, **given)  # type: ignore[arg-type]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
+    found: dict[str, Value] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise not_allowed("bound", text, "KEY=VALUE, as secagg-min=3")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def _new(options: Options) -> None:
+    made = operator.new(
+        options.folder, options.server, _words(options.sites), options.name, _bounds(options.bound)
+    )
+    folder = safe_path("folder", options.folder)
+    print(f"{folder}: authority {made.authority}")
+    print(f"start the SuperLink on its machine: sudo {folder}/superlink/install")
+    print(f"send each site its kit: {', '.join(f'kits/{name}.zip' for name in made.sites)}")
+
+
+def _kit(options: Options) -> None:
+    made = make_kit(options.folder, read(options.folder), options.site, options.wheels)
+    digest = write_kit(options.to, made)
+    print(f"{options.to}: SHA-256 {digest}")
+    print(
+        f"authority, to compare over the telephone: {authority_fingerprint(options.folder / CA_CERTIFICATE)}"
+    )
+
+
+def _admit(options: Options) -> None:
+    for line in options.line:
+        print(f"{operator.admit(options.folder, line, options.verb == 'replace')}: admitted")
+    _register(options)
+
+
+def _register(options: Options) -> None:
+    """Register keys, and say which list to send."""
+    try:
+        for name in operator.register(options.folder):
+            print(f"{name}: its key is registered with the SuperLink")
+    except UserError as error:
+        print(f"{error}; then: fedbn-sim consortium register {options.folder}")
+    print(f"send all sites {options.folder / read(options.folder).name}.admitted")
+
+
+def _remove(options: Options) -> None:
+    operator.remove(options.folder, options.site)
+    _register(options)
+
+
+def _add(options: Options) -> None:
+    operator.add(options.folder, options.site)
+    print(f"send the site {options.folder / 'kits' / options.site}.zip")
+
+
+def _renew(options: Options) -> None:
+    print(f"valid until {operator.renew(options.folder)}; restart the SuperLink and reload nginx")
+
+
+def _move(options: Options) -> None:
+    operator.move(options.folder, options.server)
+    _register(options)
+
+
+def _study(options: Options) -> None:
+    print(f"{options.name}: {operator.study(options.folder, options.name, options.file)}")
+    _register(options)
+
+
+def _status(options: Options) -> int:
+    consortium, rows = read(options.folder), operator.status(options.folder)
+    table = Table("site", "key", "SuperNode", "whom to call")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console = Console(soft_wrap=True, emoji=False)
+    console.print(table)
+    valid = operator.valid_until(options.folder)
+    print(f"SuperLink {consortium.server}, certificate until {valid}, list {consortium.serial}")
+    return int(any(row[2] != "online" for row in rows))
+
+
+def _superlink(options: Options) -> None:
+    folder = safe_path("folder", options.folder)
+    command = operator.superlink_command(folder)
+    home = os.environ.get("FLWR_HOME") or str(folder / "superlink" / "flwr")
+    with os_errors_as_user_errors("superlink", f"start {command[0]!r}"):
+        os.execve(command[0], command, {**os.environ, "FLWR_HOME": home})
+
+
+def _join(options: Options) -> int:
+    from . import site
+    from .doctor import examine
+
+    at = site.AtSite(options.kit)
+    site.join(at, options.data, options.port, options.new_key, options.admitted)
+    if options.study:
+        _admit_at(at, options.study)
+    failed = examine(at)
+    if at.admitted is None or options.new_key:
+        print("send this line to the operator, and compare the fingerprint over the telephone:")
+        print(at.line())
+    elif not failed:
+        site.start(at)
+    return failed
+
+
+def _run(options: Options) -> int:
+    from . import site
+    from .doctor import examine
+
+    at = site.AtSite(options.kit)
+    if failed := examine(at):
+        return failed
+    site.run(at)
+    return 0
+
+
+def _leave(options: Options) -> None:
+    from . import site
+
+    site.leave(site.AtSite(options.kit))
+
+
+def _admit_study(options: Options) -> None:
+    from .site import AtSite
+
+    _admit_at(AtSite(options.kit), options.study)
+
+
+def _admit_at(at: "AtSite", study: Path) -> None:
+    from . import site
+
+    for sentence in site.sentences(study, at):
+        print(sentence)
+    site.admit_study(at, study)
+    print(f"admitted: {study.stem}")
+
+
+FOLDER = {"folder": {"metavar": "FOLDER", "type": Path, "help": "the consortium's"}}
+SITE = {"site": {"metavar": "SITE", "help": "its name"}}
+KIT = {
+    "kit": {"metavar": "KIT", "type": lambda text: Path(text).resolve(), "help": "the unpacked kit's folder"}
+}
+SERVER = {"--server": {"required": True, "metavar": "HOST[:PORT]", "help": "where sites reach the SuperLink"}}
+LINES = {"line": {"metavar": "LINE", "nargs": "+", "help": "as join has printed it at the site"}}
+VERBS: Mapping[str, tuple[Callable[[Options], int | None], str, Mapping[str, Mapping[str, object]]]] = {
+    "new": (
+        _new,
+        "make authority, certificate, units, and a kit for each site",
+        {
+            **FOLDER,
+            **SERVER,
+            "--sites": {"required": True, "metavar": "A,B,C", "help": "their names"},
+            "--name": {
+                "action": "append",
+                "default": [],
+                "metavar": "HOST",
+                "help": "a further one of the server",
+            },
+            "--bound": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "of every site"},
+        },
+    ),
+    "kit": (
+        _kit,
+        "make a site's kit",
+        {
+            **FOLDER,
+            **SITE,
+            "--to": {"required": True, "type": Path, "metavar": "FILE.zip"},
+            "--wheels": {"type": Path, "metavar": "DIR", "help": "packages for a site without a registry"},
+        },
+    ),
+    "admit": (_admit, "enter the key of a site", {**FOLDER, **LINES}),
+    "replace": (_admit, "put another key of a site in the place of its key", {**FOLDER, **LINES}),
+    "register": (_register, "register admitted keys with the SuperLink", FOLDER),
+    "status": (_status, "show who is admitted and connected", FOLDER),
+    "add": (_add, "add a site", {**FOLDER, **SITE}),
+    "remove": (_remove, "take a site out", {**FOLDER, **SITE}),
+    "renew": (_renew, "make a new certificate of the SuperLink", FOLDER),
+    "move": (_move, "have the SuperLink reached elsewhere", {**FOLDER, **SERVER}),
+    "study": (
+        _study,
+        "enter a study, a file of keys",
+        {**FOLDER, "name": {"metavar": "NAME"}, "file": {"metavar": "STUDY.toml", "type": Path}},
+    ),
+    "superlink": (_superlink, "be the SuperLink: what its unit starts", FOLDER),
+    "join": (
+        _join,
+        "at a site: what ./join calls",
+        {
+            **KIT,
+            "--data": {"type": Path, "metavar": "PATH", "help": "the site's data"},
+            "--port": {"type": int, "metavar": "N", "help": "of this machine alone [9094]"},
+            "--new-key": {"action": "store_true", "help": "make another key"},
+            "--admitted": {"type": Path, "metavar": "FILE", "help": "the operator's list"},
+            "--study": {"type": Path, "metavar": "STUDY.toml", "help": "as admit-study takes it"},
+        },
+    ),
+    "run": (_run, "at a site: be the SuperNode, what ./run calls", KIT),
+    "leave": (_leave, "at a site: what ./leave calls", KIT),
+    "admit-study": (
+        _admit_study,
+        "at a site: show what a study would run and what would leave, and admit it",
+        {
+            "study": {"metavar": "STUDY.toml", "type": Path},
+            "--kit": {
+                "type": lambda text: Path(text).resolve(),
+                "default": Path(".").resolve(),
+                "metavar": "DIR",
+            },
+        },
+    ),
+}

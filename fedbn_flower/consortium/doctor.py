@@ -1,0 +1,83 @@
+"""The command ``doctor``: look at everything of which a run might fail, before it does."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..cli.argument_parser import Parser
+from ..config.making import run_config
+from ..config.run_config import RunConfig
+from ..core.errors import UserError
+from . import machine
+from .agreement import read
+from .authority import CA_CERTIFICATE
+from .findings import Finding, shown
+from .network import of_the_way
+from .site import AtSite
+from .studies import study_keys
+
+
+def doctor(arguments: Sequence[str]) -> int:
+    """Run ``doctor [--kit DIR | --consortium FOLDER] [--study FILE] [--KEY VALUE ...]``.
+
+    Returns
+    -------
+    int
+        1 if a run would fail, otherwise 0.
+    """
+    parser = Parser(
+        "fedbn-sim doctor",
+        usage="%(prog)s [--kit DIR | --consortium FOLDER] [--study FILE] [--KEY VALUE ...]",
+        description="Look at everything of which a run might fail: what was found, and what to do.",
+        allow_abbrev=False,
+    )
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--kit", metavar="DIR", type=Path, help="a site's unpacked kit")
+    place.add_argument("--consortium", metavar="FOLDER", type=Path, help="the operator's folder")
+    parser.add_argument("--study", metavar="FILE", type=Path, help="as which the data are read")
+    options, of_run = parser.parse_known_args(arguments)
+    keys = _keys(of_run) | (study_keys(options.study) if options.study else {})
+    config = run_config(keys) if keys else None
+    if options.kit:
+        return examine(AtSite(options.kit.resolve()), config)
+    if options.consortium:
+        folder = options.consortium
+        agreed = read(folder)
+        ways = [*machine.of_versions(agreed.versions), *of_the_way(agreed.server, folder / CA_CERTIFICATE)]
+        return shown([*ways, machine.of_temporary_files()])
+    return shown([machine.of_temporary_files(), *machine.of_data(config or run_config({}), {})])
+
+
+def _keys(words: Sequence[str]) -> dict[str, Any]:
+    from ..cli.parser import Job, parse_command_line
+
+    if not words:
+        return {}
+    job = parse_command_line(words)
+    if not isinstance(job, Job) or job.sweep:
+        raise UserError("doctor: the data are read for one run, not for a sweep or a search")
+    return dict(job.configs[0].to_user_config())
+
+
+def examine(at: AtSite, config: RunConfig | None = None) -> int:
+    """Look at a site, and show what was found; return 1 if a run would fail, otherwise 0."""
+    return shown(of_site(at, config))
+
+
+def of_site(at: AtSite, config: RunConfig | None = None) -> Iterator[Finding]:
+    """Yield what was found at a site, with its data read as a study reads them, or as they are."""
+    kit, node_config = at.kit, at.node_config()
+    yield from machine.of_versions(kit.versions)
+    yield from of_the_way(at.server, at.authority)
+    yield from machine.of_key(at)
+    yield machine.of_second(at)
+    data = Path(str(node_config["data-path"]))
+    found = machine.of_folder("data", data, writes=False)
+    yield found
+    for name, path in (("state", at.state), ("cache", at.cache), ("audit log", at.audit)):
+        yield machine.of_folder(name, path, writes=True)
+    yield machine.of_room("disk", at.state, machine.ROOM)
+    yield machine.of_temporary_files()
+    yield machine.of_ledger(node_config)
+    if not found.remedy:
+        yield from machine.of_data(config or run_config({"dataset": str(data)}), node_config)

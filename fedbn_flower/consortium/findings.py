@@ -1,0 +1,28 @@
+"""What the doctor finds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..core.text import visible
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, what was found, and what to do where a run would fail of it."""
+
+    what: str
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        told = f"{'wrong' if self.remedy else 'fine':5}  {self.what:17}  {self.found}"
+        return visible(f"{told}; {self.remedy}" if self.remedy else told)
+
+
+def shown(findings: Iterable[Finding]) -> int:
+    """Print each finding in a line; return 1 if a run would fail of one of them, otherwise 0."""
+    failed = 0
+    for one in findings:
+        print(one, flush=True)
+        failed |= bool(one.remedy)
+    return failed

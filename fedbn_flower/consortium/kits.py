@@ -1,0 +1,205 @@
+"""The kit of a site: a zip file without a secret, signed by the authority."""
+
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import Field
+
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.files import write_all, write_atomically
+from .agreement import Address, Consortium, Name, Text, Value, _Table, checked, checked_bounds, toml_of
+from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
+from .scripts import script, superlink_unit, supernode_unit
+
+MANIFEST, SIGNATURE, KIT = "MANIFEST", "MANIFEST.sig", "kit.toml"
+PROGRAMS = ("join", "leave", "run")
+SITE = "site"
+"""The folder of a kit that is the site's own; nothing of it is in the zip file."""
+WHEELS = "wheels"
+PARTITION = "partition-id"
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every file in a kit: the same kit has the same bytes."""
+
+
+class Kit(_Table):
+    """The content of ``kit.toml``: what a site has agreed to."""
+
+    consortium: Name
+    site: Name
+    server: Address
+    versions: dict[str, Text]
+    node_config: Annotated[dict[str, Value], Field(default_factory=dict)]
+
+    @property
+    def bounds(self) -> dict[str, Value]:
+        """What no study can loosen."""
+        return checked_bounds({k: v for k, v in self.node_config.items() if k != PARTITION})
+
+    @property
+    def partition_id(self) -> int:
+        """The site's number."""
+        number = self.node_config.get(PARTITION)
+        if type(number) is not int or number < 0:
+            raise not_allowed(PARTITION, number, f"a whole number >= 0 in {KIT}")
+        return number
+
+
+@dataclass(frozen=True)
+class KitFolder:
+    """A kit as it is unpacked at a site."""
+
+    folder: Path
+
+    @property
+    def kit(self) -> Kit:
+        """What it says.
+
+        Raises
+        ------
+        UserError
+            When it is not as the authority has signed it.
+        """
+        self.check()
+        return checked(Kit, toml_of(self.folder / KIT), KIT)
+
+    @property
+    def own(self) -> Path:
+        """The site's own folder in it."""
+        return self.folder / SITE
+
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate."""
+        return self.folder / CA_CERTIFICATE
+
+    def check(self) -> None:
+        """Refuse a kit of which a file was changed, added or taken out."""
+        try:
+            manifest, signature = ((self.folder / name).read_bytes() for name in (MANIFEST, SIGNATURE))
+        except OSError as error:
+            raise UserError(f"kit: {str(self.folder)!r} is no kit ({error})") from None
+        if not is_signed(self.authority, manifest, signature):
+            raise UserError(
+                f"kit: {MANIFEST} is not signed by the authority; ask the operator for another kit"
+            )
+        expected = {line[66:]: line[:64] for line in manifest.decode().splitlines()}
+        found = {
+            str(path.relative_to(self.folder)): path
+            for path in self.folder.rglob("*")
+            if path.is_file() and path.relative_to(self.folder).parts[0] not in (MANIFEST, SIGNATURE, SITE)
+        }
+        for name in sorted(expected.keys() | found.keys()):
+            what = (
+                "was added" if name not in expected else "is missing" if name not in found else "was changed"
+            )
+            if what != "was changed" or _digest(found[name].read_bytes()) != expected[name]:
+                raise UserError(f"kit: {name} {what}; ask the operator for another kit")
+
+
+def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | None = None) -> bytes:
+    """Return the kit of a site, a zip file.
+
+    Parameters
+    ----------
+    folder : Path
+        The consortium's.
+    consortium : Consortium
+        What it has agreed on.
+    name : str
+        The site's.
+    wheels : Path, optional
+        A folder of packages to install without a registry.
+    """
+    site = consortium.site(name)
+    node_config = {PARTITION: site.partition_id, **consortium.bounds, **site.bounds}
+    said: dict[str, object] = {
+        "consortium": consortium.name,
+        "site": name,
+        "server": consortium.server,
+        "versions": consortium.versions,
+        "node-config": node_config,
+    }
+    _ = checked(Kit, said, KIT).bounds
+    files: dict[str, bytes] = {
+        CA_CERTIFICATE: (folder / CA_CERTIFICATE).read_bytes(),
+        KIT: tomli_w.dumps(said).encode(),
+        "README.md": _page(folder, consortium, name).encode(),
+        "requirements.txt": _requirements(consortium.versions).encode(),
+        "fedbn-supernode.service": supernode_unit("/opt/fedbn").encode(),
+        "compose.yaml": script("compose").encode(),
+        **{name: script(name).encode() for name in PROGRAMS},
+    }
+    if wheels is not None:
+        found = sorted(wheels.glob("*.whl"))
+        if not found:
+            raise not_allowed("wheels", str(wheels), "a folder with wheels (pip download ... --dest FOLDER)")
+        files |= {f"{WHEELS}/{path.name}": path.read_bytes() for path in found}
+    manifest = "".join(f"{_digest(content)}  {path}\n" for path, content in sorted(files.items())).encode()
+    return _zipped({**files, MANIFEST: manifest, SIGNATURE: sign(folder, manifest)})
+
+
+def _page(folder: Path, consortium: Consortium, name: str) -> str:
+    template = Path(__file__).with_name("kit_readme.md").read_text()
+    return template.format(
+        site=name,
+        consortium=consortium.name,
+        server=consortium.server,
+        authority=authority_fingerprint(folder / CA_CERTIFICATE),
+        contact=consortium.site(name).contact or "whoever sent you this kit",
+    )
+
+
+def _requirements(versions: Mapping[str, str]) -> str:
+    return "".join(f"{name}=={version}\n" for name, version in versions.items() if name != "python")
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            info = zipfile.ZipInfo(name, DATE)
+            info.external_attr = (0o755 if name in PROGRAMS else 0o644) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return packed.getvalue()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def superlink_files(folder: Path, consortium: Consortium) -> dict[str, str]:
+    """Return the files of the SuperLink's machine, by name below the consortium's folder."""
+    host, port = consortium.server.rsplit(":", 1)
+    programs = str(Path(sys.executable).parent)
+    return {
+        "superlink/fedbn-superlink.service": superlink_unit(str(folder), programs),
+        "superlink/nginx.conf": script(
+            "proxy", HOST=host, PORT=port, CONTROL=consortium.control, FOLDER=str(folder)
+        ),
+        "superlink/compose.yaml": script("superlink-compose", FOLDER=str(folder)),
+        "superlink/install": script("install"),
+    }
+
+
+def write_superlink(folder: Path, consortium: Consortium) -> None:
+    """Write them."""
+    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
+        (folder / "superlink").mkdir(exist_ok=True)
+        write_all(folder, superlink_files(folder, consortium))
+        (folder / "superlink/install").chmod(0o755)
+
+
+def write_kit(to: Path, content: bytes) -> str:
+    """Write a kit, and return its SHA-256."""
+    with os_errors_as_user_errors("to", f"write {str(to)!r}"):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(to, content)
+    return _digest(content)

@@ -1,0 +1,181 @@
+"""What is looked at on a site's machine: versions, folders, room, key, list, ledger, data."""
+
+import os
+import platform
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..config.run_config import RunConfig
+from ..core.errors import UserError
+from ..core.free_memory import available_memory
+from ..core.version import __version__
+from .authority import fingerprint
+from .findings import Finding
+from .log import spent
+from .site import LOCK, AtSite, locked
+
+ROOM, TEMPORARY = 2**30, 2**28
+"""Bytes that have to be free beside memories of a model, and for temporary files."""
+COPIES = 8
+"""Of a model, that training and its memories may have at once."""
+GIB = 2**30
+OLDEST_PYTHON = (3, 11)
+
+
+def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
+    """Compare the versions here with those agreed on, as far as they matter: two numbers of them."""
+    for name, wanted in agreed.items():
+        found = _version(name)
+        if name == "python":
+            old = tuple(int(word) for word in found.split(".")[:2]) < OLDEST_PYTHON
+            yield Finding(name, found, f"install Python {wanted}" if old else "")
+        elif found.split(".")[:2] != wanted.split(".")[:2]:
+            yield Finding(
+                name, f"{found or 'not installed'}, agreed on {wanted}", f"pip install {name}=={wanted}"
+            )
+        else:
+            yield Finding(name, found)
+
+
+def _version(name: str) -> str:
+    if name in ("python", "fedbn-flower"):
+        return platform.python_version() if name == "python" else __version__
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def of_folder(name: str, path: Path, writes: bool) -> Finding:
+    """Look whether this user can read a folder, or write into it."""
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    wanted = os.R_OK | os.X_OK | (os.W_OK if writes else 0) if nearest.is_dir() else os.R_OK
+    if not writes and not path.exists():
+        return Finding(name, f"{path} is not there", "name the right one: ./join --data PATH")
+    if os.access(nearest, wanted):
+        return Finding(name, str(path))
+    info = nearest.stat()
+    owned = f"{nearest} is of user {info.st_uid}, group {info.st_gid}, {stat.filemode(info.st_mode)}"
+    verb = "write to" if writes else "read"
+    remedy = f"let user {os.geteuid()} {verb} it (chown, chmod, or SupplementaryGroups= in the unit)"
+    return Finding(name, owned, remedy)
+
+
+def of_room(name: str, path: Path, needed: int) -> Finding:
+    """Look how much of a disk is free."""
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    free = shutil.disk_usage(nearest).free
+    told = f"{free / GIB:.1f} GiB free at {path}"
+    return Finding(name, told, f"make room: {needed / GIB:.1f} GiB are needed" if free < needed else "")
+
+
+def of_temporary_files() -> Finding:
+    """Look at the folder of temporary files."""
+    return of_room("temporary files", Path(tempfile.gettempdir()), TEMPORARY)
+
+
+def of_key(at: AtSite) -> Iterator[Finding]:
+    """Look at the site's key: that it is there, its owner's alone, and admitted, with this site's number."""
+    try:
+        mine = fingerprint(at.key().public_key())
+    except UserError as error:
+        yield Finding("key", str(error), "./join --data PATH makes one; then send its line")
+        return
+    mode = at.key_file.stat().st_mode
+    if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
+        yield Finding("key", f"{stat.filemode(mode)} {at.key_file}", f"chmod 600 {at.key_file}")
+    else:
+        yield Finding("key", mine)
+    kit, admitted = at.kit, at.admitted
+    if admitted is None:
+        yield Finding("admitted", "no list yet: send the line, then ./join --admitted FILE")
+        return
+    site = admitted.sites.get(kit.site)
+    if site is None or site.fingerprint != mine:
+        remedy = "send the operator the line that ./join prints, then ./join --admitted with the new list"
+        yield Finding("admitted", f"this key is not in list {admitted.serial}", remedy)
+    elif site.partition_id != kit.partition_id:
+        told = f"partition-id {kit.partition_id} in the kit, {site.partition_id} in list {admitted.serial}"
+        yield Finding("partition", told, "ask the operator for a new kit: two sites may have one number")
+    else:
+        yield Finding("admitted", f"in list {admitted.serial}, partition-id {kit.partition_id}")
+
+
+def of_second(at: AtSite) -> Finding:
+    """Look whether a SuperNode with this key runs already."""
+    if not at.state.exists() or not os.access(at.state, os.W_OK):
+        return Finding("second SuperNode", "none has run here")
+    lock = locked(at)
+    if lock is None:
+        remedy = "stop it (systemctl stop fedbn-supernode): the SuperLink takes one SuperNode a key"
+        return Finding("second SuperNode", f"one runs with this key ({at.state / LOCK})", remedy)
+    os.close(lock)
+    return Finding("second SuperNode", "none runs")
+
+
+def of_ledger(node_config: Mapping[str, Any]) -> Finding:
+    """Look at what is left of the site's budget of privacy."""
+    from ..site.ledger import ENDING, FOLDER, SiteLedger
+
+    most = node_config.get("dp-max-epsilon")
+    try:
+        for path in (Path(str(node_config.get("state-dir", "."))) / FOLDER).glob(f"*{ENDING}"):
+            SiteLedger(path).entries()
+    except UserError as error:
+        return Finding("ledger", str(error), "restore the state folder from its backup")
+    now = spent(node_config)
+    if most and now >= float(most):
+        remedy = (
+            "no private study is answered any more; its owner may raise dp-max-epsilon in consortium.toml"
+        )
+        return Finding("ledger", f"epsilon {now:g} is spent, of at most {most:g}", remedy)
+    return Finding("ledger", f"epsilon {now:g} is spent" + (f", of at most {most:g}" if most else ""))
+
+
+def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Read the data as a study reads them; what is told are counts, and only here."""
+    from ..job.checks.notices import of_the_data
+    from ..job.what_is_learnt import what_is_learnt
+    from ..site.inputs import inputs_at
+
+    remedy = "mend the data, or name others: ./join --data PATH; what a study needs is in its file"
+    path = Path(str(node_config.get("data-path", ".")))
+    if path.is_dir() and not any(path.iterdir()):
+        yield Finding("data", f"{path} is empty", remedy)
+        return
+    try:
+        inputs = inputs_at(config, node_config)
+        if not inputs.dataset.has_examples:
+            yield Finding("data", "the study describes data, and none are here", remedy)
+            return
+        for note in what_is_learnt(inputs, int(node_config.get("partition-id", 0))):
+            yield Finding("data", str(note))
+        for line in of_the_data(inputs):
+            yield Finding("data, doubtful", line)
+        yield from of_model(config, inputs.model()[1], node_config)
+    except UserError as error:
+        yield Finding("data", str(error), remedy)
+
+
+def of_model(
+    config: RunConfig, initial: Mapping[str, Any], node_config: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Look whether memory, disk and device are enough for a study's model."""
+    size = COPIES * sum(array.nbytes for array in initial.values())
+    free = available_memory()
+    told = f"{free / GIB:.1f} GiB free, the model takes {size / GIB:.3f}"
+    yield Finding("memory", told, "end other programs, or train a smaller model" if free < size else "")
+    yield of_room("disk", Path(str(node_config.get("state-dir", "."))), ROOM + size)
+    if config.device.startswith("cuda"):
+        import torch
+
+        there = torch.cuda.is_available()
+        found = torch.cuda.get_device_name() if there else "PyTorch finds none"
+        yield Finding(
+            "GPU", found, "" if there else "nvidia-smi shows whether the driver is there; or device='cpu'"
+        )

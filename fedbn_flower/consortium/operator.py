@@ -1,0 +1,312 @@
+"""What the operator of a consortium does: to change ``consortium.toml``, and what follows from it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.files import write_atomically
+from ..core.version import __version__
+from .admitted import write_admitted
+from .agreement import FILE, Consortium, Site, Value, checked, read, safe_path, write
+from .authority import (
+    CA_CERTIFICATE,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    authority_fingerprint,
+    certificate_in,
+    fingerprint,
+    make_authority,
+    make_server_certificate,
+    public_key,
+    public_text,
+)
+from .kits import make_kit, write_kit, write_superlink
+from .studies import study_digest
+
+LOCAL_NAMES = ("localhost", "127.0.0.1")
+CONNECTION = "consortium"
+"""The name of the SuperLink's connection in the operator's ``FLWR_HOME``."""
+PORT = "443"
+LINE = "'SITE ecdsa-sha2-nistp384 AAAA... SHA256:...', as join prints it at the site"
+
+
+def new(
+    folder: Path, server: str, sites: Sequence[str], names: Sequence[str], bounds: Mapping[str, Value]
+) -> Consortium:
+    """Make the folder of a consortium: authority, certificate, units, and a kit for each site.
+
+    Raises
+    ------
+    UserError
+        For a name or bound that is not allowed, and when the folder is there.
+    """
+    folder = safe_path("folder", folder)
+    if folder.exists():
+        raise not_allowed("folder", str(folder), "a new folder")
+    host = server.rpartition(":")[0] or server
+    said = {
+        "name": folder.name,
+        "server": server if ":" in server else f"{server}:{PORT}",
+        "names": list(dict.fromkeys((host, *names, *LOCAL_NAMES))),
+        "authority": "",
+        "versions": versions(),
+        "bounds": dict(bounds),
+        "sites": {name: {"partition-id": number} for number, name in enumerate(sites)},
+    }
+    if len(said["sites"]) != len(sites):
+        raise not_allowed("sites", ",".join(sites), "each name once")
+    consortium = checked(Consortium, said, FILE)
+    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
+        folder.mkdir(parents=True)
+        make_authority(folder, consortium.name)
+        make_server_certificate(folder, consortium.names)
+    consortium.authority = authority_fingerprint(folder / CA_CERTIFICATE)
+    write(folder, consortium)
+    write_superlink(folder, consortium)
+    for name in consortium.sites:
+        write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
+    return consortium
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that all machines of a consortium agree on: those of this one."""
+    found = {name: version(name).partition("+")[0] for name in ("flwr", "torch")}
+    return {"fedbn-flower": __version__, **found, "python": platform.python_version()}
+
+
+def admit(folder: Path, line: str, replaces: bool = False) -> str:
+    """Enter the key of a site, and return its name; with ``replaces`` in the place of an earlier one.
+
+    Raises
+    ------
+    UserError
+        For a line that is none of ``join``'s, an unknown site, or a key where there is one.
+    """
+    name, key, told = parsed(line)
+    consortium = read(folder)
+    site = consortium.site(name)
+    if site.key == key:
+        return name
+    if site.key and not replaces:
+        raise UserError(
+            f"{name}: has a key already, {site.fingerprint}; consortium replace puts another in its place"
+        )
+    if replaces and not site.key:
+        raise UserError(f"{name}: has no key to replace; consortium admit enters its first")
+    unregister(folder, site)
+    site.key, site.fingerprint, site.node = key, told, ""
+    _tell(folder, consortium)
+    return name
+
+
+def parsed(line: str) -> tuple[str, str, str]:
+    """Return the site, key and fingerprint of a line that ``join`` has printed.
+
+    Raises
+    ------
+    UserError
+        When it is not one, or the fingerprint is not the key's.
+    """
+    words = line.split()
+    if len(words) != 4:
+        raise not_allowed("line", line, LINE)
+    name, kind, blob, told = words
+    key = public_key(f"{kind} {blob}")
+    if (found := fingerprint(key)) != told:
+        raise not_allowed("fingerprint", told, f"{found}, that of the key: a part of the line was changed")
+    return name, public_text(key), told
+
+
+def remove(folder: Path, name: str) -> None:
+    """Take a site out: its key is not accepted any more, and the others are told."""
+    consortium = read(folder)
+    unregister(folder, consortium.site(name))
+    del consortium.sites[name]
+    _tell(folder, consortium)
+
+
+def add(folder: Path, name: str) -> None:
+    """Add a site, in the middle of a study too, and make its kit."""
+    consortium = read(folder)
+    if name in consortium.sites:
+        raise not_allowed("site", name, "a new name")
+    number = max((site.partition_id for site in consortium.sites.values()), default=-1) + 1
+    consortium.sites[name] = checked(Site, {"partition-id": number}, FILE)
+    write(folder, consortium)
+    write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
+
+
+def renew(folder: Path) -> str:
+    """Make a new certificate of the SuperLink, and return until when it holds; sites change nothing."""
+    return f"{make_server_certificate(folder, read(folder).names):%Y-%m-%d}"
+
+
+def move(folder: Path, server: str) -> None:
+    """Have the SuperLink reached elsewhere: another certificate and unit, and a list that tells all sites."""
+    consortium = read(folder)
+    consortium.server = server if ":" in server else f"{server}:{PORT}"
+    host = consortium.server.rpartition(":")[0]
+    consortium.names = list(dict.fromkeys((host, *consortium.names)))
+    consortium = checked(Consortium, consortium.model_dump(by_alias=True), FILE)
+    make_server_certificate(folder, consortium.names)
+    write_superlink(safe_path("folder", folder), consortium)
+    _tell(folder, consortium)
+
+
+def study(folder: Path, name: str, file: Path) -> str:
+    """Enter a study, a file of keys, by its digest, which is returned; a copy of the file is kept."""
+    consortium = read(folder)
+    consortium.studies[name] = digest = study_digest(file)
+    _tell(folder, consortium)
+    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
+        (folder / "studies").mkdir(exist_ok=True)
+        write_atomically(folder / "studies" / f"{name}.toml", file.read_bytes())
+    return digest
+
+
+def _tell(folder: Path, consortium: Consortium) -> None:
+    """Write what has changed, and the list of admitted sites with a higher number."""
+    consortium.serial += 1
+    write(folder, consortium)
+    write_admitted(folder, consortium)
+
+
+def register(folder: Path) -> list[str]:
+    """Register every admitted key that the SuperLink does not have yet, and return whose.
+
+    Raises
+    ------
+    UserError
+        When the SuperLink cannot be reached, or refuses.
+    """
+    consortium, done = read(folder), []
+    for name, site in consortium.admitted.items():
+        if site.node:
+            continue
+        key = folder / f".{name}.pub"
+        write_atomically(key, site.key)
+        try:
+            said = flower(folder, "register", str(key), CONNECTION, "--name", name, "--format", "json")
+        finally:
+            key.unlink()
+        site.node = str(_json(said)["node-id"])
+        write(folder, consortium)
+        done.append(name)
+    return done
+
+
+def unregister(folder: Path, site: Site) -> None:
+    """Have the SuperLink refuse a site's key from now on."""
+    if site.node:
+        flower(folder, "unregister", site.node, CONNECTION)
+
+
+def online(folder: Path) -> dict[str, str]:
+    """Return the status of each SuperNode by its number."""
+    said = _json(flower(folder, "ls", CONNECTION, "--format", "json"))
+    return {node["node-id"]: node["status"] for node in said["nodes"]}
+
+
+def flower(folder: Path, *words: str) -> str:
+    """Run ``flwr supernode`` as a user of this SuperLink, and return what it prints.
+
+    Raises
+    ------
+    UserError
+        When it fails.
+    """
+    environment = user_environment(folder)
+    program = Path(sys.executable).parent / "flwr"
+    ended = subprocess.run(
+        [program, "supernode", *words], check=False, env=environment, capture_output=True, text=True
+    )
+    if ended.returncode or '"success": false' in ended.stdout:
+        said = (ended.stdout + ended.stderr).strip().splitlines() or ["no answer"]
+        raise UserError(f"superlink: {' '.join(said)[-300:]}; is it running, at {read(folder).control}?")
+    return ended.stdout
+
+
+def user_environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which ``flwr`` knows the SuperLink of a folder as its default one."""
+    home = folder / "flwr"
+    home.mkdir(exist_ok=True)
+    consortium = read(folder)
+    write_atomically(
+        home / "config.toml",
+        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+        f'address = "{consortium.control}"\n'
+        f'root-certificates = "{(folder / CA_CERTIFICATE).resolve()}"\n',
+    )
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home.resolve()),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }
+
+
+def _json(text: str) -> dict:
+    return dict(json.loads(text[text.index("{") :]))
+
+
+def status(folder: Path) -> list[tuple[str, str, str, str]]:
+    """Return a row a site: number and name, whether it is admitted, whether connected, whom to call."""
+    consortium = read(folder)
+    try:
+        nodes: dict[str, str] | None = online(folder)
+    except UserError:
+        nodes = None
+    rows = []
+    for name, site in consortium.sites.items():
+        told = "admitted" if site.key else "not yet admitted: has it sent its line?"
+        now = (
+            "SuperLink not reached"
+            if nodes is None
+            else nodes.get(site.node, "not registered: consortium register")
+        )
+        rows.append((f"{site.partition_id} {name}", told, now if site.key else "", site.contact))
+    return rows
+
+
+def valid_until(folder: Path) -> str:
+    """Return until when the SuperLink's certificate holds."""
+    return f"{certificate_in(folder / SERVER_CERTIFICATE).not_valid_after_utc:%Y-%m-%d}"
+
+
+def superlink_command(folder: Path) -> list[str]:
+    """Return the command line of the SuperLink, with the places that its unit gives it."""
+    consortium = read(folder)
+    host, port = consortium.control.rsplit(":", 1)
+    credentials, state = os.environ.get("CREDENTIALS_DIRECTORY"), os.environ.get("STATE_DIRECTORY")
+    kept = Path(state) if state else folder / "superlink"
+    program = Path(sys.executable).parent / "flower-superlink"
+    return [
+        str(program), "--host", host, "--port", port,
+        "--ssl-ca-certfile", str(folder / CA_CERTIFICATE), "--ssl-certfile", str(folder / SERVER_CERTIFICATE),
+        "--ssl-keyfile", f"{credentials}/server.key" if credentials else str(folder / SERVER_KEY),
+        "--enable-supernode-auth", "--database", str(kept / "superlink.db"),
+        "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+
+
+def flower_programs() -> Path:
+    """Return the folder of Flower's programs.
+
+    Raises
+    ------
+    UserError
+        When they are not beside this Python.
+    """
+    found = Path(sys.executable).parent
+    if not shutil.which("flower-supernode", path=str(found)):
+        raise UserError(
+            f"flower-supernode: not in {str(found)!r}, beside this Python; install fedbn-flower there"
+        )
+    return found

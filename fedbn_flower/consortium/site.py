@@ -1,0 +1,344 @@
+"""What is done at a site: join, run, admit a study, leave. Its own files are in the kit's folder ``site``."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from cryptography.hazmat.primitives.serialization import PrivateFormat, load_ssh_private_key
+
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.files import write_atomically
+from .admitted import Admitted, read_admitted
+from .agreement import Value, _Table, checked, safe_path, toml_of
+from .authority import PrivateKey, authority_fingerprint, fingerprint, new_key, public_text, write_key
+from .kits import PARTITION, KitFolder
+from .operator import flower_programs
+from .scripts import supernode_unit
+from .studies import study_digest, study_keys
+
+KEY, ADMITTED, SETTINGS, STUDIES, AUDIT, LOCK = (
+    "site.key",
+    "admitted",
+    "site.toml",
+    "studies",
+    "audit",
+    "lock",
+)
+PORT = 9094
+"""On which a SuperNode's own processes reach it, on this machine alone."""
+UNIT = "fedbn-supernode.service"
+UNITS, BOOTED = Path("/etc/systemd/system"), Path("/run/systemd/system")
+"""Where units are, and what is there where systemd runs."""
+STUDY_WORDS = (
+    ("dataset", "The data have the shape"),
+    ("model", "The model is"),
+    ("client", "What of it stays here is decided by"),
+    ("strategy", "The server's rule is"),
+    ("rounds", "Rounds:"),
+    ("local-epochs", "Passes over the data in each:"),
+    ("dp", "Privacy (dp):"),
+    ("dp-epsilon", "Its epsilon:"),
+    ("secagg", "Secure aggregation:"),
+    ("metrics", "Further metrics:"),
+    ("inspect", "Counts of the data are told (inspect):"),
+    ("normalize", "Moments of the data are told (normalize):"),
+)
+
+
+class Settings(_Table):
+    """What a site has said: where its data are, and on which port its own processes meet."""
+
+    data: str
+    port: int = PORT
+
+
+class AtSite(KitFolder):
+    """A kit's folder with what the site has put into it."""
+
+    @property
+    def settings(self) -> Settings:
+        """What the site has said.
+
+        Raises
+        ------
+        UserError
+            When it has not joined.
+        """
+        return checked(Settings, toml_of(self.own / SETTINGS), SETTINGS)
+
+    @property
+    def key_file(self) -> Path:
+        """The private key: where the unit puts it, or in the site's folder."""
+        given = os.environ.get("CREDENTIALS_DIRECTORY")
+        return Path(given) / KEY if given else self.own / KEY
+
+    @property
+    def state(self) -> Path:
+        """The folder of memories and the ledger."""
+        given = os.environ.get("STATE_DIRECTORY")
+        return Path(given) / "state" if given else self.own / "state"
+
+    @property
+    def cache(self) -> Path:
+        """The folder of decoded data."""
+        return Path(os.environ.get("CACHE_DIRECTORY") or self.own / "cache")
+
+    @property
+    def audit(self) -> Path:
+        """The folder of the audit log."""
+        given = os.environ.get("STATE_DIRECTORY")
+        return Path(given) / AUDIT if given else self.own / AUDIT
+
+    @property
+    def admitted(self) -> Admitted | None:
+        """The list of admitted sites; None before there is one."""
+        path = self.own / ADMITTED
+        return read_admitted(path, self.authority) if path.exists() else None
+
+    @property
+    def server(self) -> str:
+        """Where the SuperLink is, as the last list says."""
+        return admitted.server if (admitted := self.admitted) else self.kit.server
+
+    def key(self) -> PrivateKey:
+        """The site's private key.
+
+        Raises
+        ------
+        UserError
+            When it cannot be read.
+        """
+        try:
+            key = load_ssh_private_key(self.key_file.read_bytes(), None)
+        except (OSError, ValueError) as error:
+            raise UserError(f"key: cannot read {str(self.key_file)!r} ({error}); run join") from None
+        if not isinstance(key, PrivateKey):
+            raise UserError(f"key: {str(self.key_file)!r} is no key of an elliptic curve; run join --new-key")
+        return key
+
+    def line(self) -> str:
+        """The line that the operator admits."""
+        public = self.key().public_key()
+        return f"{self.kit.site} {public_text(public)} {fingerprint(public)}"
+
+    def node_config(self) -> dict[str, Value]:
+        """The node config of this site."""
+        kit = self.kit
+        config: dict[str, Value] = {
+            PARTITION: kit.partition_id,
+            "data-path": str(safe_path("data", Path(self.settings.data))),
+            "state-dir": str(self.state),
+            "cache-dir": str(self.cache),
+            "studies": str(self.own / STUDIES),
+            "audit": str(self.audit),
+            **kit.bounds,
+        }
+        if kit.bounds.get("secagg-required"):
+            config |= {"secagg-key": str(self.key_file), "secagg-partners": str(self.own / "partners")}
+        return config
+
+    def command(self) -> list[str]:
+        """The command line of the SuperNode: a list, which no shell reads."""
+        return [
+            str(flower_programs() / "flower-supernode"), "--superlink", self.server,
+            "--port", str(self.settings.port), "--root-certificates", str(self.authority),
+            "--auth-supernode-private-key", str(self.key_file),
+            "--node-config", node_words(self.node_config()),
+        ]  # fmt: skip
+
+
+def node_words(config: dict[str, Value]) -> str:
+    """Return a node config as Flower reads it from one argument."""
+    return " ".join(f"{key}={_toml(value)}" for key, value in config.items())
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def join(
+    at: AtSite, data: Path | None, port: int | None, new_key_wanted: bool, admitted: Path | None
+) -> None:
+    """Take a site's data, make its key, take the list of admitted sites; what is not given stays.
+
+    Raises
+    ------
+    UserError
+        For a kit that was changed, a path or port that is not allowed, or a list that is not for this site.
+    """
+    kit = at.kit
+    safe_path("kit", at.folder)
+    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
+        at.own.mkdir(mode=0o755, exist_ok=True)
+        _set(at, data, port)
+        if new_key_wanted or not (at.own / KEY).exists():
+            write_key(at.own / KEY, new_key(), PrivateFormat.OpenSSH)
+        if not (at.own / STUDIES).exists():
+            write_atomically(at.own / STUDIES, "")
+        write_atomically(at.own / UNIT, supernode_unit(str(at.folder)))
+    print(f"consortium {kit.consortium}, site {kit.site}, partition {kit.partition_id}")
+    print(f"the authority, to compare over the telephone: {authority_fingerprint(at.authority)}")
+    if admitted is not None:
+        _take(at, admitted)
+
+
+def _set(at: AtSite, data: Path | None, port: int | None) -> None:
+    before: dict[str, Any] = toml_of(at.own / SETTINGS) if (at.own / SETTINGS).exists() else {}
+    given = {"data": data and str(safe_path("data", data)), "port": port}
+    now = before | {key: value for key, value in given.items() if value is not None}
+    if "data" not in now:
+        raise not_allowed("data", "", "the folder or file of this site's data (./join --data FOLDER)")
+    if not 1 <= now.get("port", PORT) < 2**16:
+        raise not_allowed("port", now["port"], "a port")
+    write_atomically(at.own / SETTINGS, tomli_w.dumps(now))
+
+
+def _take(at: AtSite, path: Path) -> None:
+    """Take a list of admitted sites, and print what is to be read aloud."""
+    kit, found, before = at.kit, read_admitted(path, at.authority), at.admitted
+    mine = fingerprint(at.key().public_key())
+    if found.consortium != kit.consortium:
+        raise not_allowed("admitted", found.consortium, f"the list of {kit.consortium}")
+    if before and found.serial < before.serial:
+        raise not_allowed(
+            "admitted", f"list {found.serial}", f"a list from {before.serial} on: this one is older"
+        )
+    if kit.site not in found.sites or found.sites[kit.site].fingerprint != mine:
+        raise UserError(
+            f"admitted: this site's key, {mine}, is not in the list; send the operator its line again"
+        )
+    partners = at.own / "partners"
+    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
+        shutil.rmtree(partners, ignore_errors=True)
+        partners.mkdir()
+        for name, site in found.sites.items():
+            write_atomically(partners / f"{name}.pub", f"{site.key}\n")
+        write_atomically(at.own / ADMITTED, path.read_bytes())
+    print(f"list {found.serial}, to read aloud to each other:")
+    for name, site in found.sites.items():
+        print(f"  {name:20} {site.fingerprint}")
+
+
+def start(at: AtSite) -> None:
+    """Start the SuperNode under systemd, for root; for others say how."""
+    if os.geteuid() or not BOOTED.is_dir():
+        print(
+            f"start it: {at.folder}/run   (as root, this installs a unit; with Docker: docker compose up -d)"
+        )
+        return
+    with os_errors_as_user_errors("unit", f"write to {str(UNITS)!r}"):
+        shutil.copy(at.own / UNIT, UNITS / UNIT)
+        for words in (["daemon-reload"], ["enable", UNIT], ["restart", UNIT]):
+            subprocess.run(["systemctl", *words], check=True)
+    print(f"{UNIT} runs; journalctl -u fedbn-supernode shows what happens")
+
+
+def run(at: AtSite) -> None:
+    """Become the SuperNode, which holds a lock that tells of a second one.
+
+    Raises
+    ------
+    UserError
+        When another one runs with this kit.
+    """
+    command = at.command()
+    at.state.mkdir(parents=True, exist_ok=True)
+    lock = locked(at)
+    if lock is None:
+        raise UserError(
+            f"run: a SuperNode of this site runs already ({str(at.state / LOCK)!r}); stop it first"
+        )
+    os.set_inheritable(lock, True)
+    home = {
+        "FLWR_HOME": str(at.state.parent / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }
+    sys.stdout.flush()
+    os.execve(command[0], command, {**home, **os.environ})
+
+
+def locked(at: AtSite) -> int | None:
+    """Return the descriptor of a site's lock, or None if another SuperNode holds it."""
+    descriptor = os.open(at.state / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def leave(at: AtSite) -> None:
+    """Stop, and remove key, memories, ledger and cache; the audit log stays."""
+    if not os.geteuid() and (UNITS / UNIT).exists() and BOOTED.is_dir():
+        subprocess.run(["systemctl", "disable", "--now", UNIT], check=False)
+        (UNITS / UNIT).unlink()
+    for name in ("partners", "state", "cache", "flwr"):
+        shutil.rmtree(at.own / name, ignore_errors=True)
+    for name in (KEY, ADMITTED, SETTINGS, STUDIES, UNIT):
+        (at.own / name).unlink(missing_ok=True)
+    print(f"left; the audit log is in {at.audit}. Tell the operator that {at.kit.site} has left")
+
+
+def admit_study(at: AtSite, file: Path) -> str:
+    """Admit a study, of which the sentences were shown, and return its digest.
+
+    Raises
+    ------
+    UserError
+        When the operator's list names studies, and this is none of them.
+    """
+    digest = study_digest(file)
+    told = at.admitted.studies if at.admitted else {}
+    if told and digest not in told.values():
+        raise UserError(
+            f"study: {file.name} with the code here has the digest {digest}, which is not in the operator's "
+            "list; is the version of fedbn-flower here the operator's?"
+        )
+    lines = (at.own / STUDIES).read_text()
+    if digest not in lines:
+        write_atomically(at.own / STUDIES, f"{lines}{digest} {file.stem}\n")
+    return digest
+
+
+def sentences(file: Path, at: AtSite | None) -> list[str]:
+    """Return what a study would run, and what would leave a site, in plain sentences."""
+    from ..config.making import run_config
+
+    keys = study_keys(file)
+    config = run_config(keys).to_user_config()
+    found = [
+        f"{words} {config[key]}." for key, words in STUDY_WORDS if config.get(key) not in (None, "", False)
+    ]
+    leaves = (
+        "a masked update, of which the server learns the sum"
+        if config["secagg"] == "on"
+        else "its update of the model"
+    )
+    found.append(f"Each round this site sends {leaves}, and {_metrics(config)}.")
+    if at:
+        from .log import spent
+
+        most = at.kit.bounds.get("dp-max-epsilon")
+        left = f" of at most {most}" if most else "; no bound is set (dp-max-epsilon)"
+        found.append(f"Epsilon spent here over all runs: {spent(at.node_config()):g}{left}.")
+    found.append(f"Digest, with the code here: {study_digest(file)}.")
+    return found
+
+
+def _metrics(config: dict[str, Any]) -> str:
+    if config["dp"] in ("local", "example") and not config["dp-metrics"]:
+        return "no metrics"
+    return (
+        "loss, accuracy or what the problem has, and numbers of examples"
+        if config["secagg"] != "on"
+        else "sums of metrics"
+    )

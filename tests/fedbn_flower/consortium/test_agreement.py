@@ -1,0 +1,155 @@
+"""consortium.toml, and what the operator does to it."""
+
+import tomllib
+
+import pytest
+import tomli_w
+
+from fedbn_flower.cli import main
+from fedbn_flower.consortium import operator
+from fedbn_flower.consortium.admitted import read_admitted
+from fedbn_flower.consortium.agreement import read, write
+from fedbn_flower.core.errors import UserError
+
+from .conftest import SITES, line_of
+
+
+def test_what_is_written_is_read_and_written_alike(folder):
+    text = (folder / "consortium.toml").read_text()
+    write(folder, read(folder))
+    assert (folder / "consortium.toml").read_text() == text
+    assert tomllib.loads(text)["sites"] == {name: {"partition-id": i} for i, name in enumerate(SITES)}
+
+
+@pytest.mark.parametrize(
+    "name", ["ly'on", 'ly"on', "ly on", "ly;on", "ly\non", "$(id)", "-lyon", "", "../lyon", "Lyon"]
+)
+def test_a_name_that_a_shell_would_read_is_refused_in_one_line(name, tmp_path, capsys):
+    command = ["consortium", "new", str(tmp_path / "x"), "--server", "a.example.org"]
+    command += ["--sites", f"turin,{name}"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: consortium.toml: sites.")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("server",), "a.example.org:443; rm -rf /"),
+        (("server",), "a.example.org"),
+        (("names",), ["a b"]),
+        (("control",), '127.0.0.1:8000"'),
+        (("versions", "flwr"), "1.42; echo"),
+        (("bounds",), {"dp-required-unit": 'a"b'}),
+        (("bounds",), {"secagg-min": 1}),
+        (("bounds",), {"data-path": "/"}),
+        (("bounds",), {"dp-max-epsilon": 1.0}),
+        (("sites", "lyon", "contact"), "Dr. A\n`id`"),
+        (("sites", "lyon", "partition-id"), 1),
+        (("sites", "lyon", "key"), "ssh-rsa AAAA"),
+        (("sites", "lyon", "phone"), "1"),
+        (("studies",), {"first": "abc"}),
+    ],
+)
+def test_what_is_not_allowed_is_named(where, value, folder):
+    content = tomllib.loads((folder / "consortium.toml").read_text())
+    place = content
+    for key in where[:-1]:
+        place = place[key]
+    place[where[-1]] = value
+    (folder / "consortium.toml").write_text(tomli_w.dumps(content))
+    with pytest.raises(UserError, match=f"^consortium.toml: .*{where[-1].partition('-')[0]}"):
+        read(folder)
+
+
+def test_a_folder_that_a_unit_would_misread_is_refused(tmp_path, capsys):
+    command = ["consortium", "new", str(tmp_path / "a b"), "--server", "a.example.org", "--sites", "lyon"]
+    assert main(command) == 2
+    assert "a path of letters, digits" in capsys.readouterr().err
+
+
+def test_keys_are_admitted_replaced_and_removed_and_everybody_is_told(folder):
+    admitted = folder / "hospitals.admitted"
+    first, second = line_of("lyon"), line_of("lyon")
+    assert operator.admit(folder, first) == "lyon"
+    assert read_admitted(admitted, folder / "ca.crt").sites["lyon"].fingerprint == first.split()[-1]
+    with pytest.raises(UserError, match="lyon: has a key already"):
+        operator.admit(folder, second)
+    operator.admit(folder, second, replaces=True)
+    assert read(folder).sites["lyon"].fingerprint == second.split()[-1]
+    with pytest.raises(UserError, match="turin: has no key to replace"):
+        operator.admit(folder, line_of("turin"), replaces=True)
+    operator.add(folder, "lille")
+    assert read(folder).sites["lille"].partition_id == 3
+    assert (folder / "kits" / "lille.zip").exists()
+    operator.remove(folder, "turin")
+    told = read_admitted(admitted, folder / "ca.crt")
+    assert (set(told.sites), told.serial) == ({"lyon"}, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda line: line.rsplit(" ", 1)[0], "as join prints it"),
+        (lambda line: line[:-1] + ("A" if line[-1] != "A" else "B"), "a part of the line was changed"),
+        (lambda line: line.replace("lyon", "paris"), "paris"),
+        (lambda line: line.replace("nistp384", "nistp256"), "a public key"),
+    ],
+)
+def test_a_line_that_is_not_joins_is_refused(change, told, folder):
+    with pytest.raises(UserError, match=told):
+        operator.admit(folder, change(line_of("lyon")))
+    assert not read(folder).admitted
+
+
+def test_a_list_that_somebody_has_changed_is_refused(folder):
+    operator.admit(folder, line_of("lyon"))
+    path = folder / "hospitals.admitted"
+    path.write_text(path.read_text().replace('\\"serial\\": 1', '\\"serial\\": 9'))
+    with pytest.raises(UserError, match="not signed by the authority"):
+        read_admitted(path, folder / "ca.crt")
+
+
+def test_a_superlink_that_is_not_there_leaves_what_was_admitted(folder, capsys, monkeypatch):
+    def absent(*_):
+        raise UserError("superlink: not there")
+
+    monkeypatch.setattr(operator, "flower", absent)
+    assert main(["consortium", "admit", str(folder), line_of("lyon"), line_of("porto")]) == 0
+    assert f"then: fedbn-sim consortium register {folder}" in capsys.readouterr().out
+    assert set(read(folder).admitted) == {"lyon", "porto"}
+    assert main(["consortium", "status", str(folder)]) == 1
+    assert "not yet admitted" in capsys.readouterr().out
+
+
+def test_what_the_superlink_says_is_kept_and_shown(folder, capsys, monkeypatch):
+    asked = []
+
+    def superlink(folder, verb, *words):
+        asked.append((verb, words[0]))
+        nodes = '[{"node-id": "17", "status": "online"}]'
+        return (
+            f'{{"success": true, "node-id": 17, "nodes": {nodes}}}'
+            if verb != "register"
+            else 'ok\n{"node-id": 17}'
+        )
+
+    monkeypatch.setattr(operator, "flower", superlink)
+    assert main(["consortium", "admit", str(folder), line_of("lyon")]) == 0
+    assert read(folder).sites["lyon"].node == "17"
+    main(["consortium", "status", str(folder)])
+    assert "online" in capsys.readouterr().out
+    assert main(["consortium", "replace", str(folder), line_of("lyon")]) == 0
+    assert main(["consortium", "remove", str(folder), "lyon"]) == 0
+    assert [verb for verb, _ in asked] == ["register", "ls", "unregister", "register", "unregister"]
+
+
+def test_the_superlink_moves(folder):
+    operator.admit(folder, line_of("lyon"))
+    operator.move(folder, "other.example.org:8443")
+    assert read_admitted(folder / "hospitals.admitted", folder / "ca.crt").server == "other.example.org:8443"
+    assert "server_name other.example.org;" in (folder / "superlink/nginx.conf").read_text()
+    with pytest.raises(UserError, match="server"):
+        operator.move(folder, "a b")

@@ -1,0 +1,167 @@
+"""Certificates, and a kit as a site gets it: complete, without a secret, and refused where it was changed."""
+
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.consortium import doctor, operator
+from fedbn_flower.consortium.agreement import read
+from fedbn_flower.consortium.kits import make_kit
+from fedbn_flower.core.errors import UserError
+
+from .conftest import unpacked
+
+OPENSSL = ("openssl", "x509", "-noout", "-in")
+
+
+def test_certificates_are_openssls_too(folder):
+    verify = ["openssl", "verify", "-x509_strict", "-CAfile", folder / "ca.crt", folder / "server.pem"]
+    subprocess.run(verify, check=True, capture_output=True)
+    shown = subprocess.run(
+        [*OPENSSL, folder / "server.pem", "-ext", "subjectAltName"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    names = "DNS:superlink.example.org, IP Address:10.0.0.5, DNS:localhost, IP Address:127.0.0.1"
+    assert names in shown.stdout
+    before = (folder / "server.pem").read_bytes()
+    operator.renew(folder)
+    assert (folder / "server.pem").read_bytes() != before
+    subprocess.run(verify, check=True, capture_output=True)
+    for secret in (folder / "secret").iterdir():
+        assert secret.stat().st_mode & 0o077 == 0
+
+
+def test_a_kit_is_the_same_each_time_and_has_no_secret(folder, tmp_path):
+    consortium = read(folder)
+    first, second = (make_kit(folder, consortium, "lyon") for _ in range(2))
+    names = [
+        name for name in zipfile.ZipFile(folder / "kits" / "lyon.zip").namelist() if name != "MANIFEST.sig"
+    ]
+    for packed in (first, second):
+        (tmp_path / "kit.zip").write_bytes(packed)
+        with zipfile.ZipFile(tmp_path / "kit.zip") as kit:
+            content = [kit.read(name) for name in names]
+        assert not [text for text in content if b"PRIVATE KEY" in text]
+    kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").kit
+    assert (kit.site, kit.partition_id, kit.bounds) == ("lyon", 0, {"secagg-min": 3})
+
+
+def test_wheels_are_part_of_a_kit(folder, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    with pytest.raises(UserError, match="a folder with wheels"):
+        make_kit(folder, read(folder), "lyon", tmp_path / "wheels")
+    (tmp_path / "wheels" / "a-1-py3-none-any.whl").write_bytes(b"a")
+    to, wheels = str(tmp_path / "lyon.zip"), str(tmp_path / "wheels")
+    assert main(["consortium", "kit", str(folder), "lyon", "--to", to, "--wheels", wheels]) == 0
+    assert "wheels/a-1-py3-none-any.whl" in zipfile.ZipFile(to).namelist()
+
+
+def weaken(kit):
+    text = (kit / "kit.toml").read_text()
+    (kit / "kit.toml").write_text(text.replace("secagg-min = 3", "secagg-min = 2"))
+
+
+def plant(kit):
+    (kit / "wheels").mkdir()
+    (kit / "wheels" / "torch-9-py3-none-any.whl").write_bytes(b"")
+
+
+def extend(kit):
+    (kit / "MANIFEST").write_text((kit / "MANIFEST").read_text() + f"{'0' * 64}  x\n")
+
+
+CHANGES = {"changed": weaken, "added": plant, "missing": lambda kit: (kit / "run").unlink(), "signed": extend}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_kit_that_was_changed_is_refused_by_both_before_anything_is_done(what, folder, tmp_path):
+    """By ``join``, which needs nothing of ours, and by what it calls."""
+    at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit")
+    CHANGES[what](at.folder)
+    ended = subprocess.run(["bash", at.folder / "join", "--data", tmp_path], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert re.fullmatch(r"error: kit: .* ask the operator for another\n", ended.stderr)
+    assert not at.own.exists()
+    with pytest.raises(UserError, match=f"kit: .*{what if what != 'missing' else 'run'}"):
+        _ = at.kit
+
+
+def test_the_scripts_are_bash_and_units_are_systemds(folder, tmp_path):
+    at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit")
+    for script in (at.folder / "join", at.folder / "leave", at.folder / "run", folder / "superlink/install"):
+        subprocess.run(["bash", "-n", script], check=True)
+        assert os.access(script, os.X_OK)
+        assert "lyon" not in script.read_text()
+    if analyze := shutil.which("systemd-analyze"):
+        for unit in (at.folder / "fedbn-supernode.service", folder / "superlink/fedbn-superlink.service"):
+            result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=60)
+            told = [line for line in result.stderr.splitlines() if unit.name in line]
+            assert not [
+                line for line in told if not re.search("Restart(Steps|MaxDelaySec)|/opt/fedbn/run", line)
+            ]
+
+
+@pytest.fixture
+def nothing_wrong(monkeypatch):
+    """Of the way and the machine, which other tests look at."""
+    monkeypatch.setattr(doctor, "of_site", lambda *_: iter(()))
+
+
+@pytest.mark.usefixtures("nothing_wrong")
+def test_a_site_joins_and_is_admitted(folder, tmp_path, capsys):
+    at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit")
+    join = ["consortium", "join", str(at.folder)]
+    assert main(join) == 2
+    assert "data: missing" in capsys.readouterr().err
+    assert main([*join, "--data", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    line = told.splitlines()[-1]
+    assert read(folder).authority in told
+    assert line.startswith("lyon ecdsa-sha2-nistp384 ")
+    assert (at.own / "site.key").stat().st_mode & 0o077 == 0
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", at.own / "site.key"], capture_output=True, text=True, check=True
+    )
+    assert line.split()[-1] in shown.stdout
+
+    operator.admit(folder, line)
+    list_of = ["--admitted", str(folder / "hospitals.admitted")]
+    assert main([*join, *list_of]) == 0
+    told = capsys.readouterr().out
+    assert line.split()[-1] in told
+    assert (at.own / "partners" / "lyon.pub").read_text().split() == line.split()[1:3]
+    config = at.node_config()
+    assert (config["partition-id"], config["secagg-min"], config["data-path"]) == (0, 3, str(tmp_path))
+    command = at.command()
+    assert command[command.index("--superlink") + 1] == "superlink.example.org:443"
+    assert f"ExecStart={at.folder}/run\n" in (at.own / "fedbn-supernode.service").read_text()
+
+    assert main([*join, "--new-key"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] != line
+    assert main([*join, *list_of]) == 2
+    assert "is not in the list" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_wrong")
+def test_an_older_list_is_refused_and_leaving_keeps_the_log(folder, tmp_path, capsys):
+    at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit")
+    join = ["consortium", "join", str(at.folder)]
+    assert main([*join, "--data", str(tmp_path)]) == 0
+    operator.admit(folder, at.line())
+    older = tmp_path / "older.admitted"
+    shutil.copy(folder / "hospitals.admitted", older)
+    operator.move(folder, "other.example.org:8443")
+    assert main([*join, "--admitted", str(folder / "hospitals.admitted")]) == 0
+    assert at.server == "other.example.org:8443"
+    assert main([*join, "--admitted", str(older)]) == 2
+    assert "this one is older" in capsys.readouterr().err
+    at.audit.mkdir()
+    assert main(["consortium", "leave", str(at.folder)]) == 0
+    assert [path.name for path in at.own.iterdir()] == ["audit"]
