@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 from fedbn_flower import simulate  # noqa: E402
 from fedbn_flower.consortium.local import LocalFederation  # noqa: E402
-from fedbn_flower.extensions.secagg.cryptography import (  # noqa: E402
+from fedbn_flower.secagg.cryptography import (  # noqa: E402
     DIGEST,
     KeyPair,
     agree,
@@ -52,9 +52,9 @@ from fedbn_flower.extensions.secagg.cryptography import (  # noqa: E402
     seal,
     split,
 )
-from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold  # noqa: E402
-from fedbn_flower.extensions.secagg.integers import Grid  # noqa: E402
-from fedbn_flower.extensions.secagg.noise import NoiseShares  # noqa: E402
+from fedbn_flower.secagg.graph import default_k, neighbours, threshold  # noqa: E402
+from fedbn_flower.secagg.integers import Grid  # noqa: E402
+from fedbn_flower.secagg.noise import NoiseShares  # noqa: E402
 
 CLIENTS, NEIGHBOURS, EXAMPLES, BATCH = 100, 20, 500, 32
 PARAMETERS = 11_000_000

@@ -73,6 +73,11 @@ ANNEXES: dict[str, Annex] = {
         "searches of hyper-parameters",
         {"searches": {"search": "search:new_search", "resume": "search:resumed_search"}},
     ),
+    "secagg": Annex(
+        "masked sums",
+        {"extensions": {"secagg": "extension:SecAgg"}, "accounts": {"secagg": "private:SummedPrivacy"}},
+        keys=("secagg", "secagg-bits", "secagg-threshold", "secagg-min"),
+    ),
     "trackers": Annex(
         "experiment trackers",
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},

@@ -13,7 +13,10 @@ from fedbn_flower.config.keys import RUN_KEYS
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml", "README.md")
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
-VALUES = {"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"}
+VALUES = {
+    **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
+    **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
+}
 """A value of a key that asks for an annex."""
 LINES = {"search": ["--search", "client-lr=0.01,0.1"]}
 """What else asks for one, but its commands."""

@@ -26,8 +26,7 @@ from .patience import Patience, PatienceKeys
 from .pooled_statistics import PooledStatistics
 from .privacy import Privacy, PrivacyKeys
 from .protocol import Protocol, ProtocolKeys
-from .secagg.extension import SecAgg
-from .secagg.keys import SecAggKeys
+from .secagg_keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
 from .training import Freezing, FreezingKeys, Rates
@@ -53,7 +52,6 @@ EXTENSIONS: dict[str, type[Extension]] = {
 """Those that a run names, by name. To add one, import it above and enter it here."""
 
 ALWAYS: tuple[type[Extension], ...] = (
-    SecAgg,  # of all others' answers there is a sum
     Compression,  # nearest to the wire: the others see whole models
     PooledStatistics,  # what clients gathered, before anybody reads it as statistics
     Selection,

@@ -8,6 +8,7 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
+from .. import annexes
 from ..core.ground.columns import PRIVACY
 from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
@@ -20,7 +21,6 @@ from ..privacy.what_leaves import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
 from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop, Unused
 from .holdout import num_training
-from .secagg.private import SummedPrivacy
 from .selection import sampled
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -170,9 +170,12 @@ def account_of_clients(config: PrivateRun, parameters: int) -> RunPrivacy:
     Raises
     ------
     UserError
-        As `ClientPrivacy` and `SummedPrivacy`.
+        As these.
     """
-    return (SummedPrivacy if config.against_server else ClientPrivacy)(config, parameters)
+    if config.against_server:
+        summed: RunPrivacy = annexes.load("accounts", "secagg")(config, parameters)
+        return summed
+    return ClientPrivacy(config, parameters)
 
 
 class Privacy(Extension):

@@ -5,16 +5,16 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
-from math import exp, sqrt
+from math import exp
 from pathlib import Path
 from typing import Any
 
+from .. import annexes
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.free_memory import regular
-from ..extensions.secagg.noise import sum_epsilon
-from ..extensions.secagg.private import MOST_ENTRIES
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
@@ -97,9 +97,7 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
         asked = Counter(client for charge in charges for client in charge.get("clients", ()))
         rounds = max(asked.values(), default=0)
         if found["notion"] == SUMMED:
-            count, steps = found["honest-survivors"], found["grid-steps"]
-            norm, plan = steps * sqrt(count) / noise, Plan("all", 1.0, 1, rounds, 0.5)
-            return lambda delta: sum_epsilon(steps, count, norm, MOST_ENTRIES, replace(plan, delta=delta))
+            return partial(annexes.load("accounts", "secagg").epsilon_of, found, rounds)
         return lambda delta: local_epsilon(noise, rounds, delta)
     plans = [
         (

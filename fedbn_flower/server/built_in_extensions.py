@@ -18,7 +18,6 @@ from ..extensions.patience import Patience
 from ..extensions.pooled_statistics import PooledStatistics
 from ..extensions.privacy import Privacy
 from ..extensions.protocol import Protocol
-from ..extensions.secagg.extension import SecAgg
 from ..extensions.selection import Selection
 from ..extensions.training import Rates
 from ..job.cases import keeps_cases
@@ -46,13 +45,8 @@ def collaborators(federation: Federation) -> Collaborators:
         if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):
             privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
 
-    def most_examples() -> int:
-        """Return how many training examples a client has at most; 0 where only sites know."""
-        return int(inputs.partitions.train.sizes.max()) if inputs.dataset.has_examples else 0
-
     return {
         **{cls: cls.made_of(federation) for cls in config.built_in_extensions},
-        SecAgg: {"most_examples": most_examples, "privacy": privacy},
         Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},

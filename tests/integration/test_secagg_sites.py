@@ -17,9 +17,9 @@ from safetensors.numpy import load
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
-from fedbn_flower.extensions.secagg.cryptography import LENGTH
-from fedbn_flower.extensions.secagg.words import UNMASK
-from tests.fedbn_flower.extensions.secagg.grids import STEPS, Lossy, run_on, spellings
+from fedbn_flower.secagg.cryptography import LENGTH
+from fedbn_flower.secagg.words import UNMASK
+from tests.fedbn_flower.secagg.grids import STEPS, Lossy, run_on, spellings
 
 from .guide import FORKING
 from .hospital import rounds_done, wait_for
@@ -91,7 +91,7 @@ split = _noted(split, lambda shares: shares.values())
 os = type(os)("os")
 os.urandom = _noted(__import__("os").urandom, lambda seed: [seed])
 '''
-CHANGES = (("extensions/secagg/site", STAGED), ("site/privacy", TRAINING), ("extensions/secagg/site", NOTED))
+CHANGES = (("secagg/site", STAGED), ("site/privacy", TRAINING), ("secagg/site", NOTED))
 
 
 class Owned(LocalFederation):

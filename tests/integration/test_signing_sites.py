@@ -11,8 +11,8 @@ from safetensors.numpy import load
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
-from tests.fedbn_flower.extensions.secagg.grids import Lossy, run_on
-from tests.fedbn_flower.extensions.secagg.keyed import written_pair
+from tests.fedbn_flower.secagg.grids import Lossy, run_on
+from tests.fedbn_flower.secagg.keyed import written_pair
 
 from .guide import FORKING
 from .hospital import wait_for

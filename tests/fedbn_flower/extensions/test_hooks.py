@@ -164,8 +164,8 @@ def test_the_order_of_the_built_in_ones():
 
 
 def test_what_no_key_asks_for_is_not_there():
-    others = [name for name in ORDER if name not in ("Attack",)]
-    assert [cls.__name__ for cls in built_in({"attack": "none", "attackers": "0.2"})] == others
+    others = [name for name in ORDER if name not in ("Attack", "SecAgg")]
+    assert [cls.__name__ for cls in built_in({"attack": "none", "secagg": "off"})] == others
 
 
 class Zeroed(Extension):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clients import FedAvgClient
-from fedbn_flower.extensions.secagg import noise as shares
 from fedbn_flower.privacy import client_mechanism
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.privacy.keys import SecretNumbers
@@ -20,6 +19,7 @@ from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.secagg import noise as shares
 from fedbn_flower.server.federation import Federation
 from strategies import reply_reader
 from strategies.messages.npy import viewed

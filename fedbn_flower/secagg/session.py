@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
-from ...core.ground.wire import CONFIG, SERVER_ROUND
+from ..core.ground.wire import CONFIG, SERVER_ROUND
 from . import words
 from .cryptography import DIGEST, LENGTH, KeyPair, agree, commitment, join, remove
 from .graph import TOLERANCE, default_k, neighbours, threshold

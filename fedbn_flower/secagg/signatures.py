@@ -52,9 +52,9 @@ from numpy.typing import NDArray
 
 from fedbn_flower.strategies import ReplyRefused
 
-from ...core.errors import not_allowed
-from ...core.files import path_of
-from ...privacy.floors import SECAGG_KEY, SECAGG_PARTNERS, Refused
+from ..core.errors import not_allowed
+from ..core.files import path_of
+from ..privacy.floors import SECAGG_KEY, SECAGG_PARTNERS, Refused
 from . import words
 from .cryptography import LENGTH, KeyPair
 from .integers import MOST_CLIENTS

@@ -23,9 +23,10 @@ from fedbn_flower.strategies.aggregation.vectors import Layout, all_finite, squa
 from fedbn_flower.strategies.messages.validation import clipping_factor
 from fedbn_flower.strategies.reply_reader import ROUNDING
 
-from ...core.ground.columns import HELD_OUT
-from ...core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
-from ...core.key_group import flag_of
+from ..core.ground.columns import HELD_OUT
+from ..core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
+from ..core.key_group import flag_of
+from ..job.inputs import RunInputs
 from .cryptography import DTYPES
 from .integers import COUNT, NUMBER, WORDS, Grid, check_room, sum_of, words_of
 from .noise import NoiseShares
@@ -399,3 +400,8 @@ def _difference(array: NDArray, received: NDArray, into: Numbers) -> float:
         into[~np.isfinite(received)] = 0.0
         squares = squared_norm(into.reshape(-1))
     return squares
+
+
+def most_examples(inputs: RunInputs) -> int:
+    """Return how many training examples a client has at most; 0 where only sites know."""
+    return int(inputs.partitions.train.sizes.max()) if inputs.dataset.has_examples else 0

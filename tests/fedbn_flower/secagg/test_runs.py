@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.extensions.secagg.words import ADVERTISE, SHARE, UNMASK, UPCOMING
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.secagg.words import ADVERTISE, SHARE, UNMASK, UPCOMING
 
 from .grids import STEPS, Lossy, run_on
 

@@ -25,7 +25,7 @@ from fedbn_flower.strategies.aggregation.vectors import Layout
 from fedbn_flower.strategies.messages.gate import NPY_HEADER_BYTES, record_of
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, viewed
 
-from ...core.ground.wire import (
+from ..core.ground.wire import (
     COMPRESSED,
     CONFIG,
     EVALUATED,
@@ -36,11 +36,12 @@ from ...core.ground.wire import (
     NUM_EXAMPLES,
     REASON,
     SENT_BYTES,
+    STATES,
     SUM_WEIGHTS,
     SUMS,
 )
-from ...core.private import ErrorCode, set_message_id
-from ..base import Moment
+from ..core.private import ErrorCode, set_message_id
+from ..extensions.base import Moment
 from . import words
 from .plan import Found, Plan
 
@@ -244,6 +245,16 @@ def sums_of(moment: Moment, found: Found, layout: Layout) -> dict[str, ArrayReco
             sums[~finite] = sent[~finite]
     records = {PARAMETERS: encoded(update), STATISTICS: encoded(others)}
     return {SUMS: ArrayRecord(records), SUM_WEIGHTS: MetricRecord(dict.fromkeys(records, found.weight))}
+
+
+def states_of(expected: Mapping[str, NDArray], found: Found) -> dict[str, ArrayRecord]:
+    """Return the states of further metrics, each like the one that is expected."""
+    states = {}
+    for name, like in expected.items():
+        numbers = found.states[name]
+        whole = np.rint(numbers) if like.dtype.kind in "iu" else numbers
+        states[name] = encoded(whole.astype(like.dtype).reshape(like.shape))
+    return {STATES: ArrayRecord(states)} if states and found.counts else {}
 
 
 Vector = NDArray[np.unsignedinteger]

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
-from ...core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
-from ...core.partition_id import check_node_config
-from ...privacy.floors import SECAGG_PARTNERS, Floors, Refused
-from ...privacy.private_run import PrivateRun
-from ..base import AtClient
+from ..core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
+from ..core.partition_id import check_node_config
+from ..extensions.base import AtClient
+from ..privacy.floors import SECAGG_PARTNERS, Floors, Refused
+from ..privacy.private_run import PrivateRun
 from . import words
+from .conflicts import ON
 from .cryptography import (
     DIGEST,
     LENGTH,
@@ -42,7 +43,6 @@ from .cryptography import (
     seal,
     split,
 )
-from .keys import ON
 from .private import least_at_client
 from .signatures import FRESH, NUMBER, WHO, Signer, digest_of_heard, statement_of
 

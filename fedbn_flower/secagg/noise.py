@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
-from ...privacy.keys import LENGTH, SecretNumbers
-from ...privacy.noise import STEPS, Words, discrete_gaussian
-from ...privacy.terms import AdaptiveClip
+from ..privacy.accounts import WHOLE_ORDERS, Plan, _renyi, _smallest, check_delta, check_epsilon
+from ..privacy.keys import LENGTH, SecretNumbers
+from ..privacy.noise import STEPS, Words, discrete_gaussian
+from ..privacy.terms import AdaptiveClip
 from .cryptography import DTYPES, Vector
 from .integers import TAILS, Grid, length_of_rounded
 

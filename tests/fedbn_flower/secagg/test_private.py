@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.extensions.secagg import private
 from fedbn_flower.results.release import release
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.secagg import private
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies.messages.npy import viewed
 

@@ -9,11 +9,11 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.extensions.secagg import site, words
-from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair, commitment
-from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
 from fedbn_flower.privacy.floors import Refused
 from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.secagg import site, words
+from fedbn_flower.secagg.cryptography import LENGTH, KeyPair, commitment
+from fedbn_flower.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
 from fedbn_flower.strategies.messages.npy import encoded
 
 from .grids import Lossy, run_on, spellings

@@ -12,26 +12,26 @@ number of the sum, with noise in shares too. Whatever clip a server tells, the n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
 from fedbn_flower.clients import Update
 
-from ...core.errors import not_allowed
-from ...core.process_cache import process_cache
-from ...privacy.accounts import Plan, Release, check_installed
-from ...privacy.client_privacy import DROWNED, SECURE
-from ...privacy.floors import Refused
-from ...privacy.keys import Key
-from ...privacy.ledger import Charge
-from ...privacy.private_run import NO_SEED, PrivateRun
-from ...privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
-from ...privacy.terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
+from ..core.errors import not_allowed
+from ..core.process_cache import process_cache
+from ..privacy.accounts import Plan, Release, check_installed
+from ..privacy.client_privacy import DROWNED, SECURE
+from ..privacy.floors import Refused
+from ..privacy.keys import Key
+from ..privacy.ledger import Charge
+from ..privacy.private_run import NO_SEED, PrivateRun
+from ..privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
+from ..privacy.terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
+from .conflicts import LEAST_CLIP, MOST_CLIP, ON
 from .cryptography import Vector
 from .graph import TOLERANCE, default_k
-from .keys import LEAST_CLIP, MOST_CLIP, ON
-from .noise import NoiseShares, num_honest, sum_noise_for
+from .noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for
 from .plan import Plan as VectorPlan
 
 OUTSIDE = (
@@ -220,6 +220,13 @@ class SummedPrivacy(PrivacyAtClients):
     def epsilon(self, rounds: int, metrics: Release | None = None) -> float:
         """Return epsilon of a client that has trained in so many rounds."""
         return self.shares.epsilon(_plan(self.config), rounds)
+
+    @staticmethod
+    def epsilon_of(found: Mapping[str, Any], rounds: int, delta: float) -> float:
+        """Return the same at any delta, of a run whose `summary` is known."""
+        count, steps = found["honest-survivors"], found["grid-steps"]
+        norm = steps * sqrt(count) / float(found["noise"])
+        return sum_epsilon(steps, count, norm, MOST_ENTRIES, Plan("all", 1.0, 1, rounds, delta))
 
     def noise_std(self, charge: Charge) -> float:
         """Return the deviation of the noise on each entry of the mean of the fewest clients."""

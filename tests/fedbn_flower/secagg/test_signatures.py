@@ -10,17 +10,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.extensions.secagg import site, words
-from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair, agree, join, remove
-from fedbn_flower.extensions.secagg.extension import SecAgg
-from fedbn_flower.extensions.secagg.graph import threshold as shares_by_default
-from fedbn_flower.extensions.secagg.in_words import seen
-from fedbn_flower.extensions.secagg.private import least_at_client
-from fedbn_flower.extensions.secagg.session import NoSum, Session
-from fedbn_flower.extensions.secagg.signatures import Card, Signer
-from fedbn_flower.extensions.secagg.words import ADVERTISE, SECAGG
 from fedbn_flower.privacy.floors import Refused, check_secagg
 from fedbn_flower.runtime.grid import identify_process
+from fedbn_flower.secagg import site, words
+from fedbn_flower.secagg.cryptography import LENGTH, KeyPair, agree, join, remove
+from fedbn_flower.secagg.extension import SecAgg
+from fedbn_flower.secagg.graph import threshold as shares_by_default
+from fedbn_flower.secagg.in_words import seen
+from fedbn_flower.secagg.private import least_at_client
+from fedbn_flower.secagg.session import NoSum, Session
+from fedbn_flower.secagg.signatures import Card, Signer
+from fedbn_flower.secagg.words import ADVERTISE, SECAGG
 
 from .keyed import node_configs, other_than, signer_of, written_pair
 from .test_runs import settings  # noqa: F401

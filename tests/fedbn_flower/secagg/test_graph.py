@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from fedbn_flower.extensions.secagg import words
-from fedbn_flower.extensions.secagg.cryptography import LENGTH
-from fedbn_flower.extensions.secagg.graph import default_k, neighbours, threshold
-from fedbn_flower.extensions.secagg.session import Session
-from fedbn_flower.extensions.secagg.signatures import Card
+from fedbn_flower.secagg import words
+from fedbn_flower.secagg.cryptography import LENGTH
+from fedbn_flower.secagg.graph import default_k, neighbours, threshold
+from fedbn_flower.secagg.session import Session
+from fedbn_flower.secagg.signatures import Card
 
 
 @settings(max_examples=200, deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
-from fedbn_flower.extensions.secagg.cryptography import LENGTH, mask
+from fedbn_flower.secagg.cryptography import LENGTH, mask
 
 SIZE, SEEN = 32, 800
 

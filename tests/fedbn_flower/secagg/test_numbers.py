@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg import integers
-from fedbn_flower.extensions.secagg.integers import ERROR, Grid, rounded_norm
+from fedbn_flower.secagg import integers
+from fedbn_flower.secagg.integers import ERROR, Grid, rounded_norm
 
 
 def rng(seed=0):

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg.cryptography import (
+from fedbn_flower.secagg.cryptography import (
     KeyPair,
     Tampered,
     commitment,

@@ -1,26 +1,22 @@
-"""The keys of secure aggregation, and what it does not go with."""
+"""What of a run's configuration secure aggregation does not go with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
-
-from pydantic import Field as setting
+from typing import Any
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
-from ...core.input_spec import InputSpec
-from ...core.key_group import KeyGroup
-from ...names import CLIENT, STRATEGY
-from ..attack_keys import sees_answers
-from ..base import Conflict, Unused
-from ..holdout import num_training
-from ..selection import sampled
+from ..core.input_spec import InputSpec
+from ..extensions.attack_keys import sees_answers
+from ..extensions.base import Conflict, Unused
+from ..extensions.holdout import num_training
+from ..extensions.secagg_keys import LEAST, MOST_BITS
+from ..extensions.selection import sampled
+from ..names import CLIENT, STRATEGY
 from .integers import MOST_CLIENTS
 
 OFF, ON = "off", "on"
-LEAST = 3
-MOST_BITS = 30
 LEAST_CLIP, MOST_CLIP = 1e-30, 1e30
 """Of updates: their steps, and the inverse of these, are then floats with all digits."""
 ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
@@ -46,36 +42,6 @@ OTHER_VALUES = (
 )
 """Values of keys that read single clients' metrics, and why."""
 DEFAULTS: Mapping[str, object] = {"secagg-bits": 0, "secagg-threshold": 0, "secagg-min": LEAST}
-
-
-class SecAggKeys(KeyGroup):
-    """Secure aggregation"""
-
-    of_references = False
-    protects = True
-    after = "dp-simulate-population"
-
-    secagg: Literal["off", "plain", "on"] = setting(
-        "off",
-        description="the server learns the sum of the clients' answers, and nothing else of anybody; plain "
-        "sums the same integers without masks, to find settings and for tests",
-    )
-    secagg_bits: int = setting(
-        0,
-        ge=0,
-        le=MOST_BITS,
-        description="bits of each number of an update before it is summed; 0 for as many as keep the error "
-        "of the mean below 0.0001 of clip-update-norm",
-    )
-    secagg_threshold: int = setting(
-        0,
-        ge=0,
-        description="of how many clients shares unmask what one has sent; 0 for what a third of all may drop "
-        "out of",
-    )
-    secagg_min: int = setting(
-        LEAST, ge=2, description="of how many clients a sum is at least; with fewer the model stays as it is"
-    )
 
 
 def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
@@ -24,12 +24,13 @@ from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import Range
 from fedbn_flower.strategies.partial_sums import take_sums
 
-from ...core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
-from ...core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
-from ...privacy.floors import Refused
-from ...privacy.run_privacy import RunPrivacy
-from ...records.events import RoundResult, RunInfo
-from ..base import AtClient, Conflict, Extension, Moment, Outgoing, Record
+from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
+from ..core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
+from ..extensions.base import AtClient, Conflict, Extension, Moment, Outgoing, Record
+from ..extensions.compression import Compression
+from ..privacy.floors import Refused
+from ..privacy.run_privacy import RunPrivacy
+from ..records.events import RoundResult, RunInfo
 from . import words
 from .answers import (
     Gathered,
@@ -41,21 +42,25 @@ from .answers import (
     followed,
     nodes_of,
     say_both,
+    states_of,
     sums_of,
     vector_in,
     waits,
     without_metrics,
     written,
 )
+from .conflicts import OFF, ON, conflicts
 from .cryptography import LENGTH
 from .in_words import LIBRARIES, seen
 from .integers import Grid
-from .keys import OFF, ON, conflicts
-from .plan import Found, Plan
+from .plan import Found, Plan, most_examples
 from .private import SummedPrivacy, check_noise, noise_in, share_of
 from .session import NoSum, Session
 from .signatures import Card, names
 from .site import IntegerSum, answer_step, leaving
+
+if TYPE_CHECKING:
+    from ..server.federation import Federation
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -87,6 +92,7 @@ class SecAgg(Extension):
     """
 
     in_workers = True
+    before = Compression  # of all others' answers there is a sum
 
     def __init__(
         self,
@@ -118,6 +124,10 @@ class SecAgg(Extension):
         """What clients have advertised for the next session, by node."""
         self.barred: dict[int, str] = {}
         """Who has no part in any more sums, and why, by node."""
+
+    @classmethod
+    def made_of(cls, federation: Federation) -> Mapping[str, Any]:
+        return {"most_examples": partial(most_examples, federation.inputs), "privacy": federation.privacy}
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -368,7 +378,7 @@ class SecAgg(Extension):
         if not found.weight > 0:
             raise NoSum("no client has any example")
         sums = sums_of(moment, found, layout) if layout else {}
-        return Part(found, {**self._states(found), **sums}, self._means(found))
+        return Part(found, {**states_of(self.expected.states, found), **sums}, self._means(found))
 
     def _evaluated(self, moment: Moment, found: Found) -> Part:
         """Return what a sum says of the evaluation of the round before, which the training went with."""
@@ -389,14 +399,6 @@ class SecAgg(Extension):
         held_out = (n for n in found.client_means if n in means and not n.startswith(NOT_HELD_OUT))
         self.client_means |= {f"{CLIENT_MEAN}{n}": found.client_means[n] for n in held_out}
         return {**means, **found.counts}
-
-    def _states(self, found: Found) -> dict[str, ArrayRecord]:
-        states = {}
-        for name, like in self.expected.states.items():
-            numbers = found.states[name]
-            whole = np.rint(numbers) if like.dtype.kind in "iu" else numbers
-            states[name] = encoded(whole.astype(like.dtype).reshape(like.shape))
-        return {STATES: ArrayRecord(states)} if states and found.counts else {}
 
     def recorded(self, result: RoundResult) -> RoundResult:
         if self.mode == OFF:

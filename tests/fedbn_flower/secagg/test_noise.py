@@ -9,13 +9,13 @@ from scipy.optimize import brentq
 from scipy.stats import kstest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.extensions.secagg import noise as module
-from fedbn_flower.extensions.secagg.cryptography import mask, remove
-from fedbn_flower.extensions.secagg.noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for, tau
 from fedbn_flower.privacy.accounts import Plan, epsilon
 from fedbn_flower.privacy.keys import Key
+from fedbn_flower.secagg import noise as module
+from fedbn_flower.secagg.cryptography import mask, remove
+from fedbn_flower.secagg.noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for, tau
 
-from ...privacy.audit import audited
+from ..privacy.audit import audited
 
 DELTA = 1e-5
 ONCE = Plan("all", 1.0, 100, 1, DELTA)

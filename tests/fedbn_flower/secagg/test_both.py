@@ -8,13 +8,13 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.ground.wire import EVALUATION
 from fedbn_flower.core.private import with_content
-from fedbn_flower.extensions.secagg import words
-from fedbn_flower.extensions.secagg.plan import Plan
 from fedbn_flower.runtime.grid import node_context, partition_of
+from fedbn_flower.secagg import words
+from fedbn_flower.secagg.plan import Plan
 from fedbn_flower.site.adapter import answer_all, round_of
 
-from ...server.test_one_exchange import Nodes, outcome
-from ...supernodes import run_app
+from ..server.test_one_exchange import Nodes, outcome
+from ..supernodes import run_app
 from .keyed import node_configs
 
 KEYS = {

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 
-from fedbn_flower.extensions.secagg import cryptography as module
-from fedbn_flower.extensions.secagg.cryptography import KeyPair, agree, expand, mask, remove
-from fedbn_flower.extensions.secagg.graph import neighbours
+from fedbn_flower.secagg import cryptography as module
+from fedbn_flower.secagg.cryptography import KeyPair, agree, expand, mask, remove
+from fedbn_flower.secagg.graph import neighbours
 
 # RFC 7748, section 6.1: Bob's keys, Alice's public one, and their shared secret.
 BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")

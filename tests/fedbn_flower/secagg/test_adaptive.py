@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.extensions.secagg.noise import NoiseShares, sum_epsilon
 from fedbn_flower.privacy.accounts import Plan
 from fedbn_flower.privacy.floors import Floors, Refused
 from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.noise import discrete_gaussian
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.secagg.noise import NoiseShares, sum_epsilon
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.privacy import UNSAID
 from fedbn_flower.strategies.messages.npy import encoded, viewed

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from flwr.app import Context, RecordDict
 
-from fedbn_flower.extensions.secagg.signatures import Signer
+from fedbn_flower.secagg.signatures import Signer
 
 from .grids import Lossy
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.extensions.secagg.integers import (
+from fedbn_flower.secagg.integers import (
     COUNT,
     LARGEST,
     MOST_CLIENTS,

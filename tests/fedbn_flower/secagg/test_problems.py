@@ -5,7 +5,7 @@ import pytest
 
 from tests.quick import some_quick
 
-from ...circles import write_circles
+from ..circles import write_circles
 from .grids import run_on
 
 SPEECH = "So foul and fair a day I have not seen. "

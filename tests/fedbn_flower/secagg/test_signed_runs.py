@@ -8,10 +8,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.private import set_message_id
-from fedbn_flower.extensions.secagg import words
-from fedbn_flower.extensions.secagg.cryptography import LENGTH, KeyPair
-from fedbn_flower.extensions.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.runtime.grid import node_context, partition_of
+from fedbn_flower.secagg import words
+from fedbn_flower.secagg.cryptography import LENGTH, KeyPair
+from fedbn_flower.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.site.adapter import app
 
 from .grids import Lossy, run_on

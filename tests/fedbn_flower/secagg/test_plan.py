@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbn_flower.extensions.secagg.plan import Plan
+from fedbn_flower.secagg.plan import Plan
 from fedbn_flower.strategies.aggregation.vectors import Layout
 
 PLAN = Plan(1.0, 3, 0, 10, False, ("loss eval-examples",), ("eval-examples",), ("auroc 3 number",))
