@@ -1,5 +1,7 @@
 """Whole runs of three simulated clients, of which the first lies in round 1 about what one rule reads."""
 
+from textwrap import fill
+
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 
@@ -10,6 +12,8 @@ from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
+
+from .hostile import WIDTH
 
 REFUSED, BELIEVED = "refused", "believed"
 CLIENTS = {"fedpac": "fedpac"}
@@ -176,12 +180,15 @@ BY_RULE = [
 
 
 def table():
-    """What is refused, and what is believed, in Markdown: a line for each rule."""
-    lines = ["| with | refused | believed |\n|---|---|---|\n"]
-    for rule in dict.fromkeys(rule for _, rule, _, _ in BY_RULE):
-        cells = (
-            "; ".join(lie[0] for lie in BY_RULE if lie[1::2] == (rule, effect))
-            for effect in (REFUSED, BELIEVED)
-        )
-        lines.append(f"| `{rule}` | {' | '.join(cells)} |\n")
-    return "".join(lines)
+    """What is refused, in a sentence, and what is believed, in a table; in Markdown, by rule."""
+    refused = "; ".join(f"`{rule}`: {', '.join(_lies(rule, REFUSED))}" for rule in _rules(REFUSED))
+    rows = (f"| `{rule}` | {', '.join(_lies(rule, BELIEVED))} |\n" for rule in _rules(BELIEVED))
+    return fill(f"Refused with {refused}.", WIDTH) + "\n\n| with | is believed |\n|---|---|\n" + "".join(rows)
+
+
+def _rules(effect):
+    return dict.fromkeys(rule for _, rule, _, found in BY_RULE if found == effect)
+
+
+def _lies(rule, effect):
+    return [what for what, *lie in BY_RULE if (lie[0], lie[2]) == (rule, effect)]
