@@ -48,6 +48,18 @@ ANNEXES: dict[str, Annex] = {
         {"extensions": {"attack": "extension:Attack"}, "examples": {"attack": "attackers:attacked"}},
         keys=("attack", "attackers"),
     ),
+    "clinic": Annex(
+        "readers of NIfTI and DICOM files",
+        {
+            "readers": {
+                "decoder": "decoding:Scans",
+                "series": "series:series_folders",
+                "studies": "series:largest_of_studies",
+                "patients": "series:patients_of",
+            }
+        },
+        keys=("spacing", "window"),
+    ),
     "consortium": Annex(
         "kits, checks and logs of sites",
         {
@@ -114,8 +126,8 @@ def brought(kind: str, annexes: Collection[str] = tuple(ANNEXES)) -> dict[str, A
     }
 
 
-def load(kind: str, name: str) -> Any:
-    """Load and return one thing.
+def load(kind: str, name: str, what: str = "") -> Any:
+    """Load and return one thing; the message names what it is for, or else the thing.
 
     Raises
     ------
@@ -126,7 +138,7 @@ def load(kind: str, name: str) -> Any:
     """
     annex = {name: annex for annex, brings in _of_kind(kind).items() for name in brings}[name]
     if not is_present(annex):
-        raise UserError(f"{name}: {_missing(annex)}")
+        raise UserError(f"{what or name}: {_missing(annex)}")
     return resolve_name(f"{__package__}.{annex}.{ANNEXES[annex].brings[kind][name]}")
 
 

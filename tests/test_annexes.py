@@ -14,12 +14,25 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml", "README.md")
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {
+<<<<<<< HEAD
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
+=======
+    "attack": "sign-flip:1",
+    "attackers": "0.3",
+    "inspect": "true",
+    "spacing": "2",
+    "track": "tensorboard",
+    "window": "0..400",
+>>>>>>> e2078443 (Readers of NIfTI and DICOM files are an annex: a decoder of scans, series and patients are asked for when there are such files)
 }
 """A value of a key that asks for an annex."""
-LINES = {"search": ["--search", "client-lr=0.01,0.1"]}
+LINES = {
+    "clinic": [["--dataset", "nifti"], ["--dataset", "dicom"]],
+    "search": [["--search", "client-lr=0.01,0.1"]],
+}
 """What else asks for one, but its commands."""
+FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
 
 SITE = """
 import sys
@@ -49,6 +62,9 @@ def house(tmp_path_factory):
                 shutil.copy(ROOT / part, folder / part)
         for name in annexes:
             shutil.rmtree(folder / "fedbn_flower" / name)
+        for path in FILES:
+            (folder / path).parent.mkdir(parents=True)
+            (folder / path).touch()
         return folder
 
     return without
@@ -80,7 +96,7 @@ def check_is_named(folder, name):
     assert RUN_KEYS.keys() >= {*ANNEXES[name].keys}
     lines = [[word] for word in ANNEXES[name].brings.get("commands", ())]
     lines += [[*SMALL, f"--{key}", VALUES[key]] for key in ANNEXES[name].keys]
-    for line in [*lines, *filter(None, [LINES.get(name)])]:
+    for line in [*lines, *LINES.get(name, ())]:
         refused = command(folder, *line)
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1

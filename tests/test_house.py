@@ -32,7 +32,6 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
-    {"clinic"},
     {"records", "models", "data", "statistics"},
     {"names", "privacy"},
     {"extensions"},

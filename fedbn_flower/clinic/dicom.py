@@ -16,8 +16,9 @@ from pydicom.pixels import apply_color_lut, apply_modality_lut
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from ..core.free_memory import Bound, check_fits, check_size
-from .files import MARK, PREAMBLE, WrongScan
-from .sampling import Grid
+from ..data.images.sampling import Grid
+from ..data.scans import MARK, PREAMBLE
+from .files import WrongScan
 from .scan import Scan
 
 BEGINNING = 2**14

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from .files import errors_named, is_nifti
+from ..data.scans import is_nifti
+from .files import errors_named
 from .scan import Scan
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampling import Grid
+from ..data.images.sampling import Grid
 
 AXES = 3
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
-from .files import WrongScan, errors_named, is_dicom
+from ..data.scans import is_dicom, is_dicom_scan
+from .files import WrongScan, errors_named
 from .scan import Scan
 
 HEADERS = 2**17
@@ -49,7 +50,7 @@ class Slices(NamedTuple):
 
 
 def series_folders(files: Iterable[Path], root: Path) -> tuple[dict[Path, list[Path]], list[Path]]:
-    """Return the folders whose DICOM files are slices of a patient, with those of the largest series.
+    """Return the folders of DICOM files that are slices of a patient, with those of the largest series.
 
     A slice has a place in the patient, so that radiographs of one series are none. Folders called ``images``
     or ``masks`` hold pictures, and so does the dataset's folder itself. The second list has the files of such
@@ -63,7 +64,7 @@ def series_folders(files: Iterable[Path], root: Path) -> tuple[dict[Path, list[P
     """
     by_folder: dict[Path, list[Path]] = {}
     for path in files:
-        if path.parent != root and path.parent.name.lower() not in ("images", "masks") and is_dicom(path):
+        if path.parent != root and path.parent.name.lower() not in ("images", "masks"):
             by_folder.setdefault(path.parent, []).append(path)
     found, left_out = {}, []
     for folder, paths in by_folder.items():
@@ -141,11 +142,6 @@ def largest_of_studies(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 def common_folder(paths: Sequence[Path]) -> Path:
     """Return the lowest folder that all of these are in."""
     return Path(os.path.commonpath([path.parent for path in paths]))
-
-
-def is_dicom_scan(path: Path) -> bool:
-    """Return whether a picture is a DICOM file or the folder of a series."""
-    return path.is_dir() or is_dicom(path)
 
 
 def header_of_scan(path: Path) -> Header:

@@ -6,10 +6,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..clinic.series import series_folders
 from ..core.free_memory import regular
 from ..core.text import number_of, quoted
 from .notes import Note
+from .scans import series_folders
 
 MAX_SHOWN = 3
 NO_DATA = frozenset({"__macosx", "@eadir", "__pycache__", "$recycle.bin", "system volume information"})

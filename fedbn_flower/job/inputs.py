@@ -14,7 +14,6 @@ from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
 
-from ..clinic import Sampling
 from ..config.data_request import load_requested, request_of
 from ..config.keys import RUN_KEYS
 from ..config.metric_names import with_metrics
@@ -29,6 +28,7 @@ from ..data import Dataset, Partitions, partition_dataset
 from ..data.dataset import Kind
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
+from ..data.images.sampling import Sampling
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note

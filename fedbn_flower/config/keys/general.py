@@ -6,10 +6,10 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
-from ...clinic.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...core.key_group import KeyGroup
 from ...core.syntax import GROUPS, SPLIT_BY
 from ...data.images.augment import FORMS as AUGMENTATIONS
+from ...data.images.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec

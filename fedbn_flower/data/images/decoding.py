@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...clinic import Grid, Sampling, has_suffix, is_scan, read_scan, stem_of
 from ...core.errors import UserError, not_allowed
 from ...core.free_memory import check_fits, check_size
 from ..notes import Note
+from ..scans import ScanDecoder, has_suffix, is_scan, scan_decoder, stem_of
+from .sampling import Grid, Sampling
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -148,8 +148,6 @@ class ImageDecoder:
     def __init__(self, size: int | str = 0, spacing: float | str = 0, window: str = "auto") -> None:
         self.sampling = Sampling(size, spacing, window)
         self.shape: tuple[int, ...] = ()
-        self.channels = 0
-        """Of scans without colour."""
         self.pages = 0
         """Pages of each image that was decoded."""
         self.counts: Counter[str] = Counter()
@@ -157,8 +155,7 @@ class ImageDecoder:
         """The lowest and the highest value of images of more than 8 bits."""
         self.grids: list[Grid] = []
         """Where the pixels of each image were that was decoded, before it was resized."""
-        self.spacings: list[tuple[float, ...]] = []
-        """Of each scan that says its own."""
+        self._scans: ScanDecoder | None = None
 
     def decode(self, files: Iterable[ImageFile], count: int) -> Pixels:
         """Return ``count`` images (N, channels, height, width); three channels a page if any is in colour.
@@ -181,7 +178,7 @@ class ImageDecoder:
             if pixels.dtype != images.dtype:
                 images, pixels = of_16_bits(images), of_16_bits(pixels)
             images[i] = pixels
-        if not (self.counts["scans"] or self.sampling.is_plain):
+        if not (self._scans or self.sampling.is_plain):
             raise self.sampling.unused("the images are no NIfTI or DICOM files")
         return images
 
@@ -202,20 +199,7 @@ class ImageDecoder:
             f"the alpha channel of {alpha} images is dropped": alpha,
         }
         found = [Note("inputs", line) for line, occurs in lines.items() if occurs]
-        return found + self._notes_on_scans()
-
-    def _notes_on_scans(self) -> list[Note]:
-        """Return notes on what was done with scanners' files, and on what their spacing is."""
-        scans, turned, inverted = (self.counts[kind] for kind in ("scans", "turned", "inverted"))
-        if not scans:
-            return []
-        notes = [Note("inputs", *said) for said in self.sampling.notes(scans, self.spacings)]
-        if turned:
-            ways = "left to right, back to front and bottom to top"
-            notes.append(Note("inputs", f"the axes of {turned} of {scans} scans are turned to {ways}"))
-        if inverted:
-            notes.append(Note("inputs", f"{inverted} of {scans} scans, of MONOCHROME1, are inverted"))
-        return notes
+        return found + (self._scans.notes() if self._scans else [])
 
     def _pixels(self, file: ImageFile, count: int) -> Pixels:
         """Return one image, (channels, height, width), or (channels, depth, height, width)."""
@@ -232,26 +216,14 @@ class ImageDecoder:
         return pixels
 
     def _of_scan(self, file: ImageFile, count: int) -> Pixels:
-        """Return the picture or volume of a scanner's file, and remember where it lies."""
+        """Return the picture or volume of a scanner's file."""
         assert isinstance(file.content, Path)
         self._check_pages(file.name, 1)
-        scan = read_scan(file.content)
-        if scan.in_colour:
-            plain = replace(self.sampling, window="0..255")
-            pixels: Pixels = (plain.image(scan.values, scan.grid, file.name, False) >> 8).astype(np.uint8)
-        else:
-            self.channels = self.channels or len(scan.values)
-            if len(scan.values) != self.channels:
-                found = f"{file.name} has {len(scan.values)}, others {self.channels}"
-                raise UserError(f"dataset: the scans differ in their number of channels: {found}")
-            pixels = self.sampling.image(scan.values, scan.grid, file.name, scan.inverted)
-        kinds = {"scans": True, "turned": scan.turned, "inverted": scan.inverted}
-        self.counts.update({kind: int(is_so) for kind, is_so in kinds.items()})
+        self._scans = self._scans or scan_decoder(file.content, self.sampling)
+        pixels, grid = self._scans.image(file.content, file.name)
         if not self.grids:
             self._check_memory(pixels, pixels.shape[1:], count)
-        self.grids.append(scan.grid)
-        if scan.grid.spacing:
-            self.spacings.append(scan.grid.spacing)
+        self.grids.append(grid)
         return pixels
 
     def _of_picture(self, file: ImageFile, count: int) -> Pixels:

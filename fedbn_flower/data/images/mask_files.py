@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.problems.segmentation import VOID
 
-from ...clinic import Grid, Sampling, read_scan
 from ...core.errors import UserError
-from ..float32 import as_bytes
 from ..notes import Note
+from ..scans import ScanDecoder, scan_decoder
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
+from .sampling import Grid, Sampling
 
 LOSSY = frozenset({"JPEG", "MPO"})
 HALF = 128
@@ -32,6 +32,7 @@ class MaskDecoder:
     def __init__(self, size: int | str = 0, spacing: float | str = 0) -> None:
         self.sampling = Sampling(size, spacing)
         self.lossy = 0
+        self._scans: ScanDecoder | None = None
 
     def decode(self, files: Sequence[ImageFile], grids: Sequence[Grid], pages: int = 1) -> NDArray[np.uint8]:
         """Return the masks of images whose pixels were there, with so many pages.
@@ -67,20 +68,8 @@ class MaskDecoder:
     def _of_scan(self, file: ImageFile, grid: Grid) -> NDArray[np.uint8]:
         """Return the mask in a scanner's file, resampled as its image."""
         assert isinstance(file.content, Path)
-        scan = read_scan(file.content)
-        if len(scan.values) != 1:
-            raise UserError(f"dataset: the mask {file.name} has {len(scan.values)} channels; expected one")
-        values = scan.values[0]
-        if values.shape != grid.shape:
-            raise _other_size(file.name, values.shape, grid.shape)
-        if not scan.grid.lies_at(grid):
-            raise UserError(f"dataset: the mask {file.name} lies elsewhere in the patient than its image")
-        if (whole := as_bytes(values)) is None:
-            held = f"values from {values.min():g} to {values.max():g}"
-            raise UserError(
-                f"dataset: the mask {file.name} holds {held}; expected whole numbers, 0 to {VOID}"
-            )
-        return self.sampling.mask(whole, grid, file.name)
+        self._scans = self._scans or scan_decoder(file.content, self.sampling)
+        return self._scans.mask(file.content, file.name, grid)
 
     def _mask(self, file: ImageFile, shape: tuple[int, ...], pages: int) -> NDArray[np.uint8]:
         if len(shape) > 2:
@@ -104,7 +93,7 @@ class MaskDecoder:
 
         values = self._of_one_channel(name, found)
         if values.shape != shape:
-            raise _other_size(name, values.shape, shape)
+            raise other_size(name, values.shape, shape)
         if values.min() < 0 or values.max() > VOID:
             raise UserError(f"dataset: the mask {name} holds the value {values.max()}; expected 0 to 255")
         mask = values.astype(np.uint8)
@@ -128,6 +117,7 @@ class MaskDecoder:
         return first
 
 
-def _other_size(name: str, shape: tuple[int, ...], of_image: tuple[int, ...]) -> UserError:
+def other_size(name: str, shape: tuple[int, ...], of_image: tuple[int, ...]) -> UserError:
+    """Return the error for a mask of another size than its image."""
     found, expected = ("x".join(map(str, sizes)) for sizes in (shape, of_image))
     return UserError(f"dataset: the mask {name} has {found}, its image {expected} pixels; expected the same")

@@ -8,9 +8,9 @@ from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.problems.segmentation import VOID
 
-from ...clinic import Sampling
 from ...core.errors import not_allowed
 from ...core.input_spec import InputSpec
+from .sampling import Sampling
 
 KEY = "patch-size"
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...clinic.series import largest_of_studies
 from ...core.errors import UserError
 from ...core.text import quoted
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, is_image
 from ..labels import Classes, alike
 from ..notes import Note
+from ..scans import largest_of_studies
 from ..splits.held_out import TEST_NAMES, TRAIN_NAMES, split_folders
 from ..walk import Walk, walk
 from .picture_names import NUMBERED, of_masks, of_people

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ...clinic import Sampling
 from ...core.free_memory import check_fits
 from ..dataset import Decoded, Request, Split
 from ..images.kind import images_decoded
+from ..images.sampling import Sampling
 from ..splits import origins
 from .per_client import check_group_column
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...clinic.series import patients_of
 from ...core.errors import not_allowed
 from ...core.free_memory import check_fits
 from ..dataset import Decoded, Request, Split
@@ -22,6 +21,7 @@ from ..images.decoding import ImageFile
 from ..images.kind import Part, images_decoded
 from ..labels import Classes
 from ..notes import Note
+from ..scans import patients_of
 from ..splits import origins, units_of
 from ..splits.groups import PATIENT, groups_of_paths
 from ..splits.held_out import held_out_images

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedbn_flower.clinic import Grid, Sampling, read_scan
+from fedbn_flower.clinic.reading import read_scan
+from fedbn_flower.clinic.resampling import Resampling
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.images.sampling import Grid
 from fedbn_flower.site.inputs import local_task
 
 from .scan_files import nibabel, pydicom, write_dicom, write_nifti, write_series
@@ -196,7 +198,7 @@ def test_monochrome1_is_inverted_and_colours_stay(cache_dir, tmp_path):
 
 @given(arrays(np.float32, (4, 6), elements=st.floats(0, 1, width=32)))
 def test_resampling_keeps_what_is_constant_and_the_range(values):
-    sampling = Sampling(size=9, window="0..1")
+    sampling = Resampling(size=9, window="0..1")
     found = sampling.image(values[None], Grid((4, 6)), "", False) / 65535
     assert found.shape == (1, 9, 9)
     assert found.min() >= values.min() - 1e-4
@@ -209,7 +211,7 @@ def test_a_ramp_in_millimetres_is_the_same_ramp_at_another_spacing():
     ramp = np.broadcast_to(place[:, None, None] / 16, (16, 3, 3)).astype(np.float32)
     grid = Grid((16, 3, 3), (1.0, 2.0, 2.0))
     for spacing, size in ((2.0, 8), (0.5, 32)):
-        found = Sampling(spacing=f"{spacing}x2x2", window="0..1").image(ramp[None], grid, "", False)
+        found = Resampling(spacing=f"{spacing}x2x2", window="0..1").image(ramp[None], grid, "", False)
         assert found.shape == (1, size, 3, 3)
         expected = (np.arange(size) + 0.5) * spacing / 16
         np.testing.assert_allclose(found[0, 2:-2, 1, 1] / 65535, expected[2:-2], atol=1e-4)
@@ -218,12 +220,12 @@ def test_a_ramp_in_millimetres_is_the_same_ramp_at_another_spacing():
 def test_with_a_spacing_the_size_cuts_or_pads_around_the_centre():
     values = np.full((1, 4, 4, 4), 1, np.float32)
     grid = Grid((4, 4, 4), (2.0, 1.0, 1.0))
-    found = Sampling("4x8x2", 1.0, "0..1").image(values, grid, "", False)
+    found = Resampling("4x8x2", 1.0, "0..1").image(values, grid, "", False)
     assert found.shape == (1, 4, 8, 2)
     assert (found[0, :, 2:6] == 65535).all()
     assert not found[0, :, :2].any()
     assert not found[0, :, 6:].any()
-    mask = Sampling("4x8x2", 1.0).mask(np.full((4, 4, 4), 3, np.uint8), grid, "")
+    mask = Resampling("4x8x2", 1.0).mask(np.full((4, 4, 4), 3, np.uint8), grid, "")
     np.testing.assert_array_equal(mask, np.where(found[0] > 0, 3, 0))
 
 
@@ -231,8 +233,8 @@ def test_the_nearest_voxel_of_a_mask_is_that_at_its_centre():
     """Two of four voxels have their centres at 1 and 3, in units of the four, which begin there."""
     grid = Grid((4, 1), (1.0, 1.0))
     mask = np.array([[1], [2], [3], [4]], np.uint8)
-    assert Sampling(spacing="9x2x1").mask(mask, grid, "").ravel().tolist() == [2, 4]
-    assert Sampling(spacing="9x0.5x1").mask(mask, grid, "").ravel().tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert Resampling(spacing="9x2x1").mask(mask, grid, "").ravel().tolist() == [2, 4]
+    assert Resampling(spacing="9x0.5x1").mask(mask, grid, "").ravel().tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
