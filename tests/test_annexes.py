@@ -14,17 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml", "README.md")
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {
-<<<<<<< HEAD
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
-=======
-    "attack": "sign-flip:1",
-    "attackers": "0.3",
-    "inspect": "true",
-    "spacing": "2",
-    "track": "tensorboard",
-    "window": "0..400",
->>>>>>> e2078443 (Readers of NIfTI and DICOM files are an annex: a decoder of scans, series and patients are asked for when there are such files)
+    **{"spacing": "2", "window": "0..400"},
 }
 """A value of a key that asks for an annex."""
 LINES = {
