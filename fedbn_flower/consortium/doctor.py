@@ -65,7 +65,7 @@ def examine(at: AtSite, config: RunConfig | None = None) -> int:
 
 
 def of_site(at: AtSite, config: RunConfig | None = None) -> Iterator[Finding]:
-    """Yield what was found at a site, with its data read as a study reads them, or as they are."""
+    """Yield what was found at a site, its data read as a study reads them, by default each admitted one."""
     kit, node_config = at.kit, at.node_config()
     yield from machine.of_versions(kit.versions)
     yield from of_the_way(at.server, at.authority)
@@ -80,4 +80,7 @@ def of_site(at: AtSite, config: RunConfig | None = None) -> Iterator[Finding]:
     yield machine.of_temporary_files()
     yield machine.of_ledger(node_config)
     if not found.remedy:
-        yield from machine.of_data(config or run_config({"dataset": str(data)}), node_config)
+        studies = [config] if config else [run_config(study_keys(path)) for path in at.study_files()]
+        yield from machine.of_content(data)
+        for study in studies:
+            yield from machine.of_data(study, node_config)

@@ -25,6 +25,7 @@ COPIES = 8
 """Of a model, that training and its memories may have at once."""
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
+MEND = "mend the data, or name others: ./join --data PATH; what a study needs is in its file"
 
 
 def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
@@ -137,21 +138,22 @@ def of_ledger(node_config: Mapping[str, Any]) -> Finding:
     return Finding("ledger", f"epsilon {now:g} is spent" + (f", of at most {most:g}" if most else ""))
 
 
+def of_content(data: Path) -> Iterator[Finding]:
+    """Look whether there is anything."""
+    if data.is_dir() and not any(data.iterdir()):
+        yield Finding("data", f"{data} is empty", MEND)
+
+
 def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Finding]:
     """Read the data as a study reads them; what is told are counts, and only here."""
     from ..job.checks.notices import of_the_data
     from ..job.what_is_learnt import what_is_learnt
     from ..site.inputs import inputs_at
 
-    remedy = "mend the data, or name others: ./join --data PATH; what a study needs is in its file"
-    path = Path(str(node_config.get("data-path", ".")))
-    if path.is_dir() and not any(path.iterdir()):
-        yield Finding("data", f"{path} is empty", remedy)
-        return
     try:
         inputs = inputs_at(config, node_config)
         if not inputs.dataset.has_examples:
-            yield Finding("data", "the study describes data, and none are here", remedy)
+            yield Finding("data", "the study describes data, and none are here", MEND)
             return
         for note in what_is_learnt(inputs, int(node_config.get("partition-id", 0))):
             yield Finding("data", str(note))
@@ -159,7 +161,7 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
             yield Finding("data, doubtful", line)
         yield from of_model(config, inputs.model()[1], node_config)
     except UserError as error:
-        yield Finding("data", str(error), remedy)
+        yield Finding("data", str(error), MEND)
 
 
 def of_model(

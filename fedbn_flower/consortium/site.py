@@ -29,6 +29,7 @@ KEY, ADMITTED, SETTINGS, STUDIES, AUDIT, LOCK = (
     "audit",
     "lock",
 )
+STUDY_FILES = "admitted-studies"
 PORT = 9094
 """On which a SuperNode's own processes reach it, on this machine alone."""
 UNIT = "fedbn-supernode.service"
@@ -104,6 +105,10 @@ class AtSite(KitFolder):
     def server(self) -> str:
         """Where the SuperLink is, as the last list says."""
         return admitted.server if (admitted := self.admitted) else self.kit.server
+
+    def study_files(self) -> list[Path]:
+        """The files of the studies that were admitted here."""
+        return sorted((self.own / STUDY_FILES).glob("*.toml"))
 
     def key(self) -> PrivateKey:
         """The site's private key.
@@ -281,7 +286,7 @@ def leave(at: AtSite) -> None:
     if not os.geteuid() and (UNITS / UNIT).exists() and BOOTED.is_dir():
         subprocess.run(["systemctl", "disable", "--now", UNIT], check=False)
         (UNITS / UNIT).unlink()
-    for name in ("partners", "state", "cache", "flwr"):
+    for name in ("partners", "state", "cache", "flwr", STUDY_FILES):
         shutil.rmtree(at.own / name, ignore_errors=True)
     for name in (KEY, ADMITTED, SETTINGS, STUDIES, UNIT):
         (at.own / name).unlink(missing_ok=True)
@@ -306,6 +311,8 @@ def admit_study(at: AtSite, file: Path) -> str:
     lines = (at.own / STUDIES).read_text()
     if digest not in lines:
         write_atomically(at.own / STUDIES, f"{lines}{digest} {file.stem}\n")
+        (at.own / STUDY_FILES).mkdir(exist_ok=True)
+        write_atomically(at.own / STUDY_FILES / f"{file.stem}.toml", file.read_bytes())
     return digest
 
 
