@@ -43,6 +43,11 @@ ANNEXES: dict[str, Annex] = {
             "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
         },
     ),
+    "asynchronous": Annex(
+        "asynchronous protocols",
+        {"buffers": {"protocol": "extension:buffers_of"}, "extensions": {"protocol": "extension:Protocol"}},
+        keys=("protocol", "concurrency", "mixing"),
+    ),
     "attacks": Annex(
         "simulated attacks",
         {"extensions": {"attack": "extension:Attack"}, "examples": {"attack": "attackers:attacked"}},

@@ -16,6 +16,7 @@ SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
+    **{"concurrency": "2", "mixing": "0.5", "protocol": "fedbuff:2"},
     **{"spacing": "2", "window": "0..400"},
 }
 """A value of a key that asks for an annex."""

@@ -25,7 +25,7 @@ from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
 from .pooled_statistics import PooledStatistics
 from .privacy import Privacy, PrivacyKeys
-from .protocol import Protocol, ProtocolKeys
+from .protocol_keys import ProtocolKeys
 from .secagg_keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
@@ -60,7 +60,6 @@ ALWAYS: tuple[type[Extension], ...] = (
     Target,  # a run that reaches its target in the round in which the budget is spent has reached it
     Privacy,  # before patience: such a run could not have gone on
     Patience,
-    Protocol,
     Devices,
     Rates,
     FineTuning,

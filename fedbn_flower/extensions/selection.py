@@ -15,7 +15,7 @@ from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
 from .base import Conflict, Extension, Moment
 from .holdout import num_training
-from .protocol import asynchronous
+from .protocol_keys import asynchronous
 
 KEY = SELECTION.key
 UNIFORM = "uniform"

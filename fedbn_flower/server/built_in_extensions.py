@@ -17,7 +17,6 @@ from ..extensions.holdout import Holdout
 from ..extensions.patience import Patience
 from ..extensions.pooled_statistics import PooledStatistics
 from ..extensions.privacy import Privacy
-from ..extensions.protocol import Protocol
 from ..extensions.selection import Selection
 from ..extensions.training import Rates
 from ..job.cases import keeps_cases
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 def collaborators(federation: Federation) -> Collaborators:
     """Return what the built-in extensions are made of beside the run, by class; of others nothing."""
     config, inputs, privacy = federation.config, federation.inputs, federation.privacy
-    buffers, keeps = federation.buffers, keeps_cases(inputs)
+    keeps = keeps_cases(inputs)
 
     def set_rate(rule: PseudoGradientStrategy, server_round: int) -> None:
         set_rates(rule, config, server_round)
@@ -47,12 +46,11 @@ def collaborators(federation: Federation) -> Collaborators:
 
     return {
         **{cls: cls.made_of(federation) for cls in config.built_in_extensions},
-        Protocol: {"buffers": buffers},
         Privacy: {"account": privacy, "complete": learn_sizes},
         PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},
         Selection: {"of_round": partial(selection_of_round, inputs)},
         Compression: {"codec": config.codec},
-        Devices: {"ends": end_of_round(federation.clock, buffers)},
+        Devices: {"ends": end_of_round(federation.clock, federation.buffers)},
         Holdout: {
             "held_out": inputs.held_out_clients,
             "keeps_cases": keeps,

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from typing import Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedbn_flower.strategies.messages.npy import array_bytes, encoded_bytes
 
+from .. import annexes
 from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.ground.wire import ARRAYS
@@ -24,8 +26,6 @@ from ..job.participation import (
     share_of_work,
 )
 from ..names import COMPRESS, STRATEGY, as_user_error
-from .arrivals import ArrivingBuffers
-from .asynchronous import Buffers, Schedule, ScheduledBuffers
 
 
 def participation(config: RunConfig) -> SeededParticipation:
@@ -90,24 +90,27 @@ def clock_of(inputs: RunInputs) -> Clock | None:
     )
 
 
+class Buffers(Protocol):
+    """The rounds of an asynchronous protocol, each of which ends when a buffer of answers is full."""
+
+    versions: dict[int, ArrayRecord]
+    """Older versions of the model that a resumed run needs."""
+    ends: Callable[[int], float] | None
+    """Tells when a round ends, on the simulated clock; None on the real one."""
+
+
 def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
     """Return the rounds of an asynchronous protocol, on the run's clock or the real one; else None."""
-    config = inputs.config
-    if not (protocol := config.asynchronous):
+    if not inputs.config.asynchronous:
         return None
-    if not clock:
-        return ArrivingBuffers(protocol, config.seed, config.concurrency)
-    everybody = np.arange(config.num_clients)
-    clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
-    schedule = Schedule(config.seed, clock.seconds(1, everybody), clients, config.concurrency, protocol.size)
-    return ScheduledBuffers(protocol, schedule)
+    buffers: Buffers = annexes.load("buffers", "protocol")(inputs, clock)
+    return buffers
 
 
 def end_of_round(clock: Clock | None, buffers: Buffers | None) -> Callable[[int, float], float] | None:
     """Return what tells when a round ends, from its number and when it began; None without a clock."""
-    if isinstance(buffers, ScheduledBuffers):
-        schedule = buffers.schedule
-        return lambda server_round, began: schedule.buffer(server_round).seconds
+    if buffers and (ends := buffers.ends):
+        return lambda server_round, began: ends(server_round)
     return (lambda server_round, began: began + clock.round_seconds) if clock else None
 
 

@@ -160,11 +160,13 @@ def test_hooks_are_called_in_the_order_from_the_wire_or_to_it(run, compress):
 
 def test_the_order_of_the_built_in_ones():
     """What comes after another may rely on what the other has made: see the comments at `ALWAYS`."""
-    assert [cls.__name__ for cls in built_in({"attack": "min-max", "secagg": "on"})] == ORDER
+    assert [
+        cls.__name__ for cls in built_in({"attack": "min-max", "protocol": "fedasync", "secagg": "on"})
+    ] == ORDER
 
 
 def test_what_no_key_asks_for_is_not_there():
-    others = [name for name in ORDER if name not in ("Attack", "SecAgg")]
+    others = [name for name in ORDER if name not in ("Attack", "Protocol", "SecAgg")]
     assert [cls.__name__ for cls in built_in({"attack": "none", "secagg": "off"})] == others
 
 

@@ -2,12 +2,12 @@
 
 from pydantic import Field as setting
 
+from fedbn_flower.asynchronous.extension import NEUTRAL
 from fedbn_flower.config.keys import OWN, RUN_KEYS, SECTIONS, in_order
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
 from fedbn_flower.core.key_group import KeyGroup
 from fedbn_flower.extensions.privacy import NO_METRICS
-from fedbn_flower.extensions.protocol import NEUTRAL
 
 
 def test_fields_and_keys_of_a_run_are_the_same():

@@ -318,7 +318,11 @@ def test_where_nobody_evaluates_no_line_says_that_clients_are_asked_twice(done, 
 
 
 def test_each_reason_to_step_aside_is_tried():
-    of_extensions = [cls for cls in built_in({"secagg": "on"}) if overridden(cls, Extension, ("apart",))]
+    of_extensions = [
+        cls
+        for cls in built_in({"protocol": "fedbuff:1", "secagg": "on"})
+        if overridden(cls, Extension, ("apart",))
+    ]
     assert len(STEPS_ASIDE) == len(REASONS) + len(of_extensions)
 
 

@@ -122,11 +122,14 @@ class Buffers(ABC):
     versions : dict[int, ArrayRecord]
         Older versions of the model that a resumed run needs: those that clients still train after the last
         round, at most as many as train at once.
+    ends : callable, optional
+        Tells when a round ends, on the simulated clock; None on the real one.
     """
 
     def __init__(self, protocol: AsynchronousProtocol) -> None:
         self.protocol = protocol
         self.versions: dict[int, ArrayRecord] = {}
+        self.ends: Callable[[int], float] | None = None
 
     @abstractmethod
     def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
@@ -158,6 +161,7 @@ class ScheduledBuffers(Buffers):
     def __init__(self, protocol: AsynchronousProtocol, schedule: Schedule) -> None:
         super().__init__(protocol)
         self.schedule = schedule
+        self.ends = lambda server_round: schedule.buffer(server_round).seconds
 
     def answers(self, moment: Moment, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
         moment.rule._buffer_ = self.begin_round(moment.number, model)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedbn_flower import Observer
+from fedbn_flower.asynchronous.schedule import Schedule
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.server.asynchronous import Schedule
 from fedbn_flower.server.exchange import Exchange
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/asynchronous.md"

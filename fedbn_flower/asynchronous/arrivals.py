@@ -17,8 +17,8 @@ from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.reply_reader import ReplyReader
 
 from ..extensions.base import Exchange, Moment
-from .asynchronous import IS_DISPATCHED, Buffers, Configure
-from .exchange import waits_of
+from ..server.exchange import waits_of
+from .schedule import IS_DISPATCHED, Buffers, Configure
 
 
 @dataclass(frozen=True)

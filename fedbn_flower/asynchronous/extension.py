@@ -1,30 +1,29 @@
 """``protocol``: asynchronous ones, which update the model after any K answers."""
 
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message
-from pydantic import Field as setting
 
-from fedbn_flower.strategies.aggregation.buffers import (
-    FORM,
-    SYNC,
-    AsynchronousProtocol,
-    FedAsync,
-    protocol_of,
-)
+from fedbn_flower.strategies.aggregation.buffers import SYNC, FedAsync
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
-from ..core.errors import not_allowed
 from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
-from ..core.key_group import KeyGroup
+from ..extensions.base import Conflict, Extension, Moment
+from ..extensions.devices import Devices
+from ..extensions.holdout import num_training
+from ..extensions.protocol_keys import ALPHA, asynchronous
+from ..job.inputs import RunInputs
+from ..job.participation import Clock
 from ..names import STRATEGY
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Moment
-from .holdout import num_training
+from .arrivals import ArrivingBuffers
+from .schedule import Buffers, Schedule, ScheduledBuffers
 
-ALPHA = 0.6
+if TYPE_CHECKING:
+    from ..server.federation import Federation
+
 NEUTRAL: Mapping[str, tuple[object, str]] = {
     "fraction-train": (1.0, "1.0 (concurrency says how many train)"),
     "selection": ("uniform", "'uniform'"),
@@ -39,69 +38,20 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 """Keys that have to be at their defaults with a protocol other than ``sync``, and why."""
 
 
-class ProtocolKeys(KeyGroup):
-    """Asynchronous protocols"""
-
-    of_references = False
-    after = "over-select"
-
-    protocol: Annotated[str, FORM] = setting(
-        SYNC,
-        description="when the model is updated: after the clients of a round, after any K answers of "
-        "clients that train all the time, or after each answer",
-    )
-    concurrency: int = setting(
-        0, ge=0, description="how many clients train at once, with a protocol other than sync"
-    )
-    mixing: float = setting(
-        ALPHA, gt=0, le=1, description="alpha of fedasync: the weight of a fresh answer against the model"
-    )
-
-    @property
-    def asynchronous(self) -> AsynchronousProtocol | None:
-        """The protocol; None if it is ``sync``.
-
-        Raises
-        ------
-        UserError
-            When there is none of this name, or its arguments are not allowed.
-        """
-        return _protocol(self.protocol, self.mixing)
-
-
-def asynchronous(config: Mapping[str, Any]) -> AsynchronousProtocol | None:
-    """Return `ProtocolKeys.asynchronous` of a configuration by key."""
-    return _protocol(config["protocol"], config["mixing"])
-
-
-def _protocol(text: str, mixing: float) -> AsynchronousProtocol | None:
-    try:
-        return protocol_of(text, mixing)
-    except ValueError:
-        raise not_allowed("protocol", text, FORM) from None
-
-
-class Buffers(typing.Protocol):
-    """Who answers in which round; see `server.asynchronous.Buffers`."""
-
-    def answers(
-        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
-    ) -> Iterable[Message]:
-        """Give the rule the buffer of a round; return the answers to its messages."""
-
-
 class Protocol(Extension):
-    """Has an update made of the answers of a buffer, in runs with an asynchronous protocol.
+    """Has an update made of the answers of a buffer.
 
     Parameters
     ----------
     run : RunInfo
         The run.
-    buffers : Buffers, optional
-        Its buffers; None in a run whose rounds are synchronous.
+    buffers : Buffers
+        Its buffers.
     """
 
-    def __init__(self, run: RunInfo, buffers: Buffers | None) -> None:
+    before = Devices
+
+    def __init__(self, run: RunInfo, buffers: Buffers) -> None:
         super().__init__(run)
         self.buffers = buffers
         self.staleness: Mapping[int, int] = {}
@@ -109,8 +59,12 @@ class Protocol(Extension):
         self.used: list[int] = []
 
     @classmethod
+    def made_of(cls, federation: "Federation") -> Mapping[str, Any]:
+        return {"buffers": federation.buffers}
+
+    @classmethod
     def apart(cls, config: Any) -> str:
-        return f"with protocol {config.protocol!r} clients train older models" if config.asynchronous else ""
+        return f"with protocol {config.protocol!r} clients train older models"
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -128,8 +82,8 @@ class Protocol(Extension):
 
     def answers(
         self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
-    ) -> Iterable[Message] | None:
-        return self.buffers.answers(moment, model, configure) if self.buffers else None
+    ) -> Iterable[Message]:
+        return self.buffers.answers(moment, model, configure)
 
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
@@ -168,3 +122,15 @@ def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, wanted
     if not goes_with_buffers(STRATEGY.find(config["strategy"])):
         yield "strategy", "a rule that uses nothing but the mean of answers, scaled as they are,"
+
+
+def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers:
+    """Return the rounds of a run's asynchronous protocol, on its clock or the real one."""
+    config, protocol = inputs.config, inputs.config.asynchronous
+    assert protocol
+    if not clock:
+        return ArrivingBuffers(protocol, config.seed, config.concurrency)
+    everybody = np.arange(config.num_clients)
+    clients = sorted(set(everybody.tolist()) - inputs.held_out_clients)
+    schedule = Schedule(config.seed, clock.seconds(1, everybody), clients, config.concurrency, protocol.size)
+    return ScheduledBuffers(protocol, schedule)

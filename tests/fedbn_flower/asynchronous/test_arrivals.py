@@ -11,11 +11,11 @@ from flwr.serverapp.exception import InconsistentMessageReplies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedbn_flower.asynchronous import arrivals
+from fedbn_flower.asynchronous.arrivals import ArrivingBuffers
 from fedbn_flower.core.private import ErrorCode
 from fedbn_flower.extensions import Moment
 from fedbn_flower.records.checkpoint import RunTotals
-from fedbn_flower.server import arrivals
-from fedbn_flower.server.arrivals import ArrivingBuffers
 from fedbn_flower.server.exchange import Exchange
 from strategies import FedAvg
 from strategies.aggregation.buffers import protocol_of
@@ -107,7 +107,7 @@ def clock(monkeypatch):
 
 
 def test_buffers_by_hand(clock):
-    """The schedule of `test_asynchronous.test_a_schedule_by_hand`, as it comes; and the models it makes.
+    """The schedule of `test_runs.test_a_schedule_by_hand`, as it comes; and the models it makes.
 
     Client 2's answer is of version 0, when there is version 2: it counts 1/sqrt(3).
     """

@@ -1,0 +1,1 @@
+"""Asynchronous protocols: the model is updated whenever enough answers are there."""
