@@ -18,16 +18,13 @@ from typing import Any
 
 from filelock import FileLock
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import json_text, path_of, sync_folder, write_atomically
 from ..core.ground.wire import CONFIG, SERVER_ROUND
 from ..core.private import ErrorCode, records_bytes
-from ..core.text import visible
+from ..core.text import number_of, visible
 from ..site.queries import Answers
 from .studies import admitted_studies, run_digest
 
@@ -198,21 +195,17 @@ def audit(arguments: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of the node config's audit")
     options = parser.parse_args(arguments)
     lines = checked(options.folder)
-    console = Console(soft_wrap=True, emoji=False)
-    table = Table("run", "study", "rounds", "asked", "outcome", "answers", "bytes", "epsilon", "last")
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for line in lines:
-        groups.setdefault((line["run"], line["study"][:12], line["asked"], line["outcome"]), []).append(line)
+        groups.setdefault((line["run"], line["study"], line["asked"], line["outcome"]), []).append(line)
     for (run, study, asked, outcome), found in groups.items():
-        rounds = f"{min(line['round'] for line in found)}-{max(line['round'] for line in found)}"
-        kinds: Counter[str] = Counter()
-        for line in found:
-            for name, (kind, size) in line["left"].items():
-                kinds[f"{name} ({kind})"] += size
-        told = ", ".join(f"{name} {size}" for name, size in kinds.items())
-        epsilon = found[-1]["epsilon"]
-        row = (run, study, rounds, asked, outcome, str(len(found)), told, str(epsilon), found[-1]["when"])
-        table.add_row(*(escape(visible(word)) for word in row))
-    console.print(table)
+        rounds = [line["round"] for line in found]
+        sizes: Counter[str] = Counter()
+        for name, (kind, size) in (item for line in found for item in line["left"].items()):
+            sizes[f"{name} ({kind})"] += size
+        left = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        told = f"run {run}, study {study[:12]}, rounds {min(rounds)}-{max(rounds)}, {asked}: {outcome} "
+        last = f"epsilon {found[-1]['epsilon']}, last {found[-1]['when']}"
+        print(visible(f"{told}{number_of(len(found), 'time')}; bytes that left: {left}; {last}"))
     print(f"{len(lines)} lines, none changed; the last hash is {_head(options.folder)[1]}")
     return 0
