@@ -49,7 +49,7 @@ class Protocol(Extension):
         Its buffers.
     """
 
-    before = Devices
+    next_to = Devices
 
     def __init__(self, run: RunInfo, buffers: Buffers) -> None:
         super().__init__(run)

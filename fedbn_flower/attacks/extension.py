@@ -53,7 +53,7 @@ class Attack(Extension):
     """
 
     in_workers = True
-    before = Selection  # what it makes of updates and answers is coded and read as any other
+    next_to = Selection  # what it makes of updates and answers is coded and read as any other
 
     def __init__(
         self,

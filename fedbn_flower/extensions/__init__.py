@@ -107,6 +107,6 @@ def built_in(config: Mapping[str, Any]) -> list[type[Extension]]:
     """
     found = list(ALWAYS)
     for cls in annexes.brought("extensions", annexes.asked_for(config, DEFAULTS)).values():
-        assert cls.before
-        found.insert(found.index(cls.before), cls)
+        assert cls.next_to
+        found.insert(found.index(cls.next_to), cls)
     return found

@@ -226,7 +226,7 @@ class Extension(Observer):
         For a setting out of its range; the message names it.
     """
 
-    before: ClassVar[type[Extension] | None] = None
+    next_to: ClassVar[type[Extension] | None] = None
     """Of an annex's, the built-in extension that it is next to, nearer to the wire."""
     in_workers: ClassVar[bool] = False
     """Whether `trained` may run in a worker that sums the updates of a group of clients: what it makes of an

@@ -92,7 +92,7 @@ class SecAgg(Extension):
     """
 
     in_workers = True
-    before = Compression  # of all others' answers there is a sum
+    next_to = Compression  # of all others' answers there is a sum
 
     def __init__(
         self,
