@@ -101,7 +101,10 @@ ANNEXES: dict[str, Annex] = {
         keys=("track",),
     ),
     "warm": Annex("workers that stay at a site", {"doors": {"warm": "door:answered"}}),
-    "watch": Annex("the table and the page of runs", {"commands": {"runs": "command:runs"}}),
+    "watch": Annex(
+        "the table and the page of runs",
+        {"commands": {"runs": "command:runs", "watch": "command:watch"}},
+    ),
 }
 """Every annex by the name of its folder; what several bring of a kind comes in this order."""
 

@@ -45,6 +45,7 @@ commands:
   compare DIR DIR    runs side by side                   export DIR      the model, as a file
   ledger DIR         what privacy a site has spent       release DIR     what may be published
   app PATH           run any app that flwr run takes     runs DIR        a table of all runs
+  watch DIR          a page that follows them
   COMMAND --help shows its options
 """
 END = f"--help TOPIC shows its keys, --help KEY one of them, --help {ALL} everything"

@@ -145,7 +145,8 @@ class Index:
             self._looked = time.monotonic()
 
     def _read(self, found: dict[Path, Stamp]) -> None:
-        entries, damaged = {}, {}
+        entries: dict[str, Entry] = {}
+        damaged: dict[str, str] = {}
         for path, stamp in sorted(found.items()):
             name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
             if stamp == self._stamps.get(path):

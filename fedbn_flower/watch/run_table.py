@@ -55,7 +55,7 @@ def time_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.3g} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

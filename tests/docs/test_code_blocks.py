@@ -27,6 +27,7 @@ from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, un
 from fedbn_flower.consortium.command import consortium_parser
 from fedbn_flower.consortium.local import LOG, PID
 from fedbn_flower.models.libraries import is_of_library
+from fedbn_flower.watch.command import watch_parser
 from tests.fedbn_flower.apps.written import write_app
 
 from .pages import DOCS, ROOT, blocks
@@ -135,6 +136,8 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
             look(arguments, at_desk)
         case _ if arguments and arguments[0] == "ledger":
             assert main(arguments) == 2  # there is no node here: test_floors has one
+        case _ if arguments and arguments[0] == "watch":
+            watch_parser().parse_args(arguments[1:])
         case _ if arguments and arguments[0] == "app":
             run_of_app(arguments[1:])
         case _ if arguments is not None:
@@ -214,7 +217,7 @@ def may_be_tried(words):
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
     if (
         arguments is None
-        or (arguments and arguments[0] in (*LOOKS, "ledger", "app", "consortium", "doctor", "audit"))
+        or (arguments and arguments[0] in (*LOOKS, "ledger", "app", "consortium", "doctor", "audit", "watch"))
         or elsewhere & set(arguments)
     ):
         return False

@@ -1,0 +1,268 @@
+"""The pages as HTML. What folders say is escaped here, and nowhere else."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from ..config.help import as_text
+from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.text import number_of, visible
+from ..records.metrics import shown, spelt
+from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
+from .figures import swatches
+from .index import Entry, Index, differing
+from .run_table import Columns, cell
+
+MOST_SMOOTH = 1000
+"""Rounds over which curves are smoothed."""
+
+
+def html(text: object) -> str:
+    """Return a text as HTML, with nothing that is not seen."""
+    return escape(visible(as_text(text)))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the reader has chosen, as the address says it: ``of`` is the page's run, ``run`` the ticked."""
+
+    of: str = ""
+    where: str = ""
+    sort: str = ""
+    by: str = ""
+    metric: str = ""
+    heat: str = ""
+    axis: str = ROUND
+    smooth: int = 1
+    logx: bool = False
+    logy: bool = False
+    sites: bool = False
+    dark: bool = False
+    run: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, query: str) -> "Asked":
+        """Read the part of an address after the question mark.
+
+        Raises
+        ------
+        UserError
+            When there is no such axis, or smoothing is no number of rounds.
+        """
+        found = parse_qs(query)
+        given = [field.name for field in fields(cls) if field.name in found]
+        kinds = {name: type(getattr(cls, name)) for name in given}
+        chosen: dict[str, Any] = {
+            name: kinds[name](found[name][-1]) for name in given if kinds[name] in (str, bool)
+        }
+        smooth = found.get("smooth", ["1"])[-1]
+        if not (smooth.isdecimal() and 1 <= int(smooth) <= MOST_SMOOTH):
+            raise not_allowed("smooth", smooth, f"1 to {MOST_SMOOTH}")
+        if chosen.get("axis", ROUND) not in AXES:
+            raise unknown_name("axis", chosen["axis"], AXES)
+        return cls(**chosen, smooth=int(smooth), run=tuple(found.get("run", ())))
+
+
+def page(title: str, body: str) -> str:
+    """Return a whole page; the body is HTML."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,"><link rel="stylesheet" href="watch.css">\n'
+        '<script defer src="bokeh.js"></script><script defer src="watch.js"></script>\n'
+        f"<title>{html(title)}</title>\n</head>\n"
+        f'<body>\n<main>\n{body}<p id="status" role="status"></p>\n</main>\n</body>\n</html>\n'
+    )
+
+
+def picture(name: str, label: str) -> str:
+    """Return the place of a picture, which the script draws, with its files."""
+    return (
+        f'<figure class="plot" data-picture="{name}.json"><figcaption></figcaption>'
+        f'<div role="img" aria-label="{html(label)}"></div>'
+        f'<p><a href="{name}.csv" data-csv="{name}.csv">CSV</a>'
+        '<button type="button" data-save="svg">SVG</button>'
+        '<button type="button" data-save="png">PNG</button></p></figure>\n'
+    )
+
+
+def choice(name: str, label: str, options: Iterable[str], chosen: str) -> str:
+    """Return a list to choose from; the empty option is what the page takes by itself."""
+    listed = "".join(
+        f'<option value="{html(name)}"{" selected" if name == chosen else ""}>{html(name or "-")}</option>'
+        for name in options
+    )
+    return f'<label>{label}<select name="{name}">{listed}</select></label>'
+
+
+def tick(name: str, label: str, on: bool) -> str:
+    """Return a box to tick."""
+    box = f'<input type="checkbox" name="{name}"{" checked" if on else ""}>'
+    return f'<label class="tick">{box}{label}</label>'
+
+
+def of_curves(asked: Asked, metrics: Iterable[str], metric: str) -> str:
+    """Return what is chosen of a picture of curves."""
+    return (
+        choice("metric", "metric", metrics, metric)
+        + choice("axis", "over", AXES, asked.axis)
+        + f'<label>mean of the last rounds<input name="smooth" type="number" min="1" max="1000" '
+        f'value="{asked.smooth}"></label>'
+        + tick("logx", "log x", asked.logx)
+        + tick("logy", "log y", asked.logy)
+    )
+
+
+def table(header: Sequence[str], rows: Iterable[str]) -> str:
+    """Return a table of rows of cells, all of it HTML."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in header)
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table></div>\n"
+    )
+
+
+def data(value: object, text: str | None = None) -> str:
+    """Return a cell with a number, as it is shown and, for programs, as the file has it."""
+    said = as_text(value)
+    return f'<td class="number"><data value="{html(said)}">{html(said if text is None else text)}</data></td>'
+
+
+def swatch(colour: str) -> str:
+    """Return what shows the colour of a line; empty of none."""
+    return f'<span class="swatch" style="background:{colour}"></span> ' if colour else ""
+
+
+# ---- all runs ---------------------------------------------------------------------------------------
+
+
+def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
+    """Return the metric that is drawn: the one asked for, else the one by which the first run is compared."""
+    return asked.metric or next((entry.run.main_metric for entry in entries), "loss")
+
+
+def drawn_lines(asked: Asked, entries: Sequence[Entry]) -> list[Line]:
+    """Return the curves of the runs that are ticked, else of the first `MOST_LINES`; or of groups."""
+    metric = metric_of(asked, entries)
+    ticked = [entry for entry in entries if entry.name in asked.run]
+    if asked.by:
+        groups = groups_of(ticked or entries, asked.by)
+    else:
+        groups = {entry.name: [entry] for entry in ticked or entries}
+    return [line_of(name, found, metric, asked.axis) for name, found in list(groups.items())[:MOST_LINES]]
+
+
+def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str:
+    """Say what a picture of curves shows."""
+    many = (
+        f", the first {len(lines)} of {of}; tick others in the table"
+        if len(lines) < of and not asked.run
+        else ""
+    )
+    spread = ", mean and standard deviation of each group's runs" if asked.by else ""
+    smooth = f"; smoothed: bold is the mean of the last {asked.smooth} rounds, pale what was measured"
+    return f"{spelt(metric)}{spread}{many}{smooth if asked.smooth > 1 else ''}"
+
+
+def runs_page(index: Index, asked: Asked) -> str:
+    """Return the page of all runs; its table and curves come by themselves, and again."""
+    entries, names = list(index.entries.values()), index.names()
+    metrics = list(dict.fromkeys(name for entry in entries for name in (entry.run.metrics or [{}])[-1]))[1:]
+    by = ["", *(key for key in differing(entries) if key != "seed")]
+    known = "".join(f'<option value="{html(name)}">' for name in names)
+    return page(
+        f"Runs in {index.folder.resolve().name}",
+        f"<h1>Runs in {html(index.folder.resolve().name)}</h1>\n"
+        '<form id="choice"><div class="choices">'
+        '<label class="wide">which, as strategy=fedyogi and accuracy&gt;0.9'
+        f'<input name="where" type="search" value="{html(asked.where)}"></label>'
+        f'<label>sort by<input name="sort" list="names" value="{html(asked.sort)}"></label>'
+        f'<datalist id="names">{known}</datalist>{choice("by", "groups by", by, asked.by)}'
+        f"{of_curves(asked, metrics, metric_of(asked, entries))}<button>Show</button></div>\n"
+        f"{picture('curves', 'Curves of the runs; their figures are in the table')}"
+        f'<section aria-label="Table of runs" data-part="table">{runs_table(index, asked)}</section>\n'
+        '<p><button formaction="difference">Difference of the ticked runs</button></p></form>\n',
+    )
+
+
+def runs_table(index: Index, asked: Asked) -> str:
+    """Return the table of the runs that were asked for, that of groups before it."""
+    entries = index.chosen(asked.where, asked.sort)
+    lines = drawn_lines(asked, entries)
+    colours = swatches([line.name for line in lines])
+    columns = Columns.of(entries, asked.sort.split(":down")[0])
+    head = [
+        f'<button type="button" data-sort="{html(n)}" data-key="{html(n)}">{html(n)}</button>'
+        for n in columns.names
+    ]
+    rows = (_row(entry, columns, asked, colours.get(entry.name, "")) for entry in entries)
+    damaged = "".join(f'<p class="note">{html(why)}</p>' for why in index.damaged.values())
+    count = f"<p>{len(entries)} of {number_of(len(index.entries), 'run')}</p>"
+    return (
+        _groups(asked, entries, lines, colours)
+        + table(["star", "draw", *head, "note"], rows)
+        + count
+        + damaged
+    )
+
+
+def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colours: Mapping[str, str]) -> str:
+    if not asked.by:
+        return ""
+    metric = metric_of(asked, entries)
+    counts = {name: len(found) for name, found in groups_of(entries, asked.by).items()}
+    rows = [
+        f"<td>{swatch(colours[line.name])}{html(line.name)}</td>{data(counts.get(line.name, 0))}"
+        f"{data(line.x[-1])}{data(line.y[-1], shown(metric, line.y[-1]))}"
+        + (data(line.spread[-1], shown(metric, line.spread[-1])) if line.spread else "<td></td>")
+        for line in lines
+        if line.x
+    ]
+    return table(["group", "runs", html(asked.axis), html(metric), "standard deviation"], rows)
+
+
+def _row(entry: Entry, columns: Columns, asked: Asked, colour: str) -> str:
+    name, starred = html(entry.name), bool(entry.values["starred"])
+    checked = " checked" if entry.name in asked.run else ""
+    cells = "".join(
+        data(value, cell(entry, column))
+        if isinstance(value := entry.values.get(column), int | float)
+        else f"<td>{html(cell(entry, column))}</td>"
+        for column in columns.names[1:]
+    )
+    return (
+        f'<td><button type="button" class="star" data-star="{name}" data-key="star {name}" '
+        f'aria-pressed="{as_text(starred)}" aria-label="star {name}">{"★" if starred else "☆"}</button></td>'
+        f'<td><input type="checkbox" name="run" value="{name}" data-key="{name}"{checked} '
+        f'aria-label="draw {name}"></td>'
+        f'<td>{swatch(colour)}<a href="run?of={quote(entry.name, safe="")}">{name}</a></td>{cells}'
+        f"<td>{html(entry.values['note'])}</td>"
+    )
+
+
+def difference_page(index: Index, asked: Asked) -> str:
+    """Return the settings in which the ticked runs differ.
+
+    Raises
+    ------
+    KeyError
+        When one of them has gone.
+    UserError
+        When there are fewer than two.
+    """
+    entries = [index.entries[name] for name in asked.run]
+    if len(entries) < 2:
+        raise UserError("difference: tick at least two runs")
+    keys = differing(entries)
+    every = [{**entry.keys, "data (digest)": str(entry.run.config.get("data", ""))[:12]} for entry in entries]
+    rows = [
+        f'<th scope="row">{html(key)}</th>' + "".join(f"<td>{html(values.get(key))}</td>" for values in every)
+        for key in [*keys, "data (digest)"]
+    ]
+    head = ["key", *(html(entry.name) for entry in entries)]
+    body = (
+        f"<h1>What differs</h1>\n<p><a href='.'>all runs</a></p><form id='choice'></form>{table(head, rows)}"
+    )
+    return page("What differs", body)

@@ -1,0 +1,115 @@
+"""The page of one run: rounds as they come, sites, what was lost and refused."""
+
+from collections.abc import Mapping
+
+from ..core.ground.columns import PRIVACY
+from ..core.text import number_of
+from ..records.metrics import shown, spelt
+from .curves import FAILURES, Federation, client_columns
+from .index import Entry
+from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick
+from .run_table import time_text
+
+LATEST = 50
+"""Rounds and failures that the page of a run shows as text; all of them are in the files."""
+
+
+def run_page(entry: Entry, asked: Asked) -> str:
+    """Return the page of a run; what changes comes by itself, and again."""
+    metrics = list(entry.run.metrics[-1])[1:] if entry.run.metrics else [entry.run.main_metric]
+    heats = client_columns(entry)
+    settings = [
+        f'<th scope="row">{html(key)}</th><td>{html(value)}</td>' for key, value in entry.keys.items()
+    ]
+    name = html(entry.name)
+    return page(
+        entry.name,
+        f'<p><a href=".">all runs</a></p>\n<h1>{name}</h1>\n'
+        f'<section aria-label="How it stands" data-part="facts">{facts(entry)}</section>\n'
+        f'<form id="choice"><input type="hidden" name="of" value="{name}"><div class="choices">'
+        f"{of_curves(asked, metrics, metric_of(asked, [entry]))}{tick('sites', 'by site', asked.sites)}"
+        f"{choice('heat', 'heat map of', heats, heat_of(entry, asked))}<button>Show</button></div></form>\n"
+        f"{picture('curves', 'Curve of the run; its numbers are in the table of rounds')}"
+        f"{picture('heat', 'Heat map by site and round; its numbers are in the CSV file')}"
+        f'<section data-part="sites"></section>\n'
+        f'<section data-part="rounds">{rounds(entry)}</section>\n'
+        '<h2>Note</h2>\n<p><textarea id="note" rows="2" aria-label="note">'
+        f"{html(entry.values['note'])}</textarea></p>\n"
+        f'<p><button data-note="{name}">Keep the note</button></p>\n'
+        f"<details><summary>settings</summary>{table(['key', 'value'], settings)}</details>\n",
+    )
+
+
+def heat_of(entry: Entry, asked: Asked) -> str:
+    """Return the column of the heat map: the one asked for, else the metric by which runs are compared."""
+    return asked.heat or entry.run.main_metric
+
+
+def facts(entry: Entry) -> str:
+    """Return how a run stands, as a list of facts."""
+    metric, run, figures = entry.run.main_metric, entry.run, entry.figures
+    said = {
+        "state": (entry.state, None),
+        "rounds": (f"{entry.rounds_done} of {entry.rounds}", None),
+        "about left": (time_text(entry.seconds_left), None),
+        spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
+        "seconds": (time_text(figures.get("seconds")), figures.get("seconds")),
+        **{
+            way: (f"{total / 1e6:.2f} MB", total)
+            for way in ("sent", "received")
+            if (total := entry.total(f"bytes-{way}"))
+        },
+        "lost or refused": (str(int(entry.total(FAILURES))), None),
+        "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
+        "stopped": (run.summary.stopped or "", None),
+    }
+    items = "".join(
+        f"<div><dt>{html(name)}</dt><dd>"
+        f'<data value="{html(text if value is None else value)}">{html(text)}</data></dd></div>\n'
+        for name, (text, value) in said.items()
+        if text
+    )
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _epsilon(entry: Entry) -> str:
+    spent, budget = entry.figures.get(PRIVACY[0]), entry.keys.get("dp-epsilon")
+    of = f" of {budget:g}" if isinstance(budget, int | float) and budget else ""
+    return "" if spent is None else f"{spent:.4g}{of}"
+
+
+def rounds(entry: Entry) -> str:
+    """Return the latest rounds, the last one first, as the file spells them."""
+    latest = entry.run.metrics[: -LATEST - 1 : -1]
+    header = list(latest[0]) if latest else ["round"]
+    rows = ["".join(data(row.get(name, "")) for name in header) for row in latest]
+    return f"<h2>The last {number_of(len(rows), 'round')}</h2>\n{table([html(n) for n in header], rows)}"
+
+
+def sites(of: Federation, colours: Mapping[str, str]) -> str:
+    """Return a table of the sites, with their lines' colours, and the latest lost and refused answers."""
+    last, metric = of.entry.rounds_done, of.entry.run.main_metric
+    answered = of.rows.groupby("partition")["round"].max().to_dict()
+    values = of.values().drop_duplicates("partition", keep="last").set_index("partition")["value"].to_dict()
+    rows = []
+    for partition, name in of.names.items():
+        round_of, value = answered.get(partition), values.get(partition)
+        failed = of.failed.get(partition, [])
+        lost = bool(failed) and int(failed[-1]["round"]) == last
+        behind = "lost in the last round" if lost else "" if round_of == last else _behind(last, round_of)
+        rows.append(
+            f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(round_of)}'
+            f"<td>{behind}</td>{data(value, shown(metric, value))}{data(len(failed))}"
+        )
+    failures = [
+        f"{data(row['round'])}<td>{html(row['phase'])}</td>"
+        f"<td>{html(of.names[int(row['partition'])])}</td><td>{html(row['reason'])}</td>"
+        for row in of.failures[: -LATEST - 1 : -1]
+    ]
+    head = ["site", "last answer in round", "", html(spelt(metric)), "lost or refused"]
+    lost_answers = table(["round", "phase", "site", "why"], failures) if failures else "<p>None.</p>\n"
+    return f"<h2>Sites</h2>\n{table(head, rows)}<h2>Lost and refused answers</h2>\n{lost_answers}"
+
+
+def _behind(last: int, round_of: int | None) -> str:
+    return "no answer yet" if round_of is None else f"{number_of(last - round_of, 'round')} behind"

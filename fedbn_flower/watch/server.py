@@ -1,0 +1,268 @@
+"""The server of the pages: whoever has the token in the address sees the runs below one folder."""
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from bokeh.resources import Resources
+
+from ..core.errors import UserError, os_errors_as_user_errors
+from ..core.files import csv_lines, json_text
+from ..records.metrics import spelt
+from ..records.stored import damage_as_user_errors
+from .assets import SCRIPT, STYLES
+from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, line_of
+from .figures import curves, data_of, heat_map, swatches
+from .index import Entry, Index
+from .page import Asked, caption_of, difference_page, drawn_lines, metric_of, runs_page, runs_table
+from .run_page import facts, heat_of, rounds, run_page, sites
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LONGEST = 10_000
+"""Bytes of a note."""
+KEPT = 8
+"""Columns of `Sites` that are kept."""
+RULES = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; " + (
+    "img-src 'self' data: blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""What a page may load: nothing but what this server sends."""
+HEADERS = {
+    "Content-Security-Policy": RULES,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+KINDS = {"json": "application/json", "csv": "text/csv", "js": "text/javascript", "css": "text/css"}
+
+
+class Server(ThreadingHTTPServer):
+    """Serve the pages of an index of runs.
+
+    Parameters
+    ----------
+    index : Index
+        The runs.
+    host : str
+        The address to listen at.
+    port : int
+        The port; 0 for a free one.
+    password : str, optional
+        Asked for beside the token, whatever the user's name.
+
+    Raises
+    ------
+    UserError
+        When it cannot listen there.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, index: Index, host: str, port: int, password: str = "") -> None:
+        self.index, self.password = index, password
+        self.token = secrets.token_urlsafe(24)
+        self.columns: OrderedDict[tuple[str, str], Sites] = OrderedDict()
+        self.lock = Lock()
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        with os_errors_as_user_errors("port", f"listen at port {port} of {host}"):
+            super().__init__((host, port), Handler)
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/{self.token}/"
+
+    @cached_property
+    def bokeh(self) -> str:
+        """Bokeh's own script."""
+        return str(Resources(mode="inline", components=["bokeh"]).js_raw[0])
+
+    def federation(self, entry: Entry, metric: str) -> Federation:
+        """Return a run's sites, with one metric of theirs."""
+        with self.lock:
+            key = str(entry.run.folder), metric
+            column = self.columns.setdefault(key, Sites(entry.run.folder / "clients.csv", metric))
+            self.columns.move_to_end(key)
+            if len(self.columns) > KEPT:
+                self.columns.popitem(last=False)
+            return Federation(entry, column.read())
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer one request. Runs are found by their names in the index: no path is made of what is asked."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing: the terminal is the user's."""
+
+    def do_GET(self) -> None:
+        self._answer(PAGES)
+
+    def do_POST(self) -> None:
+        self._answer({"note": _note})
+
+    def _answer(self, pages: "Mapping[str, Page]") -> None:
+        parts = urlsplit(self.path)
+        token, _, name = parts.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            self._send(HTTPStatus.FORBIDDEN, "The address lacks the token that fedbn-sim watch has printed.")
+        elif not self._knows_password():
+            self._send(HTTPStatus.UNAUTHORIZED, "The password is asked for.")
+        elif name not in pages:
+            self._send(HTTPStatus.NOT_FOUND, "There is no such page.")
+        else:
+            self._send_page(name, pages[name], parts.query)
+
+    def _send_page(self, name: str, page: "Page", query: str) -> None:
+        index = self.server.index
+        try:
+            with damage_as_user_errors("watch", index.folder.name):
+                index.refresh()
+                tag, asked = f'"{index.stamp}"', Asked.read(query)
+                if missing := [run for run in (*asked.run, asked.of) if run and run not in index.entries]:
+                    self._send(HTTPStatus.NOT_FOUND, f"The folder of {missing[0]} has gone.")
+                elif self.headers.get("If-None-Match") == tag:
+                    self._send(HTTPStatus.NOT_MODIFIED, "", tag=tag)
+                else:
+                    self._send(HTTPStatus.OK, page(self, asked), name, tag)
+        except UserError as error:
+            self._send(HTTPStatus.BAD_REQUEST, str(error))
+
+    def _knows_password(self) -> bool:
+        if not self.server.password:
+            return True
+        kind, _, given = self.headers.get("Authorization", "").partition(" ")
+        with suppress(ValueError):
+            password = base64.b64decode(given).partition(b":")[2]
+            return kind == "Basic" and hmac.compare_digest(password, self.server.password.encode())
+        return False
+
+    def _send(self, status: HTTPStatus, text: str, name: str = "", tag: str = "") -> None:
+        content, ending = text.encode(), name.rpartition(".")[2] if "." in name else ""
+        kind = KINDS.get(ending, "text/html" if status == HTTPStatus.OK else "text/plain")
+        self.send_response(status)
+        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
+        own["Cache-Control"] = "private, max-age=86400" if name == "bokeh.js" else "no-store"
+        own |= {"ETag": tag} if tag else {}
+        if status == HTTPStatus.UNAUTHORIZED:
+            own["WWW-Authenticate"] = 'Basic realm="fedbn-sim watch"'
+        if ending == "csv":
+            own["Content-Disposition"] = f"attachment; filename={quote(name)}"
+        for header, value in {**HEADERS, **own}.items():
+            self.send_header(header, value)
+        self.end_headers()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.wfile.write(content)
+
+
+Page = Callable[[Handler, Asked], str]
+
+
+def _entry(handler: Handler, asked: Asked) -> Entry:
+    """Return the run that a page is of."""
+    if not asked.of:
+        raise UserError("of: missing; expected a run")
+    return handler.server.index.entries[asked.of]
+
+
+def _lines(handler: Handler, asked: Asked) -> tuple[list[Line], str, str]:
+    """Return the curves of a page, their metric and the caption."""
+    if not asked.of:
+        entries = handler.server.index.chosen(asked.where, asked.sort)
+        metric, lines, of = metric_of(asked, entries), drawn_lines(asked, entries), len(entries)
+    else:
+        entry = _entry(handler, asked)
+        metric = metric_of(asked, [entry])
+        lines, of = [line_of(entry.name, [entry], metric, asked.axis)], 1
+        if asked.sites and asked.axis == ROUND:
+            federation = handler.server.federation(entry, metric)
+            lines, of = [*lines, *federation.lines(MOST_LINES - 1)], 1 + len(federation.names)
+    return lines, metric, caption_of(asked, lines, metric, of)
+
+
+def _curves(handler: Handler, asked: Asked) -> str:
+    """Return a picture of curves; of one whose axes and colours the page has already, only the data."""
+    lines, metric, caption = _lines(handler, asked)
+    data, look = data_of(lines, asked.smooth), (asked.axis, metric, (asked.logx, asked.logy), asked.dark)
+    shape = hashlib.sha256(repr(look).encode()).hexdigest()[:16]
+    item = None if handler.headers.get("X-Shape") == shape else curves(data, *look)
+    return json_text({"item": item, "data": data, "shape": shape, "caption": caption})
+
+
+def _curves_csv(handler: Handler, asked: Asked) -> str:
+    lines, metric, _ = _lines(handler, asked)
+    return csv_of(lines, asked.axis, metric)
+
+
+def _heat(handler: Handler, asked: Asked) -> str:
+    names, grid, metric = _grid(handler, asked)
+    item = heat_map(grid, names, metric, asked.dark)
+    return json_text({"item": item, "caption": f"{spelt(metric)} by site and round; a gap is no answer"})
+
+
+def _heat_csv(handler: Handler, asked: Asked) -> str:
+    names, grid, _ = _grid(handler, asked)
+    values = zip(names, grid.astype(object).where(grid.notna(), "").to_numpy().tolist(), strict=True)
+    return csv_lines(["site", *map(str, grid.columns)], ([name, *row] for name, row in values))
+
+
+def _grid(handler: Handler, asked: Asked) -> "tuple[list[str], DataFrame, str]":
+    """Return the sites' names, the values by site and round, and of what they are."""
+    entry = _entry(handler, asked)
+    metric = heat_of(entry, asked)
+    federation = handler.server.federation(entry, metric)
+    return [*federation.names.values()], federation.grid(metric), metric
+
+
+def _sites(handler: Handler, asked: Asked) -> str:
+    entry = _entry(handler, asked)
+    colours = swatches([line.name for line in _lines(handler, asked)[0]])
+    return sites(handler.server.federation(entry, entry.run.main_metric), colours)
+
+
+def _note(handler: Handler, asked: Asked) -> str:
+    """Keep what the reader says of a run."""
+    length = int(handler.headers.get("Content-Length", 0))
+    if length > LONGEST:
+        raise UserError(f"note: {length} bytes are not allowed; expected at most {LONGEST}")
+    given = json.loads(handler.rfile.read(length))
+    kept = {key: kind(given[key]) for key, kind in (("starred", bool), ("note", str)) if key in given}
+    handler.server.index.write_notes(given["run"], kept)
+    return ""
+
+
+PAGES: dict[str, Page] = {
+    "": lambda handler, asked: runs_page(handler.server.index, asked),
+    "table": lambda handler, asked: runs_table(handler.server.index, asked),
+    "difference": lambda handler, asked: difference_page(handler.server.index, asked),
+    "curves.json": _curves,
+    "curves.csv": _curves_csv,
+    "run": lambda handler, asked: run_page(_entry(handler, asked), asked),
+    "facts": lambda handler, asked: facts(_entry(handler, asked)),
+    "rounds": lambda handler, asked: rounds(_entry(handler, asked)),
+    "sites": _sites,
+    "heat.json": _heat,
+    "heat.csv": _heat_csv,
+    "bokeh.js": lambda handler, asked: handler.server.bokeh,
+    "watch.js": lambda handler, asked: SCRIPT,
+    "watch.css": lambda handler, asked: STYLES,
+}
+"""What may be asked for, by the address's last part."""

@@ -1,0 +1,270 @@
+"""The page of runs: who may see it, what it loads, and that its numbers are the files'."""
+
+import base64
+import json
+import shutil
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from filelock import FileLock
+
+pytest.importorskip("bokeh", reason="needs the extra watch")
+
+from fedbn_flower.cli import main
+from fedbn_flower.watch.command import index_of
+from fedbn_flower.watch.curves import ROUND, line_of, smoothed
+from fedbn_flower.watch.server import Server
+
+from .browser import BROWSER, Browser
+from .folders import SITES, add_round, append, write_run
+
+MARKUP = "<img src=x onerror=alert(1)>&"
+
+
+@contextmanager
+def served(folder, password=""):
+    with Server(index_of(folder, "watch"), "127.0.0.1", 0, password) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def get(server, path, method="GET", token=None, body=None, **headers):
+    where = urlsplit(server.address)
+    connection = HTTPConnection(where.hostname, where.port, timeout=30)
+    token = server.token if token is None else token
+    connection.request(method, f"/{token}/{path}", body, headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text, answer.headers
+
+
+@pytest.fixture
+def runs(tmp_path):
+    folder = tmp_path / "runs"
+    for seed, accuracy in enumerate((0.7512345678901234, 0.8125)):
+        write_run(folder / f"avg-{seed}", (0.5, accuracy), seed=seed)
+    write_run(folder / MARKUP, (0.25,), strategy="fedyogi", names=(MARKUP, "noisy"))
+    return folder
+
+
+def test_without_the_token_nothing_is_seen(runs):
+    with served(runs) as server:
+        host, _, port = server.address.split("/")[2].partition(":")
+        assert host == "127.0.0.1"
+        assert int(port) > 0
+        assert get(server, "")[0] == 200
+        for token in ("", "x", server.token[:-1], server.token.upper()):
+            for path in ("", "table", "bokeh.js"):
+                status, text, _ = get(server, path, token=token)
+                assert status == 403
+                assert "avg-0" not in text
+        assert get(server, "note", "POST", "x", json.dumps({"run": "avg-0", "starred": True}))[0] == 403
+    with served(runs) as again:
+        assert again.token != server.token
+
+
+def test_a_password_is_asked_for_beside_it(runs):
+    with served(runs, "open sesame") as server:
+        for given in ("", "Basic !", "Basic " + base64.b64encode(b"me:open").decode()):
+            status, _, headers = get(server, "", Authorization=given)
+            assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
+        right = "Basic " + base64.b64encode(b"me:open sesame").decode()
+        assert get(server, "", Authorization=right)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--host", "0.0.0.0"], "host: '0.0.0.0' is not allowed; expected 127.0.0.1, or another with"),
+        (["--password-file", "none"], "password-file: cannot read 'none'"),
+        (["--port", "1000000"], "port: 1000000 is not allowed; expected 0 to 65535"),
+    ],
+)
+def test_a_mistake_is_one_line(runs, arguments, line, capsys):
+    assert main(["watch", str(runs), *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {line}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_library_is_one_line(runs, monkeypatch, capsys):
+    monkeypatch.setattr("fedbn_flower.watch.command.find_spec", lambda name: None)
+    assert main(["watch", str(runs)]) == 2
+    assert capsys.readouterr().err == (
+        "error: watch: needs another package: pip install 'fedbn-flower[watch]'\n"
+    )
+
+
+def test_no_path_leads_outside_the_folder(runs):
+    (runs.parent / "secret").mkdir()
+    write_run(runs.parent / "secret" / "run", (0.123,))
+    with served(runs) as server:
+        for path in ("../../etc/passwd", "%2e%2e/secret/run", "..%2f..%2fetc%2fpasswd", "/etc/passwd"):
+            assert get(server, path)[0] == 404
+        for name in (
+            "../secret/run",
+            "..%2Fsecret%2Frun",
+            str(runs.parent / "secret" / "run"),
+            "avg-0/../avg-1",
+        ):
+            for page in ("run", "facts", "heat.csv", "curve.json", "difference"):
+                status, text, _ = get(server, f"{page}?{'run' if page == 'difference' else 'of'}={name}")
+                assert status == 404
+                assert "0.123" not in text
+        body = json.dumps({"run": "../secret/run", "starred": True})
+        assert get(server, "note", "POST", body=body)[0] == 400
+    assert not (runs.parent / "secret" / "run" / "watch.json").exists()
+
+
+def test_what_is_asked_wrongly_is_a_line(runs):
+    with served(runs) as server:
+        for path in (
+            "table?where=acuracy>1",
+            "table?where=(",
+            "curves.json?axis=x",
+            "run",
+            "difference?run=avg-0",
+        ):
+            status, text, _ = get(server, path)
+            assert status == 400
+            assert len(text.splitlines()) == 1
+
+
+def test_what_has_not_changed_is_not_sent_again(runs, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
+    with served(runs) as server:
+        tag = get(server, "table")[2]["ETag"]
+        assert get(server, "table", **{"If-None-Match": tag})[0] == 304
+        add_round(runs / MARKUP, 2, 0.625)
+        assert get(server, "table", **{"If-None-Match": tag})[0] == 200
+
+
+def test_names_with_markup_are_escaped(runs):
+    append(runs / MARKUP / "failures.csv", [(1, "train", 0, f"{MARKUP}\x1b[2J")])
+    with served(runs) as server:
+        name = "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E%26"
+        for path in ("", "table", *(f"{page}?of={name}" for page in ("run", "facts", "sites", "rounds"))):
+            status, text, _ = get(server, path)
+            assert status == 200
+            assert "<img" not in text
+            assert "\x1b" not in text
+        assert "&lt;img src=x" in get(server, f"sites?of={name}")[1]
+
+
+def test_csv_files_have_the_numbers_of_the_folder(runs):
+    with served(runs) as server:
+        assert get(server, "curves.csv?where=seed=0+strategy=fedavg")[1].splitlines() == [
+            "run,round,accuracy,standard deviation",
+            "avg-0,1.0,0.5,",
+            "avg-0,2.0,0.7512345678901234,",
+        ]
+        assert get(server, "heat.csv?of=avg-0")[1].splitlines() == [
+            "site,1,2",
+            f"clear,0.5,{0.7512345678901234}",
+            f"noisy,0.49,{0.7512345678901234 - 0.01}",
+        ]
+
+
+def test_a_group_is_the_mean_of_its_runs_and_their_spread(runs):
+    index = index_of(runs, "watch")
+    line = line_of("avg", [index.entries["avg-0"], index.entries["avg-1"]], "accuracy", ROUND)
+    mean, spread = (0.7512345678901234 + 0.8125) / 2, (0.8125 - 0.7512345678901234) / 2**0.5
+    assert line.y == pytest.approx([0.5, mean])
+    assert line.spread == pytest.approx([0, spread])
+
+
+def test_smoothing_is_the_mean_of_the_last_values():
+    assert smoothed([1, 2, 3, 6], 3) == [1, 1.5, 2, 11 / 3]
+
+
+def test_a_site_that_is_behind_and_what_was_refused_are_named(runs):
+    add_round(runs / "avg-0", 3, 0.875, names=SITES[:1])
+    append(runs / "avg-0" / "failures.csv", [(2, "train", 1, "no answer within 5 s")])
+    with served(runs) as server:
+        text = get(server, "sites?of=avg-0")[1]
+    assert "1 round behind" in text
+    assert "no answer within 5 s" in text
+
+
+# ---- in a browser -----------------------------------------------------------------------------------
+
+in_a_browser = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+CHANGE = "new Event('change', {bubbles: true})"
+SOURCE = "Bokeh.documents.map(one => one.get_model_by_name('lines')).find(Boolean).data"
+
+
+class TestInABrowser:
+    """In one browser, whose network ends at this machine."""
+
+    pytestmark = in_a_browser
+
+    def test_the_numbers_of_the_page_are_those_of_the_files(self, browser, runs):
+        with served(runs) as server:
+            browser.open(server.address)
+            assert browser.until(f"{SOURCE}.ys.length === 3")
+            values = "[...document.querySelectorAll('tbody data')].map(d => d.value)"
+            assert "0.7512345678901234" in browser.run(values)
+            assert browser.run(f"{SOURCE}.ys[{SOURCE}.name.indexOf('avg-0')]") == [0.5, 0.7512345678901234]
+            assert MARKUP in browser.run(f"{SOURCE}.name")
+            assert browser.run("document.querySelectorAll('img').length") == 0
+            where = "document.forms[0].elements.where"
+            browser.run(f"{where}.value = 'accuracy>0.8'; {where}.dispatchEvent({CHANGE})")
+            assert browser.until(f"{SOURCE}.name.join() === 'avg-1'")
+            assert browser.until("document.querySelectorAll('tbody tr').length === 1")
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.asked
+        assert {urlsplit(url).hostname for url in browser.asked if url.startswith("http")} == {"127.0.0.1"}
+        assert browser.console == []
+
+    def test_a_run_is_followed_killed_resumed_and_gone(self, browser, runs, monkeypatch):
+        monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
+        live = write_run(runs / "live", (0.5,), rounds=200)
+        with served(runs) as server:
+            with FileLock(live / ".lock"):
+                browser.open(f"{server.address}run?of=live&sites=on")
+                assert browser.until("document.querySelector('dd').innerText === 'running'")
+                add_round(live, 2, 0.6123456789012345)
+                assert browser.until(f"{SOURCE}.ys[0].at(-1) === 0.6123456789012345")
+                assert browser.until("document.querySelector('[data-part=rounds] data').value === '2'")
+            assert browser.until("document.querySelector('dd').innerText === 'stopped'")
+            with FileLock(live / ".lock"):
+                for number in range(3, 201):
+                    add_round(live, number, 0.5 + number / 1000)
+                assert browser.until(f"{SOURCE}.ys[0].length === 200")
+                assert browser.run(f"{SOURCE}.ys[0].at(-1)") == 0.7
+                assert browser.until("document.querySelector('dd').innerText === 'running'")
+            shutil.rmtree(live)
+            assert browser.until("document.getElementById('status').innerText.includes('has gone')")
+        assert browser.console == []
+
+    @pytest.mark.parametrize("kind", ["svg", "png"])
+    def test_a_picture_is_saved(self, browser, runs, kind):
+        with served(runs) as server:
+            browser.open(f"{server.address}run?of=avg-0")
+            assert browser.until(f"{SOURCE}.ys.length === 1")
+            browser.run("HTMLAnchorElement.prototype.click = function () { window.saved ??= this.href; }")
+            browser.run("URL.createObjectURL = blob => { window.saved = blob.text(); return ''; }")
+            browser.run(f"document.querySelector('[data-save={kind}]').click()")
+            saved = browser.until("window.saved")
+        assert "<svg" in saved if kind == "svg" else saved.startswith("data:image/png")
