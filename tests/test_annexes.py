@@ -116,6 +116,16 @@ def test_without_one_of_them_the_rest_works(house, name):
     check_is_named(folder, name)
 
 
+def test_the_usual_job_loads_none_that_only_keys_ask_for(tmp_path):
+    code = "import sys; from fedbn_flower.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    run = [sys.executable, "-c", code, *SMALL, "--run-dir", tmp_path / "run"]
+    ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    by_key = {name for name, annex in ANNEXES.items() if annex.keys and "extensions" in annex.brings}
+    assert by_key
+    assert not {f"fedbn_flower.{name}" for name in by_key} & {*ended.stdout.split()}
+
+
 def test_what_they_bring_is_there():
     for name, annex in ANNEXES.items():
         for places in annex.brings.values():

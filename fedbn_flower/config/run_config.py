@@ -1,6 +1,6 @@
 """The run configuration: its keys, and the settings of the algorithms that it names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flwr.app import UserConfig
@@ -8,6 +8,7 @@ from pydantic import Field as setting
 
 from .. import annexes
 from ..core.ground.columns import TEST, VALIDATION
+from ..core.process_cache import process_cache
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
 from ..extensions import Extension, ExtensionKeys, built_in
@@ -70,9 +71,9 @@ class RunConfig(
         }
 
     @property
-    def built_in_extensions(self) -> list[type[Extension]]:
+    def built_in_extensions(self) -> Sequence[type[Extension]]:
         """The built-in extensions of the run, in the order from the wire."""
-        return built_in(self.model_dump(by_alias=True))
+        return _built_in(self)
 
     def brought(self, kind: str) -> Iterable[Any]:
         """Return what the annexes that the run asks for bring of a kind."""
@@ -142,3 +143,8 @@ class RunConfig(
     @property
     def partitioning(self) -> PartitionSpec:
         return PartitionSpec.parse(self.partition)
+
+
+@process_cache(maxsize=64)  # every message asks for its run's, several times
+def _built_in(config: RunConfig) -> Sequence[type[Extension]]:
+    return built_in(config.model_dump(by_alias=True))
