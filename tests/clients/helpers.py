@@ -24,6 +24,13 @@ def small_model(seed=0):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
+def conv_model():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3)
+    )
+
+
 def make_client(cls, record=None, model=None, seed=0, training=None, objective="plain"):
     model = model or small_model()
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}

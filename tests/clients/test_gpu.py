@@ -9,10 +9,8 @@ import torch
 
 from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
 from clients.modules.precision import compute_in
-from fedbn_flower.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 
-from ..fedbn_flower.lockstep.test_lockstep import conv_model
-from .helpers import CONFIG, batch_statistics, make_client, make_examples, small_model
+from .helpers import CONFIG, batch_statistics, conv_model, make_client, small_model
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -78,22 +76,6 @@ def test_every_client_trains_as_on_the_cpu(client):
 def test_convolutions_in_float32_are_those_of_the_cpu():
     on_gpu, on_cpu = (two_rounds(make(device, make_model=conv_model)) for device in (DEVICE, "cpu"))
     assert_close(on_gpu, on_cpu, atol=1e-4)
-
-
-@pytest.mark.parametrize("make_model", [small_model, pytest.param(conv_model, marks=needs_gpu)])
-def test_lockstep_passes_its_trial_and_is_as_one_by_one(make_model):
-    client = make(DEVICE, "shared", make_model=make_model)
-    assert reason_not_supported(type(client), client.task) == ""
-    assert reason_not_equivalent(type(client), client.task, {}) == ""
-    clients = [make(DEVICE, "shared", make_model=make_model, seed=seed) for seed in range(4)]
-    clients = [type(c)(replace(c.task, model=client.task.model), c.memory) for c in clients]
-    for size, one in zip((40, 17, 8, 33), clients, strict=True):
-        one.task.__dict__["train"] = make_examples(size, seed=size)
-        one.task.train.__dict__["device"] = DEVICE
-    alone = [one.fit(received(one), CONFIG) for one in clients]
-    for update, expected in zip(fit_in_lockstep(clients, received(client), CONFIG), alone, strict=True):
-        for x, y in zip(update.arrays, expected.arrays, strict=True):
-            np.testing.assert_allclose(x, y, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

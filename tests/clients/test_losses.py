@@ -8,14 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients import CLIENTS, LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
+from clients import LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
 from clients import OBJECTIVES as BUILT_IN
-from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
-from ..fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from .helpers import CONFIG
 from .helpers import make_client as small_client
-from .networks import dropping
 from .objectives.test_fedsam import RHO, uphill
 from .written import (
     CASES,
@@ -218,41 +215,5 @@ def test_held_out_examples_are_scored_by_the_usual_loss(name):
     assert metrics["train-loss"] == pytest.approx(WRITTEN[name](z, targets).mean().item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["focal", "label-smoothing"])
-def test_clients_whose_losses_are_alike_train_in_lockstep(name):
-    runs = []
-    for lockstep in (True, False):
-        clients = cohort(CLIENTS["fedbn"], LocalTraining(2, 8, momentum=0.9), objective="fedprox")
-        for client in clients:
-            client.task.__dict__.update(loss=LOSSES[name], loss_settings=SETTINGS[name])
-        runs.append(rounds(clients, {"mu": 0.1}, lockstep))
-    assert_same(*runs)
-    task = clients[0].task
-    assert (reason_not_supported(FedAvgClient, task), reason_not_equivalent(FedAvgClient, task, {})) == (
-        "",
-        "",
-    )
-
-
-@pytest.mark.parametrize(
-    ("objective", "loss", "why"),
-    [
-        ("plain", "class-balanced", "loss ClassBalanced does not set `alike`"),
-        ("plain", "logit-adjusted", "loss LogitAdjusted does not set `alike`"),
-        *((name, "auto", "does not set `elementwise`") for name in OBJECTIVES[2:]),
-    ],
-)
-def test_what_needs_something_of_the_client_trains_alone(objective, loss, why):
-    task = small_client(FedAvgClient, objective=objective).task
-    task.__dict__["loss"] = LOSSES[loss]
-    assert why in reason_not_supported(FedAvgClient, task)
-
-
 class OwnFocal(LOSSES["focal"]):
     """Says nothing of itself."""
-
-
-def test_a_class_that_extends_one_says_it_anew():
-    task = small_client(FedAvgClient, model=dropping()).task
-    task.__dict__["loss"] = OwnFocal
-    assert reason_not_supported(FedAvgClient, task) == "loss OwnFocal does not set `alike`"

@@ -5,10 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from clients import CLIENTS, LocalTraining
 from clients.modules.clipping import before_head, clip_adaptively
 
-from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import small_model
 
 
@@ -53,12 +51,3 @@ def test_the_head_is_not_clipped():
     model = small_model()
     named = {id(p): name for name, p in model.named_parameters()}
     assert [named[id(p)] for p in before_head(model)] == ["1.weight", "1.bias", "2.weight", "2.bias"]
-
-
-@pytest.mark.parametrize("client", ["shared", "fedbn"])
-def test_in_lockstep_as_one_by_one(client):
-    training = LocalTraining(epochs=2, batch_size=8, agc=0.01)
-    found = [rounds(cohort(CLIENTS[client], training), {}, lockstep) for lockstep in (True, False)]
-    assert_same(*found)
-    free = rounds(cohort(CLIENTS[client], LocalTraining(epochs=2, batch_size=8)), {}, False)
-    assert np.abs(free[0][0][0][0] - found[1][0][0][0][0]).max() > 1e-4

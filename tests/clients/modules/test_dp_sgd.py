@@ -15,7 +15,6 @@ from clients.modules.dp_sgd import ExampleMechanism, obstacle
 from clients.objectives import OBJECTIVES, Local, Objective
 from clients.problems import Regression
 from clients.training import LocalRun, train_model
-from fedbn_flower.lockstep.support import reason_not_supported
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
@@ -174,10 +173,6 @@ class TestTraining:
             update = client.fit(self.received(client, objective), config)
         assert update.metrics["local-steps"] == 8
         assert all(np.isfinite(array).all() for array in update.arrays)
-
-    def test_it_is_not_done_in_lockstep(self):
-        client = self.run()
-        assert reason_not_supported(FedAvgClient, client.task) == "each example's gradient is clipped"
 
     def test_the_public_seed_decides_nothing(self):
         first, second, third = self.run(), self.run(), self.run()

@@ -1,7 +1,6 @@
 """Forward passes in half precision; parameters, gradients and what is sent stay float32."""
 
 import copy
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from clients.modules.precision import accept_float32, compute_in, precision_of
 from clients.objectives import Objective
 from clients.objectives.sharpness import FedSAM
 from clients.training import LocalRun, train_model
-from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import CONFIG, batch_statistics, make_client, small_model
 
@@ -141,18 +139,6 @@ def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     found = [*update.arrays, *(array for group in groups for array in group.values())]
     assert {str(np.asarray(array).dtype) for array in found} <= {"float32", "int64"}
     assert update.metrics["train-loss"] == pytest.approx(np.log(3), rel=0.7)
-
-
-@pytest.mark.parametrize("precision", HALF)
-def test_models_in_half_precision_train_one_by_one(precision):
-    """Known parts, and in float32 served: it is the precision. The trial refuses it, too."""
-    model = small_model()
-    client = make_client(CLIENTS["fedbn"], model=model)
-    ways = partial(reason_not_supported, CLIENTS["fedbn"], client.task)
-    assert ways() == ""
-    compute_in(model, precision)
-    assert "it computes in torch." in ways()
-    assert reason_not_equivalent(CLIENTS["fedbn"], client.task, {}).startswith("the trial ")
 
 
 def two_rounds(model, client, objective, loss):

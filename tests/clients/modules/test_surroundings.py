@@ -10,7 +10,6 @@ import torch
 from clients import FedAvgClient
 from clients.modules.surroundings import kept_surroundings, usual_surroundings
 from clients.training import train_model
-from fedbn_flower.lockstep import fit_in_lockstep
 from tests.surroundings import SET
 
 from ..helpers import make_client, small_model
@@ -43,26 +42,21 @@ def test_what_is_set_is_kept_out_and_comes_back(name):
 
 
 @pytest.mark.parametrize("name", SET)
-@pytest.mark.parametrize("lockstep", [False, True])
-def test_a_client_trains_and_evaluates_as_ever(name, lockstep):
+def test_a_client_trains_and_evaluates_as_ever(name):
+    check_it_trains_and_evaluates_as_ever(name, FedAvgClient.fit)
+
+
+def check_it_trains_and_evaluates_as_ever(name, fit):
     def fitted():
         client = make_client(FedAvgClient, objective="fedprox", model=small_model())
-        received = client.get_parameters({})
-        if lockstep:
-            (update,) = fit_in_lockstep([client], received, CONFIG | {"mu": 0.1})
-        else:
-            update = client.fit(received, CONFIG | {"mu": 0.1})
+        update = fit(client, client.get_parameters({}), CONFIG | {"mu": 0.1})
         loss, _, metrics = client.evaluate(update.arrays, CONFIG)
         return [array.copy() for array in update.arrays], loss, metrics
 
     expected = fitted()
     client_made_before = make_client(FedAvgClient, objective="fedprox", model=small_model())
     with SET[name]():
-        received = client_made_before.get_parameters({})
-        if lockstep:
-            (update,) = fit_in_lockstep([client_made_before], received, CONFIG | {"mu": 0.1})
-        else:
-            update = client_made_before.fit(received, CONFIG | {"mu": 0.1})
+        update = fit(client_made_before, client_made_before.get_parameters({}), CONFIG | {"mu": 0.1})
         arrays = [array.copy() for array in update.arrays]
         loss, _, metrics = client_made_before.evaluate(update.arrays, CONFIG)
     assert all(np.array_equal(x, y) for x, y in zip(arrays, expected[0], strict=True))

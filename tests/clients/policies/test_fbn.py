@@ -5,7 +5,6 @@ import pytest
 
 from clients import FBNClient, LocalTraining
 from clients.modules.moments import pooled
-from fedbn_flower.lockstep import reason_not_supported
 
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, of_received, train, whole
@@ -87,8 +86,3 @@ def test_inputs_that_overflow_have_diverged():
     entries |= {"1.bias": np.float32(1.5e19) * first, "2.running_mean": np.float32(-1e19) * first}
     with pytest.raises(FloatingPointError, match=r"training diverged: 2\.running_var of what was gathered"):
         client.fit([entries[name] for name in client.shared_names], CONFIG | {"client-lr": 1e-30})
-
-
-def test_it_trains_one_by_one():
-    client = make_client(FBNClient)
-    assert reason_not_supported(FBNClient, client.task) == "client FBNClient overrides train"

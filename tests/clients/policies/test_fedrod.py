@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from clients import Classification, FedRoDClient, LocalTraining, Regression
 from clients.policies.fedrod import Balanced
-from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
@@ -136,8 +135,3 @@ def frozen_head():
 )
 def test_which_models_it_takes(model, problem, why):
     assert FedRoDClient.misfit(model.eval(), problem, torch.zeros(2, 1, 2, 2)) == why
-
-
-def test_it_trains_one_by_one():
-    found = reason_not_supported(FedRoDClient, make_client(FedRoDClient).task)
-    assert found.startswith("client FedRoDClient overrides ")

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from clients import CLIENTS, FedAvgClient, FixBNClient, LocalTraining
-from fedbn_flower.lockstep import reason_not_supported
+from clients import FedAvgClient, FixBNClient, LocalTraining
 
-from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, of_batch, of_received, train, whole
 
@@ -58,18 +56,6 @@ def test_before_it_is_fedavg_to_the_bit():
     other = make_client(FixBNClient, None, None, 0, ONE_BATCH)
     one, two = (client.fit(client.get_parameters({}), CONFIG).arrays for client in (plain, other))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-
-
-@pytest.mark.parametrize("fix_from", [1, 2, 9])
-def test_in_lockstep_as_one_by_one(fix_from):
-    runs = []
-    for lockstep in (True, False):
-        clients = cohort(CLIENTS["fixbn"], LocalTraining(epochs=2, batch_size=8))
-        for client in clients:
-            client.fix_from = fix_from
-        runs.append(rounds(clients, {}, lockstep))
-    assert_same(*runs)
-    assert not reason_not_supported(FixBNClient, clients[0].task)
 
 
 def test_instance_norm_goes_on_as_in_fedavg():

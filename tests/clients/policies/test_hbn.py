@@ -7,7 +7,6 @@ from torch import nn
 
 from clients import HBNClient, LocalTraining
 from clients.modules.hybrid_norm import HybridBatchNorm
-from fedbn_flower.lockstep import reason_not_supported
 
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, train, whole
@@ -111,8 +110,3 @@ def test_what_stays_at_home_is_found_by_type():
     model = nn.ModuleDict({"norm": HybridBatchNorm(2, 1e-5, 0.1, True), "factor": nn.Linear(2, 2)})
     assert HBNClient.local_entries(model) == {"norm.factor"}
     assert HBNClient.local_entries(nn.Linear(2, 2)) == set()
-
-
-def test_it_trains_one_by_one():
-    client = make_client(HBNClient, None, hybrid_model())
-    assert reason_not_supported(HBNClient, client.task) == "client HBNClient overrides train"

@@ -10,7 +10,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from clients import Classification, FedAvgClient, KNNPerClient, Regression
-from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model
@@ -85,8 +84,6 @@ def test_it_trains_and_shares_as_without_and_keeps_nothing():
         np.testing.assert_array_equal(a, b)
     ours.memory.commit()
     assert ours.memory._store.groups() == {}
-    task = ours.task
-    assert (reason_not_supported(KNNPerClient, task) or reason_not_equivalent(KNNPerClient, task, {})) == ""
 
 
 def test_a_new_client_votes_by_its_own_examples_and_one_without_any_does_not():

@@ -22,7 +22,6 @@ from clients import (
 )
 from clients.policies.fedala import is_steady
 from clients.policies.per_fedavg import divide
-from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
@@ -346,11 +345,6 @@ def test_how_many_layers_are_mixed():
         client.layers = layers
         fitted(client)
         assert {name.partition(".")[0] for name in client.memory.read("fedala")} == names
-
-
-@pytest.mark.parametrize("cls", [APFLClient, PFedMeClient, PerFedAvgClient, FedALAClient])
-def test_they_train_one_by_one(cls):
-    assert reason_not_supported(cls, make_client(cls).task).startswith(f"client {cls.__name__} overrides ")
 
 
 @pytest.mark.parametrize("name", ["apfl", "pfedme", "fedala", "fedrod"])

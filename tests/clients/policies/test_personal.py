@@ -23,7 +23,6 @@ from clients import (
     SiloBNClient,
 )
 from clients.fine_tuning import FineTuning
-from fedbn_flower.lockstep import reason_not_equivalent, reason_not_supported
 
 from ..helpers import CONFIG, make_client, small_model
 
@@ -296,17 +295,6 @@ def test_fine_tuning_is_forgotten(name):
     assert str(ContextStore(record).groups()) == str(groups[0])
     moved = client.evaluate(plain.arrays, PULLED | {"fine-tune": 7, "server-round": 2})
     assert moved != figures[1]
-
-
-def test_who_trains_in_lockstep():
-    task = make_client(FedPerClient).task
-    assert reason_not_supported(FedPerClient, task) or reason_not_equivalent(FedPerClient, task, {}) == ""
-    task = make_client(LGFedAvgClient).task
-    found = reason_not_supported(LGFedAvgClient, task) or reason_not_equivalent(LGFedAvgClient, task, {})
-    assert found == ""
-    assert reason_not_supported(FedBABUClient, task) == "client FedBABUClient overrides train"
-    assert reason_not_supported(FedRepClient, task) == "client FedRepClient overrides train"
-    assert reason_not_supported(DittoClient, task) == "client DittoClient overrides fit"
 
 
 def test_a_tied_head_keeps_the_embedding_at_home():

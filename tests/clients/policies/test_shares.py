@@ -1,17 +1,13 @@
 """A share of the local work: how many steps, which ones, and what is told of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from clients import CLIENTS, Classification, Examples, FedAvgClient, LocalTraining, Received
+from clients import Classification, Examples, FedAvgClient, LocalTraining, Received
 from clients.objectives import Objective
 from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
-from fedbn_flower.lockstep import reason_not_equivalent
 
-from ...fedbn_flower.lockstep.test_lockstep import assert_same, cohort, rounds
 from ..helpers import CONFIG, make_client, make_examples
 from ..test_training import linear_model
 
@@ -75,32 +71,3 @@ def test_scaffold_divides_by_the_steps_that_were_done():
     for name in client.trained_names:
         expected = (start[name] - sent[name]) / 0.3
         np.testing.assert_allclose(update.records["control"][name], expected, atol=1e-5)
-
-
-SHARES = [(0.05, 1.0), (0.3, 0.9), (1.0, 0.5), (0.99, 0.02), (0.5, 0.6), (1.0, 0.1)]
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("objective", ["plain", "feddyn", "scaffold"])
-@pytest.mark.parametrize("batch_size", [8, 0])
-def test_lockstep_does_what_one_by_one_does(objective, batch_size):
-    """Clients with many examples and few steps among them, others in every round."""
-    ways = []
-    for lockstep in (True, False):
-        clients = cohort(CLIENTS["fedbn"], LocalTraining(3, batch_size), objective=objective)
-        for client, shares in zip(clients, SHARES, strict=True):
-            sharing(client, *shares)
-        ways.append(rounds(clients, {"alpha": 0.1}, lockstep))
-    assert_same(*ways)
-    output = [answer[2]["local-steps"] for answer in ways[0][0]]
-    # 17, 40, 8, 33, 9 and 2 examples are 2, 5, 1, 4, 1 and 1 batches of 8, thrice
-    by_hand = [1, 5, 3, 12, 2, 3, 6, 14, 2, 1, 2, 1]
-    assert output == (by_hand if batch_size else [1, 1, 3, 3, 2, 3, 3, 3, 2, 1, 2, 1])
-
-
-def test_the_trial_before_lockstep_does_all_of_its_work():
-    def never(server_round):
-        raise AssertionError
-
-    task = replace(make_client(FedAvgClient).task, share=never)
-    assert reason_not_equivalent(FedAvgClient, task, {}) == ""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from fedbn_flower.asynchronous.extension import NEUTRAL
+from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 
@@ -65,3 +67,7 @@ def test_a_reference_has_rounds():
 def test_clients_weigh_alike_unless_said():
     assert run_config(ASYNC).weighting == "uniform"
     assert run_config(ASYNC | {"weighting": "num-examples"}).weighting == "num-examples"
+
+
+def test_what_is_neutral_are_the_defaults():
+    assert {key: value for key, (value, _) in NEUTRAL.items()} == {k: RUN_KEYS[k].default for k in NEUTRAL}

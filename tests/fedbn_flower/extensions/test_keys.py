@@ -2,7 +2,6 @@
 
 from pydantic import Field as setting
 
-from fedbn_flower.asynchronous.extension import NEUTRAL
 from fedbn_flower.config.keys import OWN, RUN_KEYS, SECTIONS, in_order
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
@@ -16,8 +15,7 @@ def test_fields_and_keys_of_a_run_are_the_same():
 
 
 def test_what_an_extension_says_of_other_keys_are_their_defaults():
-    neutral = dict(NO_METRICS) | {key: value for key, (value, _) in NEUTRAL.items()}
-    assert neutral == {key: RUN_KEYS[key].default for key in neutral}
+    assert dict(NO_METRICS) == {key: RUN_KEYS[key].default for key in NO_METRICS}
 
 
 def test_sections_are_in_one_piece_and_in_the_order_of_the_keys():

@@ -12,9 +12,9 @@ from clients import CLIENTS, LocalTraining, Received
 from fedbn_flower.lockstep import fit_in_lockstep, graphs
 from fedbn_flower.lockstep.stacked_modules import stacked
 
-from ...clients.helpers import CONFIG, make_client
+from ...clients.helpers import CONFIG, conv_model, make_client
 from ...clients.test_gpu import needs_gpu, on_device, received
-from .test_lockstep import cohort, conv_model, small_model
+from .test_lockstep import cohort, small_model
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
 

@@ -12,18 +12,11 @@ from clients.modules.optimizers import STACKABLE
 from fedbn_flower.lockstep import fit_in_lockstep
 from fedbn_flower.lockstep.train import _concatenated
 
-from ...clients.helpers import CONFIG, make_client, make_examples, small_model
+from ...clients.helpers import CONFIG, conv_model, make_client, make_examples, small_model
 from ...quick import diagonal_quick
 
 ELEMENTWISE = ("plain", "fedprox", "feddyn", "scaffold", "scaffold-momentum")
 SIZES = (17, 40, 8, 33, 9, 2)  # of batches of 8: a lone last example, full ones only, one batch, ...
-
-
-def conv_model():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.BatchNorm1d(3)
-    )
 
 
 def cohort(cls, training, make_model=small_model, sizes=SIZES, objective="plain"):

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective
+from clients import CLIENTS, OBJECTIVES, FedAvgClient, LocalTraining, NextCharacter, Objective, Segmentation
 from fedbn_flower.lockstep import equivalence, reason_not_equivalent, reason_not_supported, reason_of_batches
 
-from ...clients.helpers import make_client, make_examples, small_model
+from ...clients.helpers import conv_model, make_client, make_examples, small_model
 from ...clients.networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
-from .test_lockstep import ELEMENTWISE, assert_same, cohort, conv_model, rounds
+from .test_lockstep import ELEMENTWISE, assert_same, cohort, rounds
 
 
 def why_not(make_model, cls=FedAvgClient, objective="plain", values=None):
@@ -59,8 +59,9 @@ def test_examples_that_are_augmented_or_hold_several_predictions_train_alone():
     task = make_client(FedAvgClient, model=small_model()).task
     augmented = replace(task, train=replace(task.train, augment=lambda inputs: inputs))
     assert reason_not_supported(FedAvgClient, augmented) == "examples are augmented"
-    several = replace(task, problem=NextCharacter())
-    assert reason_not_supported(FedAvgClient, several) == "an example has several predictions"
+    for problem in (NextCharacter(), Segmentation()):
+        several = replace(task, problem=problem)
+        assert reason_not_supported(FedAvgClient, several) == "an example has several predictions"
 
 
 @pytest.mark.parametrize(

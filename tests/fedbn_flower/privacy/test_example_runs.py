@@ -7,7 +7,6 @@ import pytest
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.job.tasks import task_of
-from fedbn_flower.lockstep.support import reason_not_supported
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.example_privacy import plans_of, terms_of
 from fedbn_flower.runtime.simulation import simulate
@@ -85,7 +84,6 @@ def test_what_a_client_does_is_what_is_accounted(configured):
     assert (accounted.rounds, accounted.probability) == (steps, min(1, 240 / len(task.train)))
     mechanism = task.private(1)
     assert (mechanism.clip, mechanism.noise) == (1.0, 1.0)
-    assert reason_not_supported(type(None), task) == "each example's gradient is clipped"
 
 
 def test_a_run_with_a_budget(configured, tmp_path):

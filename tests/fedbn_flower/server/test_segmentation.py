@@ -11,7 +11,6 @@ from torch import nn
 from clients import FedBNClient, FedPerClient, FedRepClient, Segmentation
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.lockstep import reason_not_supported
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run
@@ -215,14 +214,6 @@ def test_supernodes_say_what_their_masks_look_like(configured, sites):
         UserError, match=r"data-path: .* examples of 1x8x8 with masks of 2 classes, not of 1x16"
     ):
         inputs_of(configured(dataset="shape:1x8x8:2:masks", partition="iid"), str(sites)).dataset
-
-
-def test_clients_train_one_by_one(configured, sites):
-    """Lockstep stands aside, since a mask has many predictions."""
-    config = configured(dataset=str(sites), model="unet", partition="natural:folder")
-    assert (
-        reason_not_supported(FedBNClient, local_task(config, 0, {})) == "an example has several predictions"
-    )
 
 
 @pytest.mark.parametrize(
