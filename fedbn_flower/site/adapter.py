@@ -28,7 +28,7 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.base import AddsAnswers
+from ..extensions.at_site import AddsAnswers
 from ..job.checks.notices import of_the_data
 from ..job.checks.own_state import of_own_state
 from ..job.inputs import inputs_of
