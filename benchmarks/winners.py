@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import expit
 
-from fedbn_flower.statistics.case_metrics import METRICS, predicted
-from fedbn_flower.statistics.cases import Cases
-from fedbn_flower.statistics.paired import (
+from fedbn_flower.study.statistics.case_metrics import METRICS, predicted
+from fedbn_flower.study.statistics.cases import Cases
+from fedbn_flower.study.statistics.paired import (
     cannot_be_told_from_best,
     delong_test,
     mcnemar,

@@ -95,6 +95,27 @@ ANNEXES: dict[str, Annex] = {
         {"extensions": {"secagg": "extension:SecAgg"}, "accounts": {"secagg": "private:SummedPrivacy"}},
         keys=("secagg", "secagg-bits", "secagg-threshold", "secagg-min"),
     ),
+    "study": Annex(
+        "intervals, tests and the words of papers",
+        {
+            "at-a-site": {"recalibrate": "at_a_site:recalibrated"},
+            "at-the-end": {
+                "intervals": "intervals:write_intervals",
+                "subgroups": "subgroups:write_subgroups",
+            },
+            "commands": {"compare": "compare_command:compare"},
+            "doubts": {"decisions": "decisions:doubts"},
+            "sections": {
+                "Predictions": "sections.predictions:predictions",
+                "Decisions by site": "sections.decisions:decisions_by_site",
+                "Subgroups": "sections.subgroups:subgroups",
+                "Recalibrated by site": "sections.decisions:recalibration",
+            },
+            "texts": {"methods": "methods:methods", "model-card": "methods:model_card"},
+            "verdicts": {"of-a-sweep": "sweeps:OfSweep"},
+        },
+        keys=("recalibrate",),
+    ),
     "trackers": Annex(
         "experiment trackers",
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},

@@ -28,8 +28,8 @@ from xdist.scheduler import LoadGroupScheduling
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.results import intervals
 from fedbn_flower.runtime import pools
+from fedbn_flower.study import intervals
 
 from .pictures import draw_none
 

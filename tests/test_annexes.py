@@ -15,6 +15,7 @@ PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml"
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
+    "recalibrate": "temperature",
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
     **{"concurrency": "2", "mixing": "0.5", "protocol": "fedbuff:2"},
     **{"spacing": "2", "window": "0..400"},
@@ -23,6 +24,7 @@ VALUES = {
 LINES = {
     "clinic": [["--dataset", "nifti"], ["--dataset", "dicom"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
+    "study": [["export", "run", "--to", "methods"]],
 }
 """What else asks for one, but its commands."""
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
@@ -76,6 +78,9 @@ def check_all_works(folder):
     assert (folder / "run" / "report.html").exists()
     ended = command(folder, "--resume", "run", "--rounds", "3")
     assert ended.returncode == 0, ended.stderr
+    ended = command(folder, *SMALL, "--seed", "0,1", "--run-dir", "sweep")
+    assert ended.returncode == 0, ended.stderr
+    assert (folder / "sweep" / "report.html").exists()
 
 
 def check_a_site_answers(folder):

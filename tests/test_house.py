@@ -32,7 +32,7 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data", "statistics"},
+    {"records", "models", "data"},
     {"names", "privacy"},
     {"extensions"},
     {"config"},

@@ -1,19 +1,17 @@
 """``protocol``: asynchronous ones, which update the model after any K answers."""
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Message
 
 from fedbn_flower.strategies.aggregation.buffers import SYNC, FedAsync
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
-from ..core.errors import Conflict
 from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
-from ..extensions.base import Moment, ServerHook
-from ..extensions.declared import About
+from ..extensions.base import Conflict, Extension, Moment
+from ..extensions.devices import Devices
 from ..extensions.holdout import num_training
 from ..extensions.protocol_keys import ALPHA, asynchronous
 from ..job.inputs import RunInputs
@@ -40,7 +38,7 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 """Keys that have to be at their defaults with a protocol other than ``sync``, and why."""
 
 
-class Protocol(ServerHook):
+class Protocol(Extension):
     """Has an update made of the answers of a buffer.
 
     Parameters
@@ -51,8 +49,7 @@ class Protocol(ServerHook):
         Its buffers.
     """
 
-    place = 100
-    reserves = STALENESS_OF_ROUND
+    next_to = Devices
 
     def __init__(self, run: RunInfo, buffers: Buffers) -> None:
         super().__init__(run)
@@ -66,8 +63,8 @@ class Protocol(ServerHook):
         return {"buffers": federation.buffers}
 
     @classmethod
-    def about(cls, config: Mapping[str, Any]) -> About:
-        return About(apart=f"with protocol {config['protocol']!r} clients train older models")
+    def apart(cls, config: Any) -> str:
+        return f"with protocol {config.protocol!r} clients train older models"
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -83,8 +80,10 @@ class Protocol(ServerHook):
         for key, wanted in _unfit(config):
             yield Conflict(key, config[key], f"{wanted} with protocol {name!r}")
 
-    def prepare(self, moment: Moment) -> None:
-        moment.exchange.train = partial(self.buffers.answers, moment)
+    def answers(
+        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
+    ) -> Iterable[Message]:
+        return self.buffers.answers(moment, model, configure)
 
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
@@ -96,12 +95,14 @@ class Protocol(ServerHook):
     def after_round(self, result: RoundResult) -> None:
         self.used = [self.staleness[p] for p in result.train.metrics if p in self.staleness]
 
-    def columns(self) -> Mapping[str, float | Mapping[int, float]]:
-        """Return the mean and the greatest staleness of the answers that were used, and that of each."""
+    def columns(self) -> Mapping[str, float]:
+        """Return the mean and the greatest staleness of the answers that were used."""
         if not (used := self.used):
             return {}
-        of_round = zip(STALENESS_OF_ROUND, (sum(used) / len(used), max(used)), strict=True)
-        return {**dict(of_round), STALENESS: self.staleness}
+        return dict(zip(STALENESS_OF_ROUND, (sum(used) / len(used), max(used)), strict=True))
+
+    def columns_of_clients(self) -> Mapping[int, Mapping[str, float]]:
+        return {partition: {STALENESS: old} for partition, old in self.staleness.items()}
 
 
 def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

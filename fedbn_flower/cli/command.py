@@ -19,7 +19,6 @@ from ..core.version import __version__
 
 COMMANDS = {
     "report": "report_commands",
-    "compare": "report_commands",
     "export": "report_commands",
     "release": "report_commands",
     "ledger": "ledger_command",

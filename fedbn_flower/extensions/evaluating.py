@@ -8,19 +8,17 @@ held-out case.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
-from ..core.errors import Conflict
 from ..core.ground.columns import RECALIBRATED
 from ..core.ground.wire import ADAPT_BN, CASES, FINE_TUNE, LOSS, RECALIBRATE
 from ..core.key_group import KeyGroup
 from ..core.syntax import SUBGROUPS
 from ..records.events import RoundResult, RunInfo
-from .base import Moment, ServerHook
-from .declared import About
+from .base import Conflict, Extension, Moment, Stop
 
 
 class AdaptBNKeys(KeyGroup):
@@ -35,24 +33,20 @@ class AdaptBNKeys(KeyGroup):
     )
 
 
-class FineTuning(ServerHook):
+class FineTuning(Extension):
     """Tells clients how many steps they take before they evaluate a model, which they then forget."""
-
-    place = 130
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         steps = self.run.config["fine-tune"]
         return {FINE_TUNE: steps} if steps else {}
 
 
-class AdaptBN(ServerHook):
+class AdaptBN(Extension):
     """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
 
-    place = 140
-
     @classmethod
-    def about(cls, config: Mapping[str, Any]) -> About:
-        return About(("li2018adabn",) if config["adapt-bn"] else ())
+    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
+        return ("li2018adabn",) if config.get("adapt-bn") else ()
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         return {ADAPT_BN: True} if self.run.config["adapt-bn"] else {}
@@ -74,10 +68,9 @@ class RecalibrationKeys(KeyGroup):
     )
 
 
-class Recalibration(ServerHook):
-    """Asks clients to recalibrate what they are tested on; see `site.recalibration`."""
+class Recalibration(Extension):
+    """Asks clients to recalibrate what they are tested on; see `study.at_a_site`."""
 
-    place = 160
     found = False
     """Whether a client has recalibrated its scores."""
 
@@ -107,11 +100,12 @@ class Recalibration(ServerHook):
             return {}
         return {RECALIBRATE: moment.splits}
 
-    def after_round(self, result: RoundResult) -> None:
+    def after_round(self, result: RoundResult) -> Stop | None:
         self.found |= any(f"{RECALIBRATED}-{LOSS}" in metrics for metrics in result.evaluate.metrics.values())
+        return None
 
-    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
-        if self.run.config["recalibrate"] != "none" and not (self.found or error):
+    def check_end(self) -> None:
+        if self.run.config["recalibrate"] != "none" and not self.found:
             LOGGER.warning("recalibrate: no client said what it predicts of its cases, so none has done so")
 
 
@@ -136,7 +130,7 @@ class PredictionsKeys(KeyGroup):
     )
 
 
-class Predictions(ServerHook):
+class Predictions(Extension):
     """Asks clients for the cases of the last evaluation, of the split that the summary is of.
 
     Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
@@ -149,8 +143,6 @@ class Predictions(ServerHook):
     kept : bool
         Whether the run keeps its predictions.
     """
-
-    place = 150
 
     def __init__(self, run: RunInfo, kept: bool) -> None:
         super().__init__(run)

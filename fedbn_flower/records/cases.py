@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PREDICTIONS_FILE = "predictions.parquet"
 SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
 NEW, SPLIT, SOURCE, PREDICTED = "new", "split", "source", "predicted"
+OF_CLASS = "score-"
+"""How columns of the scores of several classes begin; the class's name follows."""
 SUBGROUP = "subgroup-"
 """How a column of subgroups begins; what divides the cases follows."""
 Cases = Mapping[str, NDArray]
@@ -212,6 +214,20 @@ def in_numbers(table: DataFrame) -> DataFrame:
     if TARGET not in table.columns or table[TARGET].dtype != "category":
         return table
     return table.assign(**{TARGET: table[TARGET].cat.codes.astype(np.int64)})
+
+
+def is_binary(table: DataFrame) -> bool:
+    """Return whether cases have one score, and 0 or 1 as the target."""
+    if not {TARGET, SCORE} <= {*table.columns}:
+        return False
+    table = in_numbers(table)
+    return table[TARGET].dtype.kind == "i" and bool(table[TARGET].isin((0, 1)).all())
+
+
+def binary_cases(folder: Path) -> DataFrame | None:
+    """Return the cases of a run's folder; None if it keeps none, or they have other than two classes."""
+    table = predictions_of(folder, only_if=SCORE)
+    return table if table is not None and is_binary(table) else None
 
 
 def predictions_of(folder: Path, only_if: str = SITE, new: bool = False) -> DataFrame | None:

@@ -23,6 +23,8 @@ Figures = Mapping[str, int | float | None]
 """Metrics by name; None where a metric is undefined."""
 OfClient = Mapping[str, Any]
 """The same of a client, with ``num-examples`` and, where the data have names, ``name``."""
+NOTE, CALIBRATION = "note", "calibration"
+"""Keys in `Summary.intervals`: a sentence, which are missing and why; a test in place of that of the ECE."""
 
 
 def key_of(field: str) -> str:

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord
 
 from fedbn_flower.clients import Groups
 
+from .. import annexes
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import json_text, write_all, write_atomically
 from ..records.checkpoint import Checkpoint
@@ -21,15 +22,14 @@ from ..server.federation import Federation
 from ..site.memory_file import signature
 from . import report
 from .checkpoints.checkpoint_folder import BEST, LAST, BackgroundWriter, CheckpointFolder
-from .intervals import write_intervals
 from .kept_round import MODEL_FILE, KeptRounds
 from .manifest import build_manifest, of_resumed
 from .plotting.drawer import finish_files
 from .plotting.plots import plot_curves, plot_partitions
+from .report.sections.warnings import doubts
 from .resume import warn_of_rounds
 from .round_tables import RoundTables
 from .run_reader import Run
-from .subgroups import write_subgroups
 from .summary import summary_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -138,11 +138,11 @@ class RunFolder(Observer):
             self.tables.clients.write_columns()
             plot_curves(self.path)
             report.begin_figures(self.path)
-            write_intervals(self.path, self.federation.problem, self.federation.config.seed)
-            write_subgroups(self.path, self.federation.problem, self.federation.config.seed)
+            for write in annexes.brought("at-the-end").values():
+                write(self.path, self.federation.problem, self.federation.config.seed)
             report.write_report(self.path)
             finish_files()
-        for line in Run.read(self.path).missed_in_silence:
+        for line in doubts(Run.read(self.path)):
             LOGGER.warning("%s", line)
         return self.summary
 

@@ -13,10 +13,10 @@ from ..core.free_memory import regular
 from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ..data.notes import Note
 from ..names import short
+from ..records.cases import binary_cases
 from ..records.checkpoint import goes_by_real_clock
 from ..records.stored import damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
-from .decisions import binary_cases, missed_in_silence
 from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
 
@@ -182,11 +182,6 @@ class Run:
     def binary_cases(self) -> "DataFrame | None":
         """The held-out cases one by one, of two classes; None of other runs, and where they are not kept."""
         return binary_cases(self.folder)
-
-    @property
-    def missed_in_silence(self) -> list[str]:
-        """Lines of what the usual threshold misses though the scores are good."""
-        return [] if self.binary_cases is None else missed_in_silence(self.binary_cases, self.event)
 
     def failures(self) -> list[tuple[str, int, str]]:
         """Return client, count and reason of the unused answers, most frequent first."""

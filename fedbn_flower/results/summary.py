@@ -21,7 +21,7 @@ from ..core.ground.columns import (
 from ..data import Dataset
 from ..records.cases import of_scores
 from ..records.events import RoundResult
-from ..records.metrics import held_out_means, metric_values, number, pooled_metrics, shown
+from ..records.metrics import held_out_means, jain, metric_values, number, pooled_metrics, shown
 from ..records.summary import (
     OVER,
     PIXELS,
@@ -35,7 +35,6 @@ from ..records.summary import (
     Summary,
 )
 from ..server.federation import Federation
-from ..statistics.fairness import jain
 from .classes import accuracy_by_class
 
 LISTED_CLIENTS = 10
@@ -223,6 +222,19 @@ def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
+def deciding_column(columns: Collection[Collection[str]]) -> str:
+    """Return the column of a table by which its runs are compared, from the columns that each run has.
+
+    It is that of the site left out in turn, if every run has one; pooled over the clients' examples where all
+    runs have that; else the clients' mean over examples if clients evaluate, else the global model's value.
+    """
+    if columns and all(LEFT_OUT in found for found in columns):
+        return LEFT_OUT
+    if columns and all(POOLED in found for found in columns):
+        return POOLED
+    return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL
+
+
 def _of_all(summary: Summary) -> dict[str, OfClient]:
     """Return the metrics of the global model, and those over all clients, by group."""
     found = {
@@ -242,6 +254,7 @@ def _of_all(summary: Summary) -> dict[str, OfClient]:
     return {group: metrics for group, metrics in found.items() if metrics}
 
 
+POOLED, OVER_EXAMPLES, GLOBAL = "pooled", "mean over examples", "global"
 NOBODY: Mapping[str, Mapping[str, Any]] = {}
 
 

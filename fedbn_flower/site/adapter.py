@@ -19,6 +19,7 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.npy import array_bytes, decoded, encoded, encoded_bytes, viewed
 from fedbn_flower.strategies.partial_sums import GroupSum, bounds_in
 
+from .. import annexes
 from ..config.making import config_at_site
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
@@ -28,9 +29,9 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.at_site import AddsAnswers
-from ..job.checks.notices import warnings_of_data
-from ..job.checks.own_state import warn_about_own_state
+from ..extensions.base import AddsAnswers
+from ..job.checks.notices import of_the_data
+from ..job.checks.own_state import of_own_state
 from ..job.inputs import inputs_of
 from ..job.rule import make_strategy, set_rates
 from ..job.what_is_learnt import what_is_learnt
@@ -55,7 +56,6 @@ from .privacy import (
     with_own_mechanism,
 )
 from .queries import answer_queries
-from .recalibration import recalibrated
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Take = Callable[[Array, NDArray | None], NDArray]
@@ -168,7 +168,9 @@ def _recalibrated(
         return metrics
     scale = received_scale(message.content.config_records[wire.CONFIG])
     names = inputs_at(config, context.node_config, scale).dataset.output_names
-    return recalibrated(metrics, asked, config.recalibrate, client.task.problem, names)
+    recalibrated = annexes.load("at-a-site", "recalibrate")
+    found: dict[str, Any] = recalibrated(metrics, asked, config.recalibrate, client.task.problem, names)
+    return found
 
 
 def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
@@ -321,7 +323,7 @@ def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -
     inputs = inputs_at(config, context.node_config, scale)
     for note in what_is_learnt(inputs, partition_id_of(context) or 0):
         LOGGER.info("%s", note)
-    for line in (*warnings_of_data(inputs), *warn_about_own_state(inputs)):
+    for line in (*of_the_data(inputs), *of_own_state(inputs)):
         LOGGER.warning("%s", line)
 
 

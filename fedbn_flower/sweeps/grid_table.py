@@ -13,14 +13,13 @@ from ..records.metrics import PERCENT, percent
 from ..records.stored import GRID
 from ..records.summary import Summary, tested_on
 from ..results import report
-from ..results.comparisons.best_cells import COLUMNS, DIFFERENCE, MARK, NOT_TOLD, P_VALUE, Verdict, verdict
-from ..results.comparisons.composition import Private, added_up
-from ..results.comparisons.held_out import CASES, compared_cases_table
-from ..results.comparisons.left_out import left_out_table, sites_table
-from ..results.comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
+from ..results.composition import Private, added_up
+from ..results.held_out import CASES, compared_cases_table
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
+from ..results.report.runs_by_seed import Group
 from ..results.report.tables import Table
+from ..results.report.verdicts import MARK, Marks, verdicts
 from ..results.run_reader import Run
 from ..results.summary import (
     JAIN_OF_CLIENTS,
@@ -30,12 +29,9 @@ from ..results.summary import (
     seeds_text,
     to_target,
 )
-from .folds import PooledFolds
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
-OF_DIFFERENCES = (DIFFERENCE, f"{DIFFERENCE}, low", f"{DIFFERENCE}, high", P_VALUE)
-OF_RANKS = (RANK, NOT_TOLD_BY_RANK)
 MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
 
 
@@ -62,9 +58,8 @@ class Comparison:
         self._metrics: dict[str, dict[str, float]] = {}
         self._runs: dict[str, Run] = {}
         self._privacy: dict[str, Private] = {}
-        self._told: Verdict[Cell] = self._verdict()
-        self._ranks: Ranking | None = None
-        self.folds = PooledFolds(folder, keys)
+        self._told: Marks[int] = Marks()
+        self.verdicts = verdicts()(folder, keys)
 
     def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
         """Add a run with its summary, or with the error message of a failed one.
@@ -80,9 +75,8 @@ class Comparison:
             metrics |= to_target(summary)
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
-        if summary and config.folds:
-            self.folds.add(config, self.folder / name, summary)
         if summary:
+            self.verdicts.add(config, self.folder / name, summary)
             self._runs[name] = Run.read(self.folder / name)
             self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
@@ -101,41 +95,17 @@ class Comparison:
     def _write(self, at_end: bool) -> None:
         """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
-        columns = dict.fromkeys([*leading, *self._names(), "folder", NOT_TOLD, *OF_DIFFERENCES, *OF_RANKS])
-        self._told = self._verdict(at_end)
-        self._ranks = ranking(self._rows_of_runs(), self.compared_by) if at_end and self._alike else None
+        columns = dict.fromkeys([*leading, *self._names(), "folder", *self.verdicts.columns])
+        self._compare(at_end)
         rows = [
-            row | (self._told_of(cell) | self._rank_of(cell) if row["status"] == "ok" else {})
-            for cell, members in self._groups().items()
+            row | (self.verdicts.values(number) if row["status"] == "ok" else {})
+            for number, members in enumerate(self._groups().values())
             for row in members
         ]
         order = {str(row["folder"]): position for position, row in enumerate(self.rows)}
         rows.sort(key=lambda row: order[str(row["folder"])])
         write_atomically(self.folder / GRID, csv_text(columns, rows))
         write_atomically(self.folder / "grid.md", self.markdown(at_end))
-
-    def _told_of(self, cell: Cell) -> dict[str, object]:
-        """Return what ``grid.csv`` says of a cell: its place, its difference with its interval, p-value."""
-        if not self._told.sentence:
-            return {}
-        numbers = self._told.differences.get(cell, ())
-        return {NOT_TOLD: self._told.of(cell), **dict(zip(OF_DIFFERENCES, numbers, strict=False))}
-
-    def _rank_of(self, cell: Cell) -> dict[str, object]:
-        """Return what ``grid.csv`` says of the rank of a cell's method."""
-        if self._ranks is None:
-            return {}
-        rows = self._rows_of_runs()
-        method = method_of(dict(zip(self.axes, cell, strict=True)), rows, self._ranks)
-        found = (self._ranks.rank_of(method), self._ranks.of(method))
-        return dict(zip(OF_RANKS, found, strict=True)) if method in self._ranks.methods else {}
-
-    def _rows_of_runs(self) -> list[tuple[dict[str, str], list[Run]]]:
-        """Return the values of each cell by key, and its complete runs."""
-        return [
-            (dict(zip(self.axes, cell, strict=True)), [run for row in members for run in self._run_of(row)])
-            for cell, members in self._groups().items()
-        ]
 
     def _run_of(self, row: Mapping[str, object]) -> list[Run]:
         name = str(row["folder"])
@@ -165,29 +135,19 @@ class Comparison:
         """Whether all runs are compared by one metric."""
         return len(self._compared_by()) == 1
 
-    def _verdict(self, on_cases: bool = False) -> Verdict[Cell]:
-        """Return which cells cannot be told from the best; nothing is said if the metrics differ."""
+    def _compare(self, at_end: bool) -> None:
+        """Compare the cells; nothing is said if the metrics differ."""
         groups = self._groups() if self._alike else {}
-        runs = {
-            cell: [run for row in members for run in self._run_of(row)] for cell, members in groups.items()
-        }
-        labels = {cell: self._label(cell) for cell in groups}
+        different = [len(set(column)) > 1 for column in zip(*groups, strict=True)]
+        rows = [
+            Group(
+                {key: v for key, v, differs in zip(self.axes, cell, different, strict=True) if differs},
+                [run for row in members for run in self._run_of(row)],
+            )
+            for cell, members in groups.items()
+        ]
         datasets = [dataset for dataset, _ in self._privacy.values()]
-        return verdict(runs, self.compared_by, labels, datasets, on_cases)
-
-    def _label(self, cell: Cell) -> str:
-        """Return the values of a cell in which cells differ: ``fedyogi server-lr=0.1``."""
-        columns = zip(*self._groups(), strict=True)
-        different = [len(set(column)) > 1 for column in columns]
-        parts = zip(self.axes, cell, different, strict=True)
-        return " ".join(
-            value if key in AXES else f"{key}={value}" for key, value, differs in parts if differs
-        )
-
-    @property
-    def ranks(self) -> Ranking | None:
-        """How methods compare over sites or data sets, once all runs have ended."""
-        return self._ranks
+        self._told = self.verdicts.compare(rows, self.compared_by, datasets, at_end)
 
     @property
     def sentence(self) -> str:
@@ -198,18 +158,17 @@ class Comparison:
         """Return header, rows, and for each row its failed runs and their errors."""
         names = self._names()
         prefix = f"{self.compared_by}: " if self._alike else ""
-        tested = COLUMNS if self._told.differences else ()
-        header = [*self.axes, *(name.removeprefix(prefix) for name in names), *tested]
+        header = [*self.axes, *(name.removeprefix(prefix) for name in names), *self._told.header]
         marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
-        for cell, members in self._groups().items():
+        for number, (cell, members) in enumerate(self._groups().items()):
             found = [self._metrics[str(row["folder"])] for row in members]
             values = [
                 _cell([m[name] for m in found if name in m], name, members)
-                + (MARK if name == marked and cell in self._told.alike else "")
+                + (MARK if name == marked and number in self._told.alike else "")
                 for name in names
             ]
-            rows.append([*cell, *values, *self._told.shown(cell, self.compared_by)[: len(tested)]])
+            rows.append([*cell, *values, *self._told.shown(number, self.compared_by)])
             seeds = defaultdict(list)
             for row in members:
                 if row["status"] != "ok":
@@ -234,26 +193,11 @@ class Comparison:
         held_out = f"\n{CASES.capitalize()} by site:\n\n{counts.markdown()}" if counts else ""
         title = self._title()
         below = f"{title[:1].upper()}{title[1:]}.\n{MEANS}\n{words}{together}"
-        left_out = "".join(
+        further = "".join(
             f"\n{title.capitalize()}:\n\n{found.markdown()}"
-            for title, found in self.left_out.items()
-            if at_end
+            for title, found in self.verdicts.tables(at_end).items()
         )
-        return f"{table}\n{below}{left_out}{self._ranks_in_markdown()}{self.folds.markdown(at_end)}{held_out}"
-
-    @property
-    def left_out(self) -> dict[str, Table]:
-        """The sites that were left out, in turn, and the methods over all of them, by title."""
-        rows = self._rows_of_runs() if self._alike else []
-        found = {
-            "sites left out": sites_table(rows, self.compared_by),
-            "over all sites left out": left_out_table(rows, self.compared_by),
-        }
-        return {title: table for title, table in found.items() if table}
-
-    def _ranks_in_markdown(self) -> str:
-        found = self._ranks
-        return f"\n{found.title.capitalize()}:\n\n{found.table().markdown()}" if found else ""
+        return f"{table}\n{below}{further}{held_out}"
 
     @property
     def privacy_together(self) -> list[str]:
@@ -276,8 +220,8 @@ class Comparison:
     def table(self) -> Table:
         """Return the table for a terminal: common values are in the `title`, errors below it."""
         header, rows, problems = self._table()
-        if header[-len(COLUMNS) :] == [*COLUMNS]:  # too wide for many terminals; the marks say it, too
-            header, rows = header[: -len(COLUMNS)], [row[: -len(COLUMNS)] for row in rows]
+        kept = len(header) - len(self._told.header)  # too wide for many terminals; the marks say it, too
+        header, rows = header[:kept], [row[:kept] for row in rows]
         notes = [f"[{number}] {problem}" for number, problem in enumerate(filter(None, problems), 1)]
         if notes:
             numbers = iter(range(1, len(notes) + 1))
@@ -290,14 +234,10 @@ class Comparison:
         return table.without_common(len(AXES)) if len(rows) > 1 else table
 
     def further_tables(self) -> dict[str, Table]:
-        """Return what follows the table in a terminal, by title: over folds, sites left out, and ranks."""
-        folds = self.folds.table()
-        found = {
-            "out of fold": folds and folds.without_common(folds.words - 1),
-            **self.left_out,
-            **({self._ranks.title: self._ranks.table()} if self._ranks else {}),
+        """Return what follows the table in a terminal, by title."""
+        return {
+            title: table.without_common(table.words - 1) for title, table in self.verdicts.tables().items()
         }
-        return {title: table for title, table in found.items() if table}
 
     @property
     def title(self) -> str:
@@ -312,12 +252,9 @@ class Comparison:
         The figure has a line per cell: the metric by round, averaged over the seeds, of the clients if they
         evaluate, else of the global model.
         """
-        self.folds.write(at_end=True)
         self._write(at_end=True)
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
-        report.write_gain(self.folder)
-        if figure := report.ranks_figure(self._ranks):
-            save_figure(figure, self.folder / "ranks.png")
+        self.verdicts.write()
         report.write_report(self.folder)
 
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.files import csv_text, write_atomically
+from ...core.files import write_atomically
 from ...records.stored import RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 
 if TYPE_CHECKING:
-    from ..comparisons.over_blocks import Ranking
     from ..plotting.svg_figure import InlineFigure
 
 NAME = "report.html"
@@ -56,7 +55,7 @@ def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
     kind = checked_kind(folder, "report", *kinds)
     if kind == RUN:
         from ..run_reader import Run
-        from .compare_page import with_reference
+        from .reference import with_reference
         from .run_page import run_page
 
         run = Run.read(folder, "report")
@@ -71,18 +70,6 @@ def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
     return sweep_page(Sweep.read(folder, "report"))
 
 
-def write_gain(folder: Path) -> None:
-    """Write ``gain.csv`` of a sweep that has runs whose clients train alone: what those of others gain."""
-    from ..comparisons.gain import GAIN_FILE, gain_rows, gains_of
-    from .runs_by_seed import Sweep, common_metric
-
-    with damage_as_user_errors("report", str(folder)):
-        groups = Sweep.read(folder, "report").groups
-        rows = gain_rows(gains_of(groups, common_metric(groups)))
-    if rows:
-        write_atomically(folder / GAIN_FILE, csv_text(list(rows[0]), rows))
-
-
 def sweep_figure(folder: Path) -> "InlineFigure":
     """Draw the main metric of a sweep's cells by round, from the sweep's folder."""
     from .runs_by_seed import Sweep, common_metric
@@ -93,10 +80,3 @@ def sweep_figure(folder: Path) -> "InlineFigure":
     settings = zip(*(run.where for run in sweep.runs), strict=True)
     where = ", ".join(values[0] for values in settings if len(set(values)) == 1)
     return curves_figure(sweep.groups, common_metric(sweep.groups), f"{title} {where}".strip())
-
-
-def ranks_figure(ranking: "Ranking | None") -> "InlineFigure | None":
-    """Draw the critical-difference diagram of three or more methods; None of others."""
-    from .sweep_page import rank_figure
-
-    return rank_figure(ranking)

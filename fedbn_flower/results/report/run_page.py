@@ -7,7 +7,6 @@ from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...records.metrics import decimals, shown, spelt
 from ..run_reader import Run
 from .html import key_values, page, paragraph, without_folders
-from .methods import title_of
 from .sections.best_round import how_chosen
 from .sections.client_tables import MODELS
 from .sections_of_a_run import sections_of
@@ -24,6 +23,12 @@ def run_page(run: Run, own: Sequence[str] = ()) -> str:
     """Return the page of a run, with the sections of one's ``own`` that these names stand for."""
     lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
     return page(title_of(run), "".join(lead), sections_of(run, own))
+
+
+def title_of(run: Run) -> str:
+    """Return the study's own title, or else what was trained on what, by which algorithms."""
+    model = without_folders(str(run.config.get("model")))
+    return str(run.config.get("title") or f"{model} on {run.dataset}: {run.algorithms}")
 
 
 def sentence(run: Run) -> str:

@@ -7,30 +7,32 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ...config.gone import in_new_keys
-from ...core.errors import UserError, not_allowed
+from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, heading, percent
 from ...records.stored import CONFIG, GRID, rows_of
-from ..comparisons.best_cells import (
-    COLUMNS,
-    MARK,
-    OVER_EXAMPLES,
-    P_VALUE,
-    TOGETHER,
-    Verdict,
-    deciding_column,
-    shown_difference,
-    verdict,
-)
-from ..comparisons.left_out import left_out_table, sites_table
-from ..comparisons.out_of_fold import OF, POOLED_ROW, Folds, method_of, out_of_fold_table, told_out_of_fold
-from ..comparisons.over_blocks import Ranking, label_of, ranking
 from ..run_reader import Points, Run
-from ..summary import JAIN_OF_CLIENTS, LEFT_OUT, NON_METRICS, metrics_by_group, seeds_text, to_target
+from ..summary import (
+    JAIN_OF_CLIENTS,
+    LEFT_OUT,
+    NON_METRICS,
+    OVER_EXAMPLES,
+    deciding_column,
+    metrics_by_group,
+    seeds_text,
+    to_target,
+)
 from .tables import Table
+from .verdicts import MARK, Marks
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
-FOLDS = "folds.csv"
+ALGORITHMS = ("strategy", "client", "objective", FOLDER)
+NOTHING_TOLD: Marks[int] = Marks()
+
+
+def label_of(names: Mapping[str, str]) -> str:
+    """Return values by key as a label: ``fedyogi fedbn server-lr=0.1``."""
+    return " ".join(v if key in ALGORITHMS else f"{key}={v}" for key, v in names.items() if v)
 
 
 @dataclass(frozen=True)
@@ -145,60 +147,16 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
     return column, prefixes[column] + metric
 
 
-def best_groups(groups: Sequence[Group], metric: str) -> Verdict[int]:
-    """Return which groups, by their indices, cannot be told from the best over the seeds."""
-    runs = {i: [run for run in group.runs if run.summary.rounds] for i, group in enumerate(groups)}
-    labels = {i: group.label for i, group in enumerate(groups)}
-    return verdict(runs, metric, labels, [run.dataset for group in groups for run in group.runs])
-
-
-def ranking_of(groups: Sequence[Group], metric: str) -> Ranking | None:
-    """Return how the groups compare over sites, sites left out or data sets; see `ranking`."""
-    return ranking([(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups], metric)
-
-
-def left_out_of(groups: Sequence[Group], metric: str) -> list[Table]:
-    """Return the sites that were left out, and the methods over all of them; none of other sweeps."""
-    rows = [(g.names, [run for run in g.runs if run.summary.rounds]) for g in groups]
-    return [table for made in (sites_table, left_out_table) if (table := made(rows, metric))]
-
-
-def folds_table(sweep: Sweep, metric: str) -> Table | None:
-    """Return the out-of-fold results of ``folds.csv``; None of a sweep without folds."""
-    rows = list(rows_of(sweep.folder / FOLDS))
-    if not rows:
-        return None
-    keys = list(rows[0])[: list(rows[0]).index(OF)]
-    methods: dict[str, list[Folds]] = {}
-    for row in rows:
-        if row[OF] == POOLED_ROW:
-            runs = [run for group in sweep.groups for run in group.runs if _is_of(group, run, row)]
-            value = float(row[metric]) if row.get(metric) else None
-            methods.setdefault(method_of(row, keys), []).append(Folds(row[SEED], value, runs))
-    higher = any(run.higher_is_better(metric) for run in sweep.runs)
-    return out_of_fold_table(rows, keys, metric, told_out_of_fold(methods, metric, higher))
-
-
-def _is_of(group: Group, run: Run, row: Mapping[str, str]) -> bool:
-    """Return whether a run is one of the folds that a row of ``folds.csv`` is of."""
-    same = all(row.get(key, value) == value for key, value in group.names.items())
-    return same and str(run.config.get("seed")) == row[SEED]
-
-
 def metrics_table(
     groups: Sequence[Group],
     metric: str,
     links: Sequence[str] = (),
-    comparable: bool = True,
-    told: Verdict[int] | None = None,
+    told: Marks[int] = NOTHING_TOLD,
 ) -> Table:
     """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
 
-    Groups that cannot be told from the best are marked, and a sentence stands below the table, unless the
-    groups are not ``comparable``. It is `best_groups`, unless it is already ``told``.
+    Groups are marked that cannot be ``told`` from the best, and a sentence stands below the table.
     """
-    told = (told or best_groups(groups, metric)) if comparable else None
-    tested = COLUMNS if told and told.differences else ()
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
     columns = list(dict.fromkeys(name for found in values for name in found))
@@ -209,34 +167,17 @@ def metrics_table(
             *(group.names.get(key, "") for key in keys),
             *(
                 spread(means.get(name, []), JAIN_OF_CLIENTS if name == JAIN_OF_CLIENTS else metric)
-                + (MARK if told and name == told.column and number in told.alike else "")
+                + (MARK if name == told.column and number in told.alike else "")
                 for name in columns
             ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
-            *(told.shown(number, metric) if tested and told else ()),
+            *told.shown(number, metric),
         ]
         for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
-    note = told.sentence if told else ""
-    return Table([*keys, *columns, *costs, "seconds", *tested], rows, len(keys), links, note=note)
-
-
-def pairs_table(groups: Sequence[Group], metric: str, told: Verdict[int]) -> Table:
-    """Return a row for each pair of groups: the first less the second, its interval, and p.
-
-    Raises
-    ------
-    UserError
-        When nothing is known of them; the message says why.
-    """
-    if told.pairs is None:
-        raise UserError(f"pairs: {told.sentence or 'no two rows have ended'}")
-    rows = [
-        [groups[first].label, groups[second].label, *shown_difference(found, metric)]
-        for (first, second), found in told.pairs.every().items()
-    ]
-    return Table(["", "less", "difference", P_VALUE], rows, words=2, note=TOGETHER)
+    header = [*keys, *columns, *costs, "seconds", *told.header]
+    return Table(header, rows, len(keys), links, note=told.sentence)
 
 
 def _target_cell(took: Sequence[float], group: Group) -> str:

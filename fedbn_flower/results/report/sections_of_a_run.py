@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedbn_flower.clients.returned import described
 
+from ... import annexes
 from ...core.errors import UserError
 from ...names import Registry
 from ...names.user_code import as_user_error
-from ..comparisons.held_out import CASES
+from ..held_out import CASES
 from ..run_reader import Run
 from .html import section, warning
 from .sections.attack import attack
@@ -15,20 +16,17 @@ from .sections.best_round import best_round
 from .sections.classes import classes
 from .sections.client_tables import new_clients, worst_clients
 from .sections.closing import how_to_reproduce, paper_of_run
-from .sections.decisions import decisions_by_site, recalibration
 from .sections.extensions import extensions, what_the_server_saw
-from .sections.predictions import predictions
 from .sections.privacy import privacy
 from .sections.results import held_out, results, what_is_learnt
 from .sections.segmentation import segmentation_by_case
-from .sections.subgroups import subgroups
 from .sections.warnings import failures, warnings
 
 Contents = Callable[[Run], Iterable[str]]
 """What yields a section's HTML, below its heading; nothing where the run has nothing of it."""
 
 HIGHLIGHTED: Mapping[str, Contents] = {"Warnings": warnings, "Failures": failures}
-SECTIONS: Mapping[str, Contents] = {
+SECTIONS: Mapping[str, Contents | None] = {
     "What is learnt": what_is_learnt,
     "Results": results,
     "Best round": best_round,
@@ -37,15 +35,16 @@ SECTIONS: Mapping[str, Contents] = {
     "Privacy": privacy,
     "Attack": attack,
     "What the server saw": what_the_server_saw,
-    "Predictions": predictions,
-    "Decisions by site": decisions_by_site,
-    "Subgroups": subgroups,
-    "Recalibrated by site": recalibration,
+    "Predictions": None,
+    "Decisions by site": None,
+    "Subgroups": None,
+    "Recalibrated by site": None,
     "Worst clients": worst_clients,
     "Classes": classes,
     "New clients": new_clients,
     "Extensions": extensions,
 }
+"""In their order; None has the place of one that an annex brings."""
 CLOSING: Mapping[str, Contents] = {"Reproduce this run": how_to_reproduce, "For a paper": paper_of_run}
 OWN: Registry[Contents] = Registry("section", {}, argument="the run")
 
@@ -59,7 +58,8 @@ def sections_of(run: Run, own: Sequence[str] = ()) -> Iterator[str]:
         When one of one's own raises, or yields anything but text.
     """
     yield from (warning(heading, *contents(run)) for heading, contents in HIGHLIGHTED.items())
-    yield from (section(heading, *contents(run)) for heading, contents in SECTIONS.items())
+    of_all = {**SECTIONS, **annexes.brought("sections")}
+    yield from (section(heading, *contents(run)) for heading, contents in of_all.items() if contents)
     yield from (section(_heading(name), *_own_contents(name, run)) for name in own)
     yield from (section(heading, *contents(run)) for heading, contents in CLOSING.items())
 

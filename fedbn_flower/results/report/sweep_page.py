@@ -9,40 +9,25 @@ from urllib.parse import quote
 
 from ...records.metrics import PERCENT, heading, spelt
 from ...records.stored import EXPERIMENT
-from ..comparisons.composition import privacy_of_runs
-from ..comparisons.gain import gains_of
-from ..comparisons.held_out import CASES, compared_cases_table
-from ..comparisons.left_out import intervals_left_out, values_left_out
-from ..comparisons.over_blocks import Ranking
-from ..plotting.comparison_plots import by_site_plot, critical_difference_diagram
+from ..composition import privacy_of_runs
+from ..held_out import CASES, compared_cases_table
+from ..plotting.comparison_plots import by_site_plot
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from ..summary import LEFT_OUT
 from .html import command, gallery, page, paragraph, section, shown_text, warning
-from .runs_by_seed import (
-    Group,
-    Sweep,
-    best_groups,
-    common_metric,
-    folds_table,
-    headline,
-    left_out_of,
-    legend,
-    metrics_table,
-    ranking_of,
-)
+from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table
 from .sections.closing import for_a_paper, how_to_reproduce
-from .sections.gain import gain_section
 from .sections.results import means
 from .tables import Table
 from .unfinished import unfinished
+from .verdicts import verdicts
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
 
 NO_COLOURS = "With one seed, and no intervals, it is not known what is noise: nothing is coloured."
 QUANTILE = 1.96  # of the normal distribution, for intervals of 95 %
-RANKS = "ranks.png"
 CLIENT = "client "
 MOST_SITES = 30
 LINES = 18  # distinct lines of one figure
@@ -54,14 +39,13 @@ def sweep_page(sweep: Sweep) -> str:
     metric = common_metric(sweep.groups)
     firsts = [group.runs[0].folder.name if group.runs else "" for group in sweep.groups]
     links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
-    told = best_groups(sweep.groups, metric)
-    table = metrics_table(sweep.groups, metric, links, told=told)
-    ranks = ranking_of(sweep.groups, metric)
-    folds = folds_table(sweep, metric)
     runs = sweep.runs
+    said = verdicts()(sweep.folder)
+    told = said.compare(sweep.groups, metric, [run.dataset for run in runs])
+    table = metrics_table(sweep.groups, metric, links, told)
+    said_below, further = said.sections(sweep, metric)
     held_out = compared_cases_table([run for run in runs if run.summary.rounds])
-    left_out = left_out_of(sweep.groups, metric)
-    further = [found for found in (*left_out, ranks and ranks.table(), folds, held_out) if found]
+    counts = [held_out] if held_out else []
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -83,15 +67,12 @@ def sweep_page(sweep: Sweep) -> str:
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             section("By site", gallery(sites, wide=True)),
-            section("Gain over training alone", *gain_section(gains_of(sweep.groups, metric))),
-            section("Sites left out", *(part for one in left_out for part in with_note(one))),
-            *rank_sections(ranks),
-            section("Out of fold", *(with_note(folds) if folds else ())),
-            section(f"{CASES.capitalize()} by site", *(with_note(held_out) if held_out else ())),
+            *said_below,
+            section(f"{CASES.capitalize()} by site", *(part for one in counts for part in with_note(one))),
             section("Metrics by round", curves(sweep.groups, metric)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            section("For a paper", *for_a_paper([run.config for run in runs], table, *further)),
+            section("For a paper", *for_a_paper([run.config for run in runs], table, *further, *counts)),
         ],
     )
 
@@ -101,18 +82,6 @@ def with_note(table: Table) -> Iterator[str]:
     yield table.html()
     if table.note:
         yield paragraph(table.note, "note")
-
-
-def rank_sections(found: Ranking | None) -> Iterator[str]:
-    """Yield how methods compare over sites or data sets: the table, in words, and the diagram."""
-    if found is None:
-        return
-    figure = rank_figure(found)
-    yield section(
-        found.title[:1].upper() + found.title[1:],
-        *with_note(found.table()),
-        gallery({"Mean ranks, and which are not told apart": figure}, wide=True) if figure else "",
-    )
 
 
 def by_site(groups: Sequence[Group], metric: str) -> "InlineFigure | None":
@@ -128,13 +97,6 @@ def by_site(groups: Sequence[Group], metric: str) -> "InlineFigure | None":
     sites = {site for of_group in found.values() for site in of_group}
     few = 1 < len(groups) <= LINES and 1 < len(sites) <= MOST_SITES
     return by_site_plot(found, metric) if few else None
-
-
-def rank_figure(found: Ranking | None) -> "InlineFigure | None":
-    """Draw the critical-difference diagram of three or more methods; None of others."""
-    if found is None or found.best is None or not found.critical_difference:
-        return None
-    return critical_difference_diagram(found.methods, found.mean_ranks.tolist(), found.critical_difference)
 
 
 def sweep_command(sweep: Sweep) -> Iterator[str]:
@@ -160,15 +122,11 @@ def curves(groups: Sequence[Group], metric: str) -> str:
 def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: str = "") -> "InlineFigure":
     """Draw the headline metric by round, or by one of `run_reader.COSTS`, one line per group."""
     name, column = headline(groups, metric)
-    if name == LEFT_OUT:
-        rows = [(group.names, group.runs) for group in groups]
-        values, ends = values_left_out(rows, metric), intervals_left_out(rows, metric)
-        known = any(one for of in ends.values() for one in of.values())
-        what = f"sites left out{', with 95 % intervals' if known else ''}"
-        return by_site_plot(values, metric, f"{title}: {what}".lstrip(": "), ends)
+    if name == LEFT_OUT and (drawn := verdicts().figure(groups, metric, title)):
+        return drawn
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
-    lines = {group.label: found for group in groups if (found := group.lines(column, cost))}
+    lines = {group.label: found for group in groups if (found := group.lines(column or metric, cost))}
     costs = {group.label: [run.costs(cost) for run in group.runs] for group in groups} if cost else None
     return mean_curves(lines, f"{spelt(metric)}\n({label})", title, costs, cost)
 

@@ -9,10 +9,10 @@ from scipy.stats import ttest_rel
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.compare_page import costs, data_warning, differences, in_common, read_groups
 from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.terminal import fit_to_width
+from fedbn_flower.study.compare_page import costs, data_warning, differences, in_common, read_groups
 
 from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep

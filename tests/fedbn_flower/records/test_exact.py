@@ -16,9 +16,9 @@ from fedbn_flower import simulate
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics import METRICS
 from fedbn_flower.records.metrics import shown
-from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.methods import model_card
 
 NAMES = "auroc,average-precision,sensitivity-at:0.8"
 

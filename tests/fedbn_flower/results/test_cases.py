@@ -22,7 +22,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.exchange import Exchange
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import app
-from fedbn_flower.statistics.intervals import delong
+from fedbn_flower.study.statistics.intervals import delong
 from strategies import PhaseReport
 from tests.quick import diagonal_quick
 

@@ -9,12 +9,12 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbn_flower.records.metrics import decimals, heading, spelt
-from fedbn_flower.results.plotting import metric_plots
 from fedbn_flower.results.plotting.comparison_plots import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
-from fedbn_flower.results.report.sections.site_curves import curves_by_site
-from fedbn_flower.statistics.intervals import delong
+from fedbn_flower.study import metric_plots
+from fedbn_flower.study.sections.site_curves import curves_by_site
+from fedbn_flower.study.statistics.intervals import delong
 
 from .html_page import page
 from .test_cases import BINARY, LOCALLY

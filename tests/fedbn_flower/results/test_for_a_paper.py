@@ -6,11 +6,11 @@ import json
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.results.report.methods import methods, model_card
 from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
-from fedbn_flower.results.report.sections.decisions import made_worse
 from fedbn_flower.results.report.unfinished import at_edge, still_rising, unfinished
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.methods import methods, model_card
+from fedbn_flower.study.sections.decisions import made_worse
 
 from .written import summary_of, write_run, write_sweep
 

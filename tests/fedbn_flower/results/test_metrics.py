@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clients import Classification, NextCharacter
 from fedbn_flower.records.events import RoundResult
-from fedbn_flower.records.metrics import held_out_means, round_means
+from fedbn_flower.records.metrics import held_out_means, jain, round_means
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.progress import ProgressBar, summary_table
@@ -21,7 +21,6 @@ from fedbn_flower.results.report.sections.client_tables import _table, metrics_t
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import shown_mean
 from fedbn_flower.runtime.server_app import RoundLog
-from fedbn_flower.statistics.fairness import jain
 from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.results.report.html import without_folders
-from fedbn_flower.results.report.methods import methods, model_card
 from fedbn_flower.results.report.run_page import run_page, size
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.methods import methods, model_card
 
 
 @pytest.mark.parametrize(

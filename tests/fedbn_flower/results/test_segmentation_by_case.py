@@ -16,8 +16,8 @@ from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of
 from fedbn_flower.results.plotting.overlay_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.statistics.case_metrics import Mean
-from fedbn_flower.statistics.intervals import intervals, means_of_cases
+from fedbn_flower.study.statistics.case_metrics import Mean
+from fedbn_flower.study.statistics.intervals import intervals, means_of_cases
 
 from ..circles import circles, write_circles
 from ..server.test_segmentation import KEYS, of_volumes
@@ -149,7 +149,7 @@ def test_means_leave_out_cases_without_a_value_and_say_how_many():
 
 def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one(monkeypatch):
     """By the general function, whose score is the value: groups within sites, on a scale of logarithms."""
-    monkeypatch.setattr("fedbn_flower.statistics.intervals.FEWEST_OF_LONG_TAILS", 2)
+    monkeypatch.setattr("fedbn_flower.study.statistics.intervals.FEWEST_OF_LONG_TAILS", 2)
     table = frame()
     ours = means_of_cases(table, {"hd95": (0.0, float("inf"))}, seed=3)
     there = table.dropna(subset="hd95").assign(target=0, score=lambda t: t["hd95"])

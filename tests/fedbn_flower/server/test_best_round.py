@@ -16,12 +16,12 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import task_of
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.results.report.methods import methods, model_card
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
+from fedbn_flower.study.methods import methods, model_card
 from strategies import PhaseReport
 from tests.fedbn_flower.records.helpers import info, result
 from tests.fedbn_flower.results.html_page import page

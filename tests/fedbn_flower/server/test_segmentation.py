@@ -12,10 +12,10 @@ from clients import FedBNClient, FedPerClient, FedRepClient, Segmentation
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.report.run_page import run_page
-from fedbn_flower.results.report.sections import predictions
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
+from fedbn_flower.study.sections import predictions
 
 from ..circles import circles, write_circles
 

@@ -20,16 +20,16 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.data.splits.folds import folds_of
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import rows_of, task_of
-from fedbn_flower.results.comparisons.out_of_fold import Folds, told_out_of_fold
-from fedbn_flower.results.comparisons.same_cases import difference_of
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.evaluation import load_model
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import inputs_at
-from fedbn_flower.statistics.case_metrics import METRICS
-from fedbn_flower.statistics.cases import Cases
-from fedbn_flower.statistics.intervals import delong, intervals_of_cases
-from fedbn_flower.statistics.paired import delong_test
+from fedbn_flower.study.comparisons.out_of_fold import Folds, told_out_of_fold
+from fedbn_flower.study.comparisons.same_cases import difference_of
+from fedbn_flower.study.statistics.case_metrics import METRICS
+from fedbn_flower.study.statistics.cases import Cases
+from fedbn_flower.study.statistics.intervals import delong, intervals_of_cases
+from fedbn_flower.study.statistics.paired import delong_test
 from fedbn_flower.sweeps.experiment import Experiment
 
 from ..data.test_own_data import Sites

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....config.help import as_text
 from ....privacy.private_run import NO_SEED
-from ...comparisons.held_out import held_out_table
+from ...held_out import held_out_table
 from ...manifest import LEARNT, UNUSED, WARNINGS
 from ...run_reader import Run
 from ..citations import citations

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....records.cases import SITE, TARGET, predictions_of
 from ....records.metrics import heading, shown
-from ...comparisons.held_out import CASES, events_column
-from ...intervals import CALIBRATION, NOTE
+from ....records.summary import CALIBRATION, NOTE
+from ...held_out import CASES, events_column
 from ...plotting.comparison_plots import forest_plot
 from ...plotting.drawer import drawn
 from ...run_reader import Run

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ....records.metrics import heading
 from ....records.summary import tested_on
-from ...comparisons.held_out import held_out_table
+from ...held_out import held_out_table
 from ...plotting.drawer import drawn_of_run
 from ...plotting.plots import metric_names
 from ...plotting.report_plots import (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from .... import annexes
 from ...manifest import WARNINGS
 from ...run_reader import Run
 from ..html import paragraph
@@ -10,7 +11,13 @@ from ..tables import Table
 
 def warnings(run: Run) -> Iterator[str]:
     """Yield a run's warnings, and what it does not say by itself."""
-    yield from map(paragraph, (*run.config.get(WARNINGS, ()), *run.missed_in_silence))
+    yield from map(paragraph, (*run.config.get(WARNINGS, ()), *doubts(run)))
+
+
+def doubts(run: Run) -> Iterator[str]:
+    """Yield what is to be doubted of a complete run, a line each."""
+    for lines in annexes.brought("doubts").values():
+        yield from lines(run)
 
 
 def failures(run: Run) -> Iterator[str]:

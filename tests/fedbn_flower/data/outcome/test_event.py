@@ -15,10 +15,10 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.outcome.event import Event, event_of_two
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import predictions_of
-from fedbn_flower.results.decisions import counts_at
-from fedbn_flower.results.report.methods import model_card
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.decisions import counts_at
+from fedbn_flower.study.methods import model_card
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""How many held-out cases each site has, by class: what a metric by site is a metric of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ..records.cases import ID, OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
+from ..records.stored import rows_of
+from ..records.summary import OfClasses
+from .report.tables import Table
+from .run_reader import Run
+
+CASES, EVENTS = "held-out cases", "events"
+ALL_SITES = "all sites"
+MOST_SITES, MOST_CLASSES = 40, 12
+Counts = Mapping[str, Mapping[str, int]]
+"""Cases by site and class; of numbers, the class is an empty text."""
+
+
+def events_column(event: str) -> str:
+    """Return the heading of a column of numbers of events, of which each is an ``event``."""
+    return f"{EVENTS} ({event})"
+
+
+def held_out_by_site(run: Run, new: bool = False) -> dict[str, dict[str, int]]:
+    """Return the number of held-out cases by site and class; empty where a run did not count them.
+
+    They are counted in ``predictions.parquet``, else in ``classes.csv``: those of sites that train, or of
+    ``new`` ones.
+    """
+    table = predictions_of(run.folder, TARGET, new)
+    classes = [] if table is None else [n.removeprefix(OF_CLASS) for n in table if n.startswith(OF_CLASS)]
+    if table is None or not (classes or SCORE in table.columns):
+        return {} if new else _from_classes(run)
+    if not classes and is_binary(table):
+        classes = run.outcomes if len(run.outcomes) == 2 else ["0", "1"]
+    if not classes:
+        return {str(site): {"": int(n)} for site, n in table.groupby(SITE, sort=False).size().items()}
+    return {
+        str(site): {name: int((targets == number).sum()) for number, name in enumerate(classes)}
+        for site, targets in table.groupby(SITE, sort=False)[TARGET]
+    }
+
+
+def _from_classes(run: Run) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row in rows_of(run.folder / "classes.csv"):
+        site = run.client_names.get(int(row["partition"]), row["partition"])
+        found.setdefault(site, {})[row["class"]] = int(row["examples"])
+    return found
+
+
+def compared_cases_table(runs: Sequence[Run]) -> Table | None:
+    """Return `held_out_table` of runs that are compared: of the sites left out, if they leave out any."""
+    return held_out_table(runs, any(run.summary.left_out for run in runs))
+
+
+def held_out_table(runs: Sequence[Run], new: bool = False) -> Table | None:
+    """Return a row per site with its cases, by class if these are few; None if no run has counted them.
+
+    Where runs differ, as under other seeds, it is from the least to the most. Where sites may have the same
+    cases, or not all are in every run, as when each is left out in turn, there is no sum.
+    """
+    every = [found for run in runs if (found := held_out_by_site(run, new))]
+    if not every:
+        return None
+    sites = list(dict.fromkeys(site for found in every for site in found))
+    classes = list(dict.fromkeys(name for found in every for of in found.values() for name in of if name))
+    shown = classes if len(classes) <= MOST_CLASSES else []
+    events = {run.event for run in runs} if len(classes) == 2 else set()
+    header = ["site", CASES, *(_heading(name, events) for name in shown)]
+    listed = sites if len(sites) <= MOST_SITES else []
+    rows = [[site, *_numbers([found[site] for found in every if site in found], shown)] for site in listed]
+    same_sites = all(len(found) == len(sites) for found in every)
+    if same_sites and not any(map(have_same_cases, runs)):
+        sums = [_sums(found, classes or [""]) for found in every]
+        rows.append([ALL_SITES, *_numbers(sums, shown)])
+    return Table(header, rows)
+
+
+def have_same_cases(run: Run) -> bool:
+    """Return whether sites have the same held-out cases, as far as the run's folder says."""
+    if (given := run.config.get("eval-data")) in ("global", "local"):
+        return bool(given == "global")
+    table = predictions_of(run.folder, ID)
+    if table is not None:
+        return bool(table[ID].duplicated().any())
+    distinct = sum((run.summary.per_class or OfClasses()).examples)
+    return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
+
+
+def _heading(name: str, events: Collection[str]) -> str:
+    name = f"class {name}" if name.isdigit() else name
+    return f"{name} ({EVENTS})" if name in events else name
+
+
+def _sums(found: Counts, classes: Sequence[str]) -> dict[str, int]:
+    return {name: sum(of_site.get(name, 0) for of_site in found.values()) for name in classes}
+
+
+def _numbers(counts: Sequence[Mapping[str, int]], classes: Sequence[str]) -> list[str]:
+    columns = [[sum(of.values()) for of in counts], *([of.get(name, 0) for of in counts] for name in classes)]
+    return [_range(column) for column in columns]
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,210 @@
+"""The out-of-fold results of cross-validation: of all folds of a run together, by client and pooled."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import MetricRecord
+
+from fedbn_flower.clients import Problem
+
+from ..config.run_config import RunConfig
+from ..core.files import csv_text, write_atomically
+from ..core.ground.columns import TEST
+from ..job.inputs import inputs_of
+from ..names import short
+from ..records.cases import SITE, TARGET, exact_of_table, is_binary, predictions_of
+from ..records.metric_states import POOLED, states_of
+from ..records.metrics import number, of_all_reports
+from ..records.stored import rows_of
+from ..records.summary import Summary
+from ..results.held_out import EVENTS
+from ..results.progress import values_of
+from ..results.report.tables import Table
+from ..results.run_reader import Run
+from .comparisons.best_cells import NOT_TOLD, Verdict
+from .comparisons.out_of_fold import (
+    AXES,
+    EVENT,
+    EXAMPLES,
+    HIGH,
+    LOW,
+    OF,
+    SEED,
+    Folds,
+    method_of,
+    out_of_fold_table,
+    together,
+    told_out_of_fold,
+)
+from .intervals import intervals_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FOLDS = "folds.csv"
+CLIENT = "client "
+
+
+class PooledFolds:
+    """Collects the folds of a sweep's runs, and writes ``folds.csv``.
+
+    Every example is tested on in one fold. Means over examples are weighted by the folds' numbers of
+    examples, and states of further metrics are added: so each metric is that of all out-of-fold predictions.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's folder.
+    keys : Sequence[str]
+        The swept keys besides strategy, client, objective and seed.
+    """
+
+    def __init__(self, folder: Path, keys: Sequence[str]) -> None:
+        self.folder = folder
+        self.keys = [key for key in keys if key != "fold"]
+        self.compared_by = ""
+        self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Summary]]]
+        self._runs = defaultdict(list)
+        self._done: dict[tuple[tuple[str, object], ...], dict[str, dict[str, Any]]] = {}
+
+    def add(self, config: RunConfig, folder: Path, summary: Summary) -> None:
+        """Add a fold that is done; write the file once all of its run are."""
+        axes = {key: short(getattr(config, key)) for key in ("strategy", "client", "objective")}
+        axes |= {**values_of(config, self.keys), "seed": str(config.seed)}
+        runs = self._runs[tuple(axes.items())]
+        runs[:] = [run for run in runs if run[0].fold != config.fold] + [(config, folder, summary)]
+        self.compared_by = summary.compared_by
+        self._done.pop(tuple(axes.items()), None)
+        self.write(at_end=False)
+
+    def write(self, at_end: bool) -> None:
+        """Write the file, if all folds of a run are done; methods are compared ``at_end``."""
+        if not (rows := self.rows):
+            return
+        told = self._compared(rows, at_end)
+        for row in rows:
+            row[NOT_TOLD] = told.of(method_of(row, self._keys)) if row[OF] == POOLED and told.sentence else ""
+        columns = dict.fromkeys([*(c for row in rows for c in row if not _is_new(c))])
+        columns |= dict.fromkeys(c for row in rows for c in row)
+        write_atomically(self.folder / FOLDS, csv_text(columns, rows))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each run of which all folds are done, and for each of its clients."""
+        done = {axes: runs for axes, runs in self._runs.items() if len(runs) == runs[0][0].folds}
+        self._done |= {axes: out_of_fold(runs) for axes, runs in done.items() if axes not in self._done}
+        return [{**dict(a), OF: whose, **metrics} for a in done for whose, metrics in self._done[a].items()]
+
+    @property
+    def _keys(self) -> list[str]:
+        return [*dict.fromkeys((*AXES, *self.keys, SEED))]
+
+    def _compared(self, rows: Sequence[Mapping[str, Any]], at_end: bool) -> Verdict[str]:
+        """Return which methods cannot be told from the best."""
+        if not at_end:
+            return Verdict(POOLED, frozenset(), False, "")
+        pooled = {tuple(str(row[key]) for key in self._keys): row for row in rows if row[OF] == POOLED}
+        methods: dict[str, list[Folds]] = defaultdict(list)
+        for axes, runs in self._runs.items():
+            row = pooled.get(tuple(str(dict(axes)[key]) for key in self._keys))
+            if row is not None:
+                found = [Run.read(folder) for _, folder, _ in runs]
+                value = row.get(self.compared_by)
+                methods[method_of(row, self._keys)].append(Folds(row[SEED], value, found))
+        every = (summary for runs in self._runs.values() for *_, summary in runs)
+        higher = any(self.compared_by in summary.higher_is_better for summary in every)
+        return told_out_of_fold(methods, self.compared_by, higher)
+
+    def table(self, at_end: bool = True) -> Table | None:
+        """Return the table, marked ``at_end``; None before all folds of a run are done."""
+        if not (rows := self.rows):
+            return None
+        return out_of_fold_table(rows, self._keys, self.compared_by, self._compared(rows, at_end))
+
+    def markdown(self, at_end: bool = True) -> str:
+        """Return the table in Markdown, with a title; empty before all folds of a run are done."""
+        table = self.table(at_end)
+        return f"\nOut of fold:\n\n{table.markdown()}" if table else ""
+
+
+def _is_new(column: str) -> bool:
+    return column in (EVENTS, EVENT) or column.endswith((LOW, HIGH))
+
+
+def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, dict[str, Any]]:
+    """Return the metrics of all folds' test examples by whose they are: pooled, and by client.
+
+    A client has its further metrics only where the folds' folders have its states, with few clients.
+    """
+    problem = inputs_of(runs[0][0]).dataset.problem
+    names: dict[str, str] = {}
+    reported: dict[str, list[MetricRecord]] = defaultdict(list)
+    states: dict[str, list[Any]] = defaultdict(list)
+    for config, folder, summary in runs:
+        for client, record in _reported(config, folder, summary, problem).items():
+            reported[client].append(record)
+            names[client] = summary.clients.get(client, {}).get("name", client)
+        for whose, of_one in states_of(folder).items():
+            states[whose].append(of_one)
+    every = [record for records in reported.values() for record in records]
+    found = {POOLED: _together(every, states[POOLED], problem)}
+    for client in sorted(reported, key=int):
+        found[f"{CLIENT}{names[client]}"] = _together(reported[client], states[client], problem)
+    _make_exact(found, [predictions_of(folder) for _, folder, _ in runs], problem)
+    _add_intervals(found, [Run.read(folder) for _, folder, _ in runs], problem)
+    return found
+
+
+def _make_exact(
+    found: Mapping[str, dict[str, Any]], tables: Sequence["DataFrame | None"], problem: Problem
+) -> None:
+    """Replace metrics of thresholds by those of single cases, if all folds keep these."""
+    import pandas as pd
+
+    if problem.case_metrics or any(table is None for table in tables):
+        return
+    table = pd.concat(tables, ignore_index=True)
+    for whose, metrics in found.items():
+        of_these = table if whose == POOLED else table[table[SITE] == whose.removeprefix(CLIENT)]
+        metrics.update(exact_of_table(of_these, problem))
+
+
+def _add_intervals(found: Mapping[str, dict[str, Any]], runs: Sequence[Run], problem: Problem) -> None:
+    """Add the events and the intervals, over groups, of all clients and of each; without cases nothing."""
+    table = together(runs)
+    if table is None:
+        return
+    clients = {whose.removeprefix(CLIENT): of for whose, of in found.items() if whose != POOLED}
+    summary = {
+        "pooled": found[POOLED],
+        "clients": {name: {**metrics, "name": name} for name, metrics in clients.items()},
+    }
+    seed = int(str(runs[0].config["seed"]))
+    intervals = intervals_of(table, summary, problem, seed)
+    of_sites = {name: (intervals["clients"].get(name, {}), table[table[SITE] == name]) for name in clients}
+    for whose, (ends, cases) in {"": (intervals["pooled"], table), **of_sites}.items():
+        row = found[f"{CLIENT}{whose}" if whose else POOLED]
+        row |= {EVENTS: int(cases[TARGET].sum()), EVENT: runs[0].event} if is_binary(table) else {}
+        row |= {f"{name}{end}": v for name, e in ends.items() for end, v in zip((LOW, HIGH), e, strict=True)}
+
+
+def _reported(config: RunConfig, folder: Path, summary: Summary, problem: Problem) -> dict[str, MetricRecord]:
+    """Return each client's metrics of the test examples of a fold, in the round that counts."""
+    last = summary.best_round or summary.rounds
+    phase = "train" if config.eval_model == "local" else "evaluate"
+    prefix = f"{TEST}-" if config.val_fraction else ""
+    found = {}
+    for row in rows_of(folder / "clients.csv"):
+        if (row["round"], row["phase"]) == (str(last), phase):
+            values = {name: row.get(prefix + name) for name in problem.metrics}
+            values["eval-examples"] = row.get(f"{prefix or 'eval-'}examples")
+            found[row["partition"]] = MetricRecord({k: float(v) for k, v in values.items() if v})
+    return found
+
+
+def _together(reported: Sequence[MetricRecord], states: Sequence[Any], problem: Problem) -> dict[str, Any]:
+    """Return the metrics of several reports' examples in one place, and how many there are."""
+    count = sum(int(number(record, "eval-examples") or 0) for record in reported)
+    return {EXAMPLES: count, **of_all_reports(reported, states, problem)}

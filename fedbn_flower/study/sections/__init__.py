@@ -1,0 +1,1 @@
+"""Sections of a report that say what is statistically so."""

@@ -1,0 +1,113 @@
+"""What was predicted, of all clients' examples and of each client's: figures and operating points."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients import Predicted
+from fedbn_flower.clients.problems.metrics.scores import Curve, SensitivityAt, curve, exact_curve
+
+from ...config.metric_names import NONE, metric_names
+from ...records.cases import SCORE, SITE, TARGET
+from ...records.metric_states import GLOBAL, POOLED, states_of
+from ...results.report.html import folded, gallery, paragraph
+from ...results.report.tables import Table
+from ...results.run_reader import Run
+from ..metric_plots import FIGURES
+from .site_curves import curves_by_site
+
+HISTOGRAM = SensitivityAt.state
+WORDS = (
+    "Curves are of single held-out cases. In brackets: 95 % intervals (DeLong). Precision is drawn as steps, "
+    "since nothing lies between two thresholds; dots are the prevalence, the share of events: {event}."
+)
+WHOSE = {POOLED: "all clients' examples pooled", GLOBAL: "global model"}
+
+
+def predictions(run: Run) -> Iterator[str]:
+    """Yield the curves of sites, the figures of a run's states, and the operating points."""
+    by_site, states = curves_by_site(run), states_of(run.folder)
+    if by_site:
+        yield gallery(by_site)
+        yield paragraph(WORDS.format(event=run.event), "note")
+    whole = next((who for who in WHOSE if who in states), None)
+    if whole is None:
+        return
+    names = _class_names(run, states[whole])
+    drawn = {
+        caption: draw(states[whole][state], names)
+        for caption, (state, draw) in FIGURES.items()
+        if state in states[whole] and caption not in by_site
+    }
+    if drawn:
+        curves = any(FIGURES[caption][0] == HISTOGRAM for caption in drawn)
+        edges = states[whole][HISTOGRAM].shape[-1] - 1 if curves else 0
+        fixed = f" Curves are of {edges:,} fixed thresholds." if curves else ""
+        yield paragraph(f"Of {WHOSE[whole]}.{fixed}", "note")
+        yield gallery(drawn)
+    clients = {who: found for who, found in states.items() if who not in WHOSE}
+    for caption in drawn if clients else ():
+        state, draw = FIGURES[caption]
+        figures = {
+            f"{caption}, {_model(run, who)}": draw(found[state], names)
+            for who, found in clients.items()
+            if state in found
+        }
+        yield folded(f"{caption} of each client", gallery(figures))
+    for metric in _sensitivities(run):
+        yield from _operating_points(run, _curves(run, states, whole), metric)
+
+
+def _curves(run: Run, states: Mapping[str, Mapping[str, NDArray]], whole: str) -> dict[str, Curve]:
+    """Return the curves of two classes, those of all cases first: of single cases if they are known."""
+    table = run.binary_cases
+    if table is not None:
+        sites = {f"client {site}": cases for site, cases in table.groupby(SITE, sort=False)}
+        return {
+            name: exact_curve((cases[TARGET] == 1).to_numpy(), cases[SCORE].to_numpy())
+            for name, cases in {WHOSE[POOLED]: table, **sites}.items()
+        }
+    order = sorted(states, key=lambda who: (who != whole, who not in WHOSE))
+    histograms = {_model(run, who): states[who].get(HISTOGRAM) for who in order}
+    return {name: curve(of[0]) for name, of in histograms.items() if of is not None and len(of) == 1}
+
+
+def _operating_points(run: Run, curves: Mapping[str, Curve], metric: SensitivityAt) -> Iterator[str]:
+    """Yield what the threshold that the first of the curves gives does to each, of two classes."""
+    if not curves:
+        return
+    whole, of_all = next(iter(curves.items()))
+    if not (of_all.tp[-1] and of_all.fp[-1]):
+        return
+    threshold = of_all.threshold[metric.point(of_all)]
+    rows = []
+    for name, here in curves.items():
+        point = int(np.flatnonzero(here.threshold >= threshold)[-1])
+        values = [
+            f"{here.tp[point] / here.tp[-1]:.3f}" if here.tp[-1] else "",
+            f"{1 - here.fp[point] / here.fp[-1]:.3f}" if here.fp[-1] else "",
+        ]
+        rows.append([name, *values])
+    yield Table(["model", "sensitivity", "specificity"], rows).html()
+    yield paragraph(
+        f"From a probability of {threshold:.4g} on, {run.event} is predicted: the lowest threshold with a "
+        f"specificity of at least {metric.specificity:g}, of {whole}. It is chosen on the same examples.",
+        "note",
+    )
+
+
+def _sensitivities(run: Run) -> Iterator[SensitivityAt]:
+    for name in metric_names(str(run.config.get("metrics", NONE))):
+        head, _, argument = name.partition(":")
+        if head == "sensitivity-at":
+            yield SensitivityAt(Predicted("classes", 2), argument)
+
+
+def _class_names(run: Run, states: Mapping[str, NDArray]) -> Sequence[str]:
+    most = max((len(state) for state in states.values()), default=0)
+    return run.outcomes if run.class_names or most <= 2 else list(map(str, range(most)))
+
+
+def _model(run: Run, who: str) -> str:
+    return WHOSE[who] if who in WHOSE else f"client {run.client_names.get(int(who), who)}"

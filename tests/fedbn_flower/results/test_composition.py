@@ -1,0 +1,70 @@
+"""Private runs on the same data add up: what is said of them by ``compare``, a sweep, and of a reference."""
+
+import pytest
+
+from fedbn_flower.cli import main
+from fedbn_flower.results.composition import added_up
+from fedbn_flower.sweeps.grid_table import Comparison
+
+from .written import METRICS, add_run, summary_of, write_run
+
+CLIENTS = {"notion": "client, central", "adjacency": "add-or-remove-one", "claim": "guarantee"}
+ONE, OTHER = CLIENTS | {"epsilon": 2.5, "delta": 1e-5}, CLIENTS | {"epsilon": 1.25, "delta": 2e-5}
+LINE = (
+    "Privacy adds up: 2 runs on the same data (client, central; add-or-remove-one) are epsilon 3.75 "
+    "at delta 3e-05 "
+    "together"
+)
+
+
+def test_epsilons_and_deltas_of_one_notion_on_one_data_set_add_up():
+    local = ONE | {"notion": "client, local", "adjacency": "replace-one"}
+    assert added_up([("a", ONE), ("b", OTHER)]) == []
+    assert added_up([("a", ONE), ("a", local)]) == []
+    assert added_up([("a", {}), ("a", {})]) == []
+    assert added_up([("a", ONE), ("b", ONE), ("a", OTHER)]) == [f"{LINE}."]
+    assert added_up([("a", ONE), ("a", {}), ("a", OTHER)]) == [
+        f"{LINE}. 1 further run on the same data had no privacy, and no bound."
+    ]
+    (line,) = added_up([("a", ONE), ("a", {})])
+    assert line.startswith(
+        "Privacy adds up: 1 run on the same data (client, central; add-or-remove-one) is epsilon"
+    )
+    assert line.endswith("1 further run on the same data had no privacy, and no bound.")
+    (line,) = added_up([("a", ONE), ("a", OTHER | {"claim": "simulated"})])
+    assert line == f"{LINE} (simulated, not guaranteed)."
+
+
+def test_compare_says_it(tmp_path, capsys):
+    runs = [
+        write_run(tmp_path / name, summary_of([0.5, 0.6], privacy=privacy), METRICS, data="digest", seed=seed)
+        for seed, (name, privacy) in enumerate({"one": ONE, "other": OTHER}.items())
+    ]
+    to = tmp_path / "page"
+    assert main(["compare", *map(str, runs), "--to", str(to)]) == 0
+    assert f"{LINE}." in " ".join(capsys.readouterr().out.split())
+    assert f"{LINE}." in (to / "compare.md").read_text()
+    assert f"{LINE}." in (to / "compare.html").read_text()
+
+
+def test_a_sweep_says_it(configured, tmp_path):
+    found = Comparison(tmp_path, [], [])
+    for seed, privacy in enumerate((ONE, OTHER)):
+        add_run(found, configured(seed=seed), summary_of([0.5], privacy=privacy))
+    assert found.privacy_together == [f"{LINE}."]
+    assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
+
+
+@pytest.mark.parametrize("reference", ["none", "pooled", "alone"])
+def test_a_reference_to_a_private_run_is_a_release_of_its_own(configured, caplog, reference):
+    config = configured(dp="client", dp_noise=1.0, dp_delta=1e-3, reference=reference)
+    assert config.dp == ("client" if reference == "none" else "none")
+    line = (
+        f"reference: {reference!r} has no dp, so it is itself a release: nothing bounds what its "
+        f"model, or a metric "
+        "of it, tells of the data that dp=client protects"
+    )
+    told = [message for message in caplog.messages if message.startswith("reference")]
+    assert told == ([] if reference == "none" else [line])
+    configured(reference=reference)
+    assert len([message for message in caplog.messages if message.startswith("reference")]) == len(told)

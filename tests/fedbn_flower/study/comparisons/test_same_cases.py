@@ -1,0 +1,267 @@
+"""Methods of one seed, compared on the same held-out cases: the same marks and numbers in every table."""
+
+import csv
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from clients.problems.metrics.scores import thresholds
+from fedbn_flower.cli import main
+from fedbn_flower.records.cases import predictions_of
+from fedbn_flower.records.summary import Summary
+from fedbn_flower.results.report.runs_by_seed import Sweep, metrics_table
+from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.compare_page import read_groups
+from fedbn_flower.study.comparisons.same_cases import cases_of, difference_of
+from fedbn_flower.study.sections.all_metrics import side_by_side
+from fedbn_flower.study.statistics.paired import delong_test, score_test
+from fedbn_flower.study.sweeps import best_groups
+from fedbn_flower.sweeps.grid_table import Comparison
+
+from ...results.html_page import page
+from ...results.written import add_run
+from .written import accuracy, columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
+
+METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
+
+
+@pytest.fixture
+def swept(tmp_path):
+    return write_sweep_of_cases(tmp_path / "sweep", METHODS)
+
+
+@pytest.mark.parametrize("metric", ["auroc", "accuracy"])
+def test_a_difference_of_two_runs_has_an_interval(tmp_path, metric):
+    """Of AUROCs DeLong's; of accuracies Tango's."""
+    runs = []
+    for name in ("fedavg", "fedyogi"):
+        runs.append(Run.read(write_cases(tmp_path / name, METHODS[name], strategy=name)))
+    (first, second), targets = (
+        [np.concatenate([c["scores"][:, 1] for c in METHODS[n].values()]) for n in ("fedavg", "fedyogi")],
+        np.concatenate([c["targets"] for c in METHODS["fedavg"].values()]),
+    )
+    if metric == "auroc":
+        both = [np.searchsorted(thresholds(1000).numpy(), scores, "right") for scores in (first, second)]
+        values = tuple(roc_auc_score(targets, scores) for scores in both)
+        runs = [replace(run, config={**run.config, "thresholds": 1000}) for run in runs]
+        assert difference_of(*runs, metric, values) == pytest.approx(delong_test(targets, *both[::-1]))
+        return
+    right = [(scores >= 0.5) == targets for scores in (first, second)]
+    found = difference_of(*runs, metric, tuple(r.mean() for r in right))
+    change = right[1].astype(int) - right[0].astype(int)
+    assert found.difference == pytest.approx(change.mean())
+    assert found == pytest.approx(score_test(right[1], right[0]))
+    assert difference_of(*runs, metric, (0.1, 0.2)) is None  # not what the cases give
+
+
+def test_two_runs_have_their_sites_and_metrics_side_by_side(tmp_path):
+    of_two = {name: METHODS[name] for name in ("fedavg", "fedyogi")}
+    for name, cases in of_two.items():
+        write_cases(tmp_path / name, cases, strategy=name)
+    groups = read_groups([tmp_path / name for name in of_two])
+    by_site, every = side_by_side(groups, "accuracy").values()
+    right = {
+        (site, name): 100 * float(((c["scores"][:, 1] >= 0.5) == c["targets"]).mean())
+        for name, cases in of_two.items()
+        for site, c in cases.items()
+    }
+    assert by_site.header == ["site", "fedavg", "fedyogi"]
+    assert by_site.rows[:2] == [
+        [site, *(f"{right[site, name]:.1f} %" for name in of_two)] for site in ("lyon", "turin")
+    ]
+    assert every.header == ["metric", "fedavg", "fedyogi", "fedyogi less fedavg"]
+    whole = {name: 100 * accuracy(cases) for name, cases in of_two.items()}
+    row = next(row for row in every.rows if row[0] == "accuracy")
+    assert row[1:3] == [f"{value:.1f} %" for value in whole.values()]
+    assert row[3].startswith(f"{whole['fedyogi'] - whole['fedavg']:+.1f} points (")
+    assert side_by_side(groups[:1], "accuracy") == {}
+
+
+def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
+    for name, of_lyon in (("fedavg", 3), ("fedyogi", 0)):
+        by_case = {
+            "unit": "mm", "tolerance": 1.0, "cases": {"lyon": 100, "turin": 100},
+            "left-out": {"lyon": {"hd95": of_lyon}, "turin": {"hd95": 2}},
+            "pooled": {"hd95": 4.0, "case-dice": 0.8}, "mean": {"hd95": 4.0, "case-dice": 0.8},
+            "clients": {site: {"hd95": 4.0, "case-dice": 0.8} for site in ("lyon", "turin")},
+        }  # fmt: skip
+        more = {"by-case": by_case, "pooled": {"accuracy": 0.9}}
+        write_cases(tmp_path / name, METHODS[name], summary=summary_of_cases(METHODS[name], **more))
+    tables = side_by_side(read_groups([tmp_path / "fedavg", tmp_path / "fedyogi"]), "accuracy")
+    assert tables["Dice by case by site"].rows[0] == ["lyon", "0.800", "0.800"]
+    assert tables["All metrics, pooled"].note.endswith(
+        "HD95 leaves out cases in which a mask is empty: fedavg 5, fedyogi 2."
+    )
+
+
+def right_of(methods):
+    """Which cases each method has right."""
+    return [
+        np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()])
+        for cases in methods.values()
+    ]
+
+
+def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys):
+    grid = Comparison(tmp_path)
+    for strategy, cases in METHODS.items():
+        folder = f"{strategy}-run"
+        write_cases(tmp_path / folder, cases, strategy=strategy)
+        grid.add(configured(strategy=strategy), Summary.model_validate(summary_of_cases(cases)), name=folder)
+    assert grid.sentence.startswith("Which is best cannot be known from only 1 seed")  # some still run
+    grid.plot()
+    right = right_of(METHODS)
+    means = [r.mean() for r in right]
+    best = int(np.argmax(means))
+    other = 1 - best
+    found = {i: score_test(right[i], right[best], 1 - 0.05 / 3) for i in (other, 2)}
+    p = {i: min(1, 3 * of.p_value) for i, of in found.items()}
+    assert p[2] < 0.001 < 0.05 < p[other]
+    name = list(METHODS)[best]
+    words = (
+        f"Marked *: 2 of 3 rows cannot be told from the best value, {name} (McNemar's test on the same 200 "
+        "held-out cases, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs "
+        "together. One seed says nothing of how training varies."
+    )
+    assert grid.sentence == words
+    behind = 100 * (means[other] - means[best])
+    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    assert [*rows["fedavg"]][-7:-2] == [
+        "cannot be told from the best", "difference from the best", "difference from the best, low",
+        "difference from the best, high", "p (Bonferroni)",
+    ]  # fmt: skip
+    assert [row["cannot be told from the best"] for row in rows.values()] == ["yes", "yes", "no"]
+    of_other = rows[list(METHODS)[other]]
+    assert 100 * float(of_other["difference from the best"]) == pytest.approx(behind)
+    assert float(of_other["p (Bonferroni)"]) == pytest.approx(p[other])
+    assert rows[name]["p (Bonferroni)"] == ""
+    markdown = (tmp_path / "grid.md").read_text()
+    numbers = [
+        ["{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * end for end in found[i][:3])), words]
+        for i, words in ((other, f"{p[other]:.3f}"), (2, "< 0.001"))
+    ]
+    shown = page(tmp_path)
+    for i, (difference, p_value) in zip((other, 2), numbers, strict=True):
+        mark = "" if i == 2 else " *"
+        cell = f"{100 * means[i]:.1f}{mark}"
+        (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {list(METHODS)[i]} ")]
+        assert f"| {cell} |" in line
+        assert line.endswith(f"| {difference} | {p_value} |")
+        (row,) = [row for row in shown.rows if row[0] == list(METHODS)[i] and len(row) > 4]
+        assert cell in row
+        assert row[-2:] == [difference, p_value]
+        latex = p_value.replace("<", r"\textless{}")
+        assert rf"& {difference} & {latex} \\" in "".join(shown.text["pre"])
+    assert words in markdown
+    assert [text for text in shown.text["p"] if words in text]
+    to = tmp_path / "to"
+    assert main(["compare", str(tmp_path), "--to", str(to)]) == 0
+    out = capsys.readouterr().out
+    ending = words.partition(name)[2]  # there rows are named by their folder, too
+    assert f"value, {tmp_path.name} {name}{ending}" in " ".join(out.split())
+    assert f"value, {tmp_path.name} {name}{ending}" in (to / "compare.md").read_text()
+    assert f"| {numbers[0][0]} | {numbers[0][1]} |" in (to / "compare.md").read_text()
+    assert p_value in (to / "compare.html").read_text().replace("&lt;", "<")
+    assert numbers[0][1] in out
+
+
+def test_an_auroc_has_delongs_test(tmp_path):
+    """Of 1,000 thresholds, as the runs'; the table's scores are finer."""
+    sweep = write_sweep_of_cases(tmp_path / "s", METHODS, thresholds=1000)
+    for run in Sweep.read(sweep).runs:
+        cases = cases_of(run)
+        bins = np.searchsorted(thresholds(1000).numpy(), cases.score, "right")
+        value = delong_test(cases.target, bins, cases.target * 0).difference + 0.5
+        more = {"pooled": {"auroc": value, "accuracy": 0.5, "loss": 1.0}, "compared-by": "auroc"}
+        text = Summary.model_validate(
+            run.summary.as_json() | more | {"higher-is-better": ["auroc"]}
+        ).model_dump_json(by_alias=True, exclude_unset=True)
+        (run.folder / "summary.json").write_text(text)
+    told = best_groups(Sweep.read(sweep).groups, "auroc")
+    assert "(DeLong's test on the same 200 held-out cases, Bonferroni for all pairs, 5 %)" in told.sentence
+    assert told.column == "pooled"
+
+
+def test_cases_in_groups_have_the_bootstrap(tmp_path):
+    sweep = Sweep.read(write_sweep_of_cases(tmp_path / "s", METHODS, groups=np.arange(200) // 2))
+    told = best_groups(sweep.groups, "accuracy")
+    assert "(paired bootstrap over groups within sites on the same 200 held-out cases" in told.sentence
+    assert told.of(2) == "no"
+
+
+def test_where_clients_have_the_same_cases_an_example_is_a_group(tmp_path):
+    one = drawn({"a": 1.0}, cases=60, sites=("x",))["a"]["x"]
+    folder = write_cases(tmp_path / "run", {"lyon": one, "turin": one})
+    found = cases_of(Run.read(folder))
+    assert set(found.site) == {"all"}
+    assert found.id.is_unique
+    assert found.groupby("group").size().tolist() == [2] * 60
+    assert len(found) == len(predictions_of(folder)) == 120
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("none", "not all runs keep predictions of a single target"),
+        ("other", "not all runs have the same held-out cases"),
+        ("value", "the predictions do not give the runs' accuracy"),
+        ("many", "the rows and cases are too many"),
+    ],
+)
+def test_it_says_why_single_runs_are_not_compared(swept, change, why, monkeypatch):
+    file = swept / "fedyogi-fedbn-plain-seed0" / "predictions.parquet"
+    if change == "none":
+        file.unlink()
+    elif change == "other":
+        table = pd.read_parquet(file)
+        table.assign(id=table.id + 1).to_parquet(file)
+    elif change == "value":
+        table = pd.read_parquet(file)
+        table.assign(score=1 - table.score).to_parquet(file)
+    else:
+        monkeypatch.setattr("fedbn_flower.study.comparisons.same_cases.MOST", 599)
+    told = best_groups(Sweep.read(swept).groups, "accuracy")
+    assert not told.known
+    assert told.sentence.startswith(
+        f"Which is best cannot be known from only 1 seed; at least 5 are needed. Nor from the cases: {why}. "
+    )
+
+
+def test_with_few_events_cases_say_nothing_either(tmp_path):
+    methods = drawn({"fedavg": 9.0, "fedyogi": 0.0}, cases=60)
+    told = best_groups(Sweep.read(write_sweep_of_cases(tmp_path / "s", methods)).groups, "accuracy")
+    beginning = (
+        r"Which is best cannot be known from only \d\d held-out cases outside the most frequent class; "
+        r"at least 30 are needed\. The"
+    )
+    assert re.match(beginning, told.sentence)
+    assert (
+        "difference from the best"
+        not in metrics_table(Sweep.read(tmp_path / "s").groups, "accuracy", told=told).header
+    )
+
+
+def test_folds_are_not_compared_with_each_other(configured, tmp_path):
+    grid = Comparison(tmp_path, ["fold"])
+    for fold in (1, 2):
+        found = summary_of_cases(METHODS["fedavg"])
+        grid.verdicts.add = lambda *_: None
+        add_run(grid, configured(folds=2, fold=fold), found)
+    assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
+
+
+def test_runs_without_different_sites_are_not_compared_with_each_other(configured, tmp_path):
+    grid = Comparison(tmp_path, ["left-out"])
+    for site in (0, 1):
+        found = summary_of_cases(METHODS["fedavg"]) | {"new-clients": {"clients": {str(site): {}}}}
+        add_run(grid, configured(leave_one_site_out=True, left_out=site), found)
+    words = "Runs that leave out different sites are not compared with each other, but over these sites."
+    assert grid.sentence == words
+
+
+def test_columns_of_cases_are_those_of_a_run():
+    assert (columns().scores, columns().targets) == (["score"], ["target"])
