@@ -71,6 +71,7 @@ ANNEXES: dict[str, Annex] = {
             "commands": {
                 "consortium": "command:consortium",
                 "doctor": "doctor:doctor",
+                "new": "new_app:new",
                 "audit": "log:audit",
             },
             "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},

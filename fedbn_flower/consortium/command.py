@@ -73,7 +73,12 @@ def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
 
 def _new(options: Options) -> None:
     made = operator.new(
-        options.folder, options.server, _words(options.sites), options.name, _bounds(options.bound)
+        options.folder,
+        options.server,
+        _words(options.sites),
+        options.name,
+        _bounds(options.bound),
+        options.control,
     )
     folder = safe_path("folder", options.folder)
     print(f"{folder}: authority {made.authority}")
@@ -172,7 +177,7 @@ def _run(options: Options) -> int:
     from .doctor import examine
 
     at = site.AtSite(options.kit)
-    if failed := examine(at):
+    if failed := examine(at, starting=True):
         return failed
     site.run(at)
     return 0
@@ -220,6 +225,7 @@ VERBS: Mapping[str, tuple[Callable[[Options], int | None], str, Mapping[str, Map
                 "metavar": "HOST",
                 "help": "a further one of the server",
             },
+            "--control": {"default": "127.0.0.1:8000", "metavar": "HOST:PORT", "help": "where it listens"},
             "--bound": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "of every site"},
         },
     ),

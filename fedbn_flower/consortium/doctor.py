@@ -59,18 +59,18 @@ def _keys(words: Sequence[str]) -> dict[str, Any]:
     return dict(job.configs[0].to_user_config())
 
 
-def examine(at: AtSite, config: RunConfig | None = None) -> int:
+def examine(at: AtSite, config: RunConfig | None = None, starting: bool = False) -> int:
     """Look at a site, and show what was found; return 1 if a run would fail, otherwise 0."""
-    return shown(of_site(at, config))
+    return shown(of_site(at, config, starting))
 
 
-def of_site(at: AtSite, config: RunConfig | None = None) -> Iterator[Finding]:
+def of_site(at: AtSite, config: RunConfig | None, starting: bool) -> Iterator[Finding]:
     """Yield what was found at a site, its data read as a study reads them, by default each admitted one."""
     kit, node_config = at.kit, at.node_config()
     yield from machine.of_versions(kit.versions)
     yield from of_the_way(at.server, at.authority)
     yield from machine.of_key(at)
-    yield machine.of_second(at)
+    yield machine.of_second(at, starting)
     data = Path(str(node_config["data-path"]))
     found = machine.of_folder("data", data, writes=False)
     yield found

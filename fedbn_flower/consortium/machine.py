@@ -107,16 +107,16 @@ def of_key(at: AtSite) -> Iterator[Finding]:
         yield Finding("admitted", f"in list {admitted.serial}, partition-id {kit.partition_id}")
 
 
-def of_second(at: AtSite) -> Finding:
-    """Look whether a SuperNode with this key runs already."""
+def of_second(at: AtSite, starting: bool) -> Finding:
+    """Look whether a SuperNode with this key runs already, which bars one that is starting."""
     if not at.state.exists() or not os.access(at.state, os.W_OK):
-        return Finding("second SuperNode", "none has run here")
+        return Finding("SuperNode", "none has run here")
     lock = locked(at)
     if lock is None:
         remedy = "stop it (systemctl stop fedbn-supernode): the SuperLink takes one SuperNode a key"
-        return Finding("second SuperNode", f"one runs with this key ({at.state / LOCK})", remedy)
+        return Finding("SuperNode", f"one runs with this key ({at.state / LOCK})", remedy if starting else "")
     os.close(lock)
-    return Finding("second SuperNode", "none runs")
+    return Finding("SuperNode", "none runs")
 
 
 def of_ledger(node_config: Mapping[str, Any]) -> Finding:

@@ -38,7 +38,12 @@ LINE = "'SITE ecdsa-sha2-nistp384 AAAA... SHA256:...', as join prints it at the 
 
 
 def new(
-    folder: Path, server: str, sites: Sequence[str], names: Sequence[str], bounds: Mapping[str, Value]
+    folder: Path,
+    server: str,
+    sites: Sequence[str],
+    names: Sequence[str],
+    bounds: Mapping[str, Value],
+    control: str = "127.0.0.1:8000",
 ) -> Consortium:
     """Make the folder of a consortium: authority, certificate, units, and a kit for each site.
 
@@ -55,6 +60,7 @@ def new(
         "name": folder.name,
         "server": server if ":" in server else f"{server}:{PORT}",
         "names": list(dict.fromkeys((host, *names, *LOCAL_NAMES))),
+        "control": control,
         "authority": "",
         "versions": versions(),
         "bounds": dict(bounds),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,8 @@ HERE = frozenset(
     {"run-dir", "title", "resume", "verbose", "track", "backend", "workers", "fast", "checkpoint-every"}
 )
 """Keys that change nothing of what a site is asked, computes or tells."""
-OWN_CODE = re.compile(r"([^:,+]+\.py):\w+")
+OWN_CODE = re.compile(r"([^:,+]+\.py):\w+|([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)+:[A-Za-z_]")
+"""Code that a value names: ``FILE.py:NAME``, ``package.module:NAME``."""
 LINE = re.compile(r"([0-9a-f]{64})(?: .*)?")
 
 
@@ -76,14 +78,19 @@ def code_digest() -> str:
 
 
 def _own_code(values: Mapping[str, Any]) -> dict[str, str]:
-    """The SHA-256 of each file of code that a value names."""
+    """The SHA-256 of each file or package of code that a value names, found here, in the app or installed."""
     found = {}
-    for value in values.values():
-        for name in OWN_CODE.findall(value) if isinstance(value, str) else ():
-            places = [Path(name), packages.HERE.parent / name]
-            if not (path := next((place for place in places if place.is_file()), None)):
-                raise UserError(f"study: there is no {name!r}, which {value!r} names")
-            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    for text in filter(lambda value: isinstance(value, str), values.values()):
+        for file, package in OWN_CODE.findall(text):
+            name = file or package
+            places = [Path(place, name) for place in (".", packages.HERE.parent, *sys.path)]
+            if not (place := next((place for place in places if place.exists()), None)):
+                raise UserError(
+                    f"study: there is no {name!r} here, which {text!r} names; install the app first"
+                )
+            files = [place] if file else sorted(place.rglob("*.py"))
+            digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files))
+            found[place.name] = digest.hexdigest()
     return found
 
 

@@ -128,7 +128,7 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
             consortium_parser().parse_args(rest)
         case ["./join", *rest]:
             consortium_parser().parse_args(["join", "kit", *rest])
-        case ["sudo", "hospitals/superlink/install"] | ["fedbn-sim", "doctor" | "audit", *_]:
+        case ["sudo", "hospitals/superlink/install"] | ["fedbn-sim", "doctor" | "audit" | "new", *_]:
             pass  # tests/fedbn_flower/consortium has them
         case ["FLWR_HOME=hospitals/flwr", "flwr", "run", ".", "--stream", "--run-config", "study.toml"]:
             pass
@@ -217,7 +217,7 @@ def may_be_tried(words):
     elsewhere = {"--ray-address", "--device", "--resume", "--search", "--experiment", "--track"}
     if (
         arguments is None
-        or (arguments and arguments[0] in (*LOOKS, "ledger", "app", "consortium", "doctor", "audit", "watch"))
+        or (arguments and not arguments[0].startswith("-"))  # a command
         or elsewhere & set(arguments)
     ):
         return False

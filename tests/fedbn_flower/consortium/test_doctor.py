@@ -201,12 +201,13 @@ def test_a_wrong_partition(folder, site):
 
 
 def test_a_second_supernode(site):
-    assert not machine.of_second(site).remedy
+    assert not machine.of_second(site, starting=True).remedy
     site.state.mkdir()
     first = locked(site)
-    assert "stop it" in wrong([machine.of_second(site)])
+    assert "stop it" in wrong([machine.of_second(site, starting=True)])
+    assert not machine.of_second(site, starting=False).remedy
     os.close(first)
-    assert not machine.of_second(site).remedy
+    assert not machine.of_second(site, starting=True).remedy
 
 
 def test_a_folder_that_this_user_cannot_use(site, monkeypatch):

@@ -57,8 +57,16 @@ def test_other_code_is_another_study(study, tmp_path, monkeypatch):
     before = run_digest(named)
     own.write_text("class Rule: pass\n")
     assert run_digest(named) != before
-    with pytest.raises(UserError, match="there is no"):
-        run_digest({"strategy": "absent.py:Rule"})
+    for name in ("absent.py:Rule", "absent.rule:Rule"):
+        with pytest.raises(UserError, match="study: there is no 'absent"):
+            run_digest({"strategy": name})
+    (tmp_path / "own_study").mkdir()
+    monkeypatch.chdir(tmp_path)
+    packaged = []
+    for text in ("a = 1\n", "a = 2\n"):
+        (tmp_path / "own_study" / "model.py").write_text(text)
+        packaged.append(run_digest({"strategy": "own_study.rule:Rule"}))
+    assert packaged[0] != packaged[1]
     monkeypatch.setattr(studies, "code_digest", lambda: "0" * 64)
     assert study_digest(study) != digest
 

@@ -1,0 +1,45 @@
+"""The command ``new``: an app of one's own that imports this project, to be kept under version control."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import tomli_w
+
+from ..cli.argument_parser import Parser
+from ..cli.docs_reference import run_config
+from ..core.errors import not_allowed, os_errors_as_user_errors
+from ..core.files import write_atomically
+from ..core.version import __version__
+from .agreement import NAME, toml_of
+
+
+def new(arguments: Sequence[str]) -> int:
+    """Run ``new NAME``: write the files of an app into a new folder of that name."""
+    parser = Parser("fedbn-sim new", description="Write an app of a study: its rule, client, model and keys.")
+    parser.add_argument("name", metavar="NAME", help="of the app, and of its new folder")
+    name = parser.parse_args(arguments).name
+    if not re.fullmatch(NAME, name) or not name[0].isalpha():
+        raise not_allowed("new", name, "small letters, digits and -, as my-study")
+    folder = Path(name)
+    if folder.exists():
+        raise not_allowed("new", name, "a name of which there is no folder yet")
+    places = {
+        "NAME": name,
+        "PACKAGE": name.replace("-", "_"),
+        "VERSION": __version__,
+        "KEYS": tomli_w.dumps(run_config()),
+    }
+    with os_errors_as_user_errors("new", f"write to {name!r}"):
+        for file, text in toml_of(Path(__file__).with_name("new_app.toml")).items():
+            path = folder / _filled(file, places)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, _filled(str(text), places))
+    print(f"{folder}: README.md says how to run it")
+    return 0
+
+
+def _filled(text: str, places: dict[str, str]) -> str:
+    for place, value in places.items():
+        text = text.replace(f"@{place}@", value)
+    return text
