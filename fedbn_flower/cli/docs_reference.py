@@ -26,7 +26,7 @@ INTRODUCTION = """\
 Made from the declarations in the code by `python -m fedbn_flower.reference`. A key is a flag of the
 command line (`--rounds 20`) and a key of Flower's run configuration
 (`flwr run . --run-config "rounds=20"`). A setting belongs to the algorithms in whose table it stands, and
-is refused where the run has none of them; `auto` is as if it were not given. Flower refuses keys that
+is refused where the run has none of them; `auto` means: not set. Flower refuses keys that
 pyproject.toml does not list: settings of algorithms of your own go into `settings` there
 (`settings='scale=0.5 decay=0.9'`).
 """
