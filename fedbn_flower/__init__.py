@@ -9,8 +9,8 @@ from .core.version import __version__
 if TYPE_CHECKING:
     from .api.result import Result, export_model, load_model
     from .api.simulate import simulate
-    from .core.errors import RunFailed, UserError
-    from .extensions import Conflict, Extension, Stop
+    from .core.errors import Conflict, RunFailed, UserError
+    from .extensions import Extension, Stop
     from .records.events import Observer, RoundResult, RunInfo
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 packages.install()
 
 _PLACES = {
-    "Conflict": ".extensions",
+    "Conflict": ".core.errors",
     "Extension": ".extensions",
     "Observer": ".records.events",
     "Result": ".api.result",

@@ -16,9 +16,9 @@ from fedbn_flower.strategies.aggregation.fold import TrainPhase
 from fedbn_flower.strategies.messages.npy import viewed
 from fedbn_flower.strategies.reply_reader import ReplyReader
 
-from ..extensions.base import Exchange, Moment
+from ..extensions.base import Configure, Exchange, Moment
 from ..server.exchange import waits_of
-from .schedule import IS_DISPATCHED, Buffers, Configure
+from .schedule import IS_DISPATCHED, Buffers
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
 """``protocol``: asynchronous ones, which update the model after any K answers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord
 
 from fedbn_flower.strategies.aggregation.buffers import SYNC, FedAsync
 from fedbn_flower.strategies.post_processing import goes_with_buffers
 
+from ..core.errors import Conflict
 from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
-from ..extensions.base import Conflict, Extension, Moment
-from ..extensions.devices import Devices
+from ..extensions.base import Moment, ServerHook
+from ..extensions.declared import About
 from ..extensions.holdout import num_training
 from ..extensions.protocol_keys import ALPHA, asynchronous
 from ..job.inputs import RunInputs
@@ -38,7 +40,7 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 """Keys that have to be at their defaults with a protocol other than ``sync``, and why."""
 
 
-class Protocol(Extension):
+class Protocol(ServerHook):
     """Has an update made of the answers of a buffer.
 
     Parameters
@@ -49,7 +51,8 @@ class Protocol(Extension):
         Its buffers.
     """
 
-    next_to = Devices
+    place = 100
+    reserves = STALENESS_OF_ROUND
 
     def __init__(self, run: RunInfo, buffers: Buffers) -> None:
         super().__init__(run)
@@ -63,8 +66,8 @@ class Protocol(Extension):
         return {"buffers": federation.buffers}
 
     @classmethod
-    def apart(cls, config: Any) -> str:
-        return f"with protocol {config.protocol!r} clients train older models"
+    def about(cls, config: Mapping[str, Any]) -> About:
+        return About(apart=f"with protocol {config['protocol']!r} clients train older models")
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -80,10 +83,8 @@ class Protocol(Extension):
         for key, wanted in _unfit(config):
             yield Conflict(key, config[key], f"{wanted} with protocol {name!r}")
 
-    def answers(
-        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
-    ) -> Iterable[Message]:
-        return self.buffers.answers(moment, model, configure)
+    def prepare(self, moment: Moment) -> None:
+        moment.exchange.train = partial(self.buffers.answers, moment)
 
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
@@ -95,14 +96,12 @@ class Protocol(Extension):
     def after_round(self, result: RoundResult) -> None:
         self.used = [self.staleness[p] for p in result.train.metrics if p in self.staleness]
 
-    def columns(self) -> Mapping[str, float]:
-        """Return the mean and the greatest staleness of the answers that were used."""
+    def columns(self) -> Mapping[str, float | Mapping[int, float]]:
+        """Return the mean and the greatest staleness of the answers that were used, and that of each."""
         if not (used := self.used):
             return {}
-        return dict(zip(STALENESS_OF_ROUND, (sum(used) / len(used), max(used)), strict=True))
-
-    def columns_of_clients(self) -> Mapping[int, Mapping[str, float]]:
-        return {partition: {STALENESS: old} for partition, old in self.staleness.items()}
+        of_round = zip(STALENESS_OF_ROUND, (sum(used) / len(used), max(used)), strict=True)
+        return {**dict(of_round), STALENESS: self.staleness}
 
 
 def _unfit(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol, Buffer, BufferedAnswer
 
-from ..extensions.base import Moment
+from ..extensions.base import Configure, Moment
 
-Configure = Callable[[], Iterable[Message]]
 IS_DISPATCHED = 16
 """The stream of random numbers of dispatches; see `seeded`."""
 

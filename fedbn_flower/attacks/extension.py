@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.aggregation.vectors import all_finite
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
+from ..core.errors import Conflict, Unused
 from ..core.ground.columns import ATTACK_SUCCESS, ATTACKER, ATTACKERS, HONEST, PATCHED
 from ..core.ground.wire import ARRAYS, EVAL_SPLITS
 from ..core.ground.wire import ATTACKERS as WHO
+from ..extensions.at_site import AtClient, Outgoing
 from ..extensions.attack_keys import OMNISCIENT, SHARE
-from ..extensions.base import AtClient, Conflict, Extension, Moment, Outgoing, Unused
+from ..extensions.base import Configure, Extension, Moment
+from ..extensions.declared import About
 from ..extensions.holdout import evaluated_by
-from ..extensions.selection import Selection
 from ..records.events import RoundResult, RunInfo
 from .attackers import attack_of
 from .named import ON_UPDATES, NamedAttack, attacks_named, papers_of
@@ -52,8 +55,10 @@ class Attack(Extension):
         The honest clients that have patched test examples, by partition.
     """
 
+    place = 30  # what it makes of updates and answers is coded and read as any other
+    reserves = (ATTACKERS, ATTACK_SUCCESS)
+    beside = True
     in_workers = True
-    next_to = Selection  # what it makes of updates and answers is coded and read as any other
 
     def __init__(
         self,
@@ -74,6 +79,10 @@ class Attack(Extension):
         """The round whose model was tested last."""
         self.now: dict[str, float] = {}
         self.all_told = 0
+        if attacks:
+            of_backdoor = [ATTACK_SUCCESS] if self.backdoor else []
+            self.header = (ATTACKERS, f"{HONEST}{run.compared_by}", *of_backdoor)
+            self.notices = tuple(self._notices())
 
     # ---- before the run ------------------------------------------------------------------------------
 
@@ -82,8 +91,8 @@ class Attack(Extension):
         return attack_of(federation)
 
     @classmethod
-    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
-        return papers_of(str(config.get("attack", "")))
+    def about(cls, config: Mapping[str, Any]) -> About:
+        return About(papers_of(config["attack"]))
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -107,9 +116,7 @@ class Attack(Extension):
         if names.intersection((*OMNISCIENT, *ON_UPDATES)) and "alone" in config["client"].split("+"):
             yield Conflict("client", config["client"], f"another one {with_it}: no model travels")
 
-    def notices(self) -> Iterator[str]:
-        if not self.attacks:
-            return
+    def _notices(self) -> Iterator[str]:
         number, text = int(self.run.config["num-clients"]), self.run.config["attack"]
         who = ", ".join(map(str, sorted(self.attackers)))
         yield (
@@ -145,13 +152,14 @@ class Attack(Extension):
         sent = NamedArrays({**model, **{n: a for n, a in tied.items() if n in model}, **trained})
         return outgoing.with_update(Update(sent, update.num_examples, update.metrics, update.records))
 
-    def answers(
-        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
-    ) -> Iterable[Message] | None:
+    def prepare(self, moment: Moment) -> None:
+        if attack := next((one for one in self.attacks if one.name in OMNISCIENT), None):
+            moment.exchange.train = partial(self._train, attack, moment)
+
+    def _train(
+        self, attack: NamedAttack, moment: Moment, model: ArrayRecord, configure: Configure
+    ) -> Iterable[Message]:
         """Return the answers of the honest as they come, then those of omniscient attackers."""
-        attack = next((one for one in self.attacks if one.name in OMNISCIENT), None)
-        if not attack:
-            return None
         messages = list(configure())
         answers = moment.exchange.answers(MessageType.TRAIN, messages)
         return self._after_the_others(attack, moment, messages, answers)
@@ -209,17 +217,8 @@ class Attack(Extension):
 
     # ---- what is written -----------------------------------------------------------------------------
 
-    def header(self) -> Sequence[str]:
-        if not self.attacks:
-            return ()
-        of_backdoor = [ATTACK_SUCCESS] if self.backdoor else []
-        return [ATTACKERS, f"{HONEST}{self.run.compared_by}", *of_backdoor]
-
-    def columns(self) -> Mapping[str, float]:
-        return self.now
-
-    def columns_of_clients(self) -> Mapping[int, Mapping[str, float]]:
-        return {partition: {ATTACKER: 1} for partition in self.answered}
+    def columns(self) -> Mapping[str, float | Mapping[int, float]]:
+        return {**self.now, ATTACKER: dict.fromkeys(self.answered, 1)}
 
     def summary(self) -> Mapping[str, Any]:
         if not self.attacks:

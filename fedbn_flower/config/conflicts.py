@@ -1,6 +1,6 @@
 """Which values of a run's keys do not go together, whatever the data are."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -9,13 +9,12 @@ from fedbn_flower.clients.modules.optimizers import PLAIN as PLAIN_SGD
 from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_optimizer, name_of, optimizers
 from fedbn_flower.strategies.aggregation.named_means import named_mean
 
-from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.errors import Conflict, UserError, not_allowed, unknown_name
 from ..data.images.augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
-from ..extensions import built_in
 from ..models import InputSpec
 from ..names import NORM, made, models_named, name_now
-from .extension_names import EXTENSION
+from .extension_names import EXTENSION, extension_classes
 from .named_algorithms import REGISTRIES, Named, settings_of
 from .run_config import RunConfig
 from .schedules import CONSTANT, check_schedule
@@ -53,12 +52,36 @@ def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
     _check_participation(config)
     _check_start(config)
     own = [EXTENSION.find(one.name) for one in algorithms if one.kind == EXTENSION.key]
-    for extension in (*built_in(values), *own):
+    for extension in extension_classes(values).values():
         for conflict in extension.conflicts(values):
             raise conflict.error
+    for conflict in _former_hooks(config, own):
+        raise conflict.error
     if config.dp != "none" and not all(extension.published_only for extension in own):
         why = f"since clients' metrics could decide what is published, with dp {config.dp!r}"
         raise not_allowed(EXTENSION.key, config.extension, f"one that declares published_only = True, {why}")
+
+
+FORMER_HOOKS = {
+    "notices": "set self.notices in __init__",
+    "choose": "set moment.rule.node_choice in prepare",
+    "asked": "replace moment.exchange.carry in prepare",
+    "answers": "replace moment.exchange.train in prepare",
+    "keeps": "return the result with another kept from after_round",
+    "header": "set self.header in __init__",
+    "columns_of_clients": "return numbers by client from columns",
+    "check_end": "raise in on_end",
+}
+"""Methods of extensions that nothing calls any more, and what to do in their place."""
+
+
+def _former_hooks(config: RunConfig, own: Iterable[type]) -> Iterator[Conflict]:
+    """Yield the extensions that an earlier version would have called more of."""
+    for extension in own:
+        for hook, instead in FORMER_HOOKS.items():
+            if callable(getattr(extension, hook, None)):
+                allowed = f"one without {extension.__name__}.{hook}, which is not called any more: {instead}"
+                yield Conflict(EXTENSION.key, config.extension, allowed)
 
 
 def check_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> None:

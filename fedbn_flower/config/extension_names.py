@@ -1,7 +1,11 @@
-"""The extensions that a run names: ``FILE.py:NAME``, several with commas."""
+"""The extensions of a run: the built-in ones, and those that it names as ``FILE.py:NAME``, with commas."""
 
-from ..extensions import EXTENSIONS, Extension
-from ..names import Registry, absolute
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.errors import not_allowed
+from ..extensions import EXTENSIONS, Extension, ServerHook, built_in
+from ..names import Registry, absolute, short
 
 EXTENSION = Registry("extension", EXTENSIONS, Extension)
 NONE = "none"
@@ -10,6 +14,32 @@ NONE = "none"
 def extension_names(text: str) -> list[str]:
     """Return the names in a text with commas; none of ``none``."""
     return [] if text == NONE else [name.strip() for name in text.split(",")]
+
+
+def extension_classes(
+    config: Mapping[str, Any], named: Iterable[str] | None = None
+) -> dict[str, type[ServerHook]]:
+    """Return the extensions of a run in the order from the wire, by the name in messages and files.
+
+    Parameters
+    ----------
+    config : Mapping[str, Any]
+        The run's configuration by key.
+    named : Iterable[str], optional
+        Which of those that it names; by default all.
+
+    Raises
+    ------
+    UserError
+        When one cannot be found, or two have the same name.
+    """
+    found = {cls.__name__.lower(): cls for cls in built_in(config)}
+    for name in extension_names(config[EXTENSION.key]) if named is None else named:
+        if short(name) in found:
+            once = f"each name once, not {short(name)!r} twice"
+            raise not_allowed(EXTENSION.key, config[EXTENSION.key], once)
+        found[short(name)] = EXTENSION.find(name)
+    return dict(sorted(found.items(), key=lambda item: item[1].place))
 
 
 def absolute_extensions(text: str) -> str:

@@ -11,7 +11,7 @@ from ..core.ground.columns import TEST, VALIDATION
 from ..core.process_cache import process_cache
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.tables.column_text import split_words
-from ..extensions import Extension, ExtensionKeys, built_in
+from ..extensions import ExtensionKeys, ServerHook, built_in
 from ..extensions.selection import UNIFORM, clients_a_round
 from ..names import CLIENT, OBJECTIVE, PROBLEM
 from ..privacy.private_run import against_server
@@ -71,7 +71,7 @@ class RunConfig(
         }
 
     @property
-    def built_in_extensions(self) -> Sequence[type[Extension]]:
+    def built_in_extensions(self) -> Sequence[type[ServerHook]]:
         """The built-in extensions of the run, in the order from the wire."""
         return _built_in(self)
 
@@ -146,5 +146,5 @@ class RunConfig(
 
 
 @process_cache(maxsize=64)  # every message asks for its run's, several times
-def _built_in(config: RunConfig) -> Sequence[type[Extension]]:
+def _built_in(config: RunConfig) -> Sequence[type[ServerHook]]:
     return built_in(config.model_dump(by_alias=True))

@@ -146,7 +146,7 @@ def of_content(data: Path) -> Iterator[Finding]:
 
 def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Finding]:
     """Read the data as a study reads them; what is told are counts, and only here."""
-    from ..job.checks.notices import of_the_data
+    from ..job.checks.notices import warnings_of_data
     from ..job.what_is_learnt import what_is_learnt
     from ..site.inputs import inputs_at
 
@@ -157,7 +157,7 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
             return
         for note in what_is_learnt(inputs, int(node_config.get("partition-id", 0))):
             yield Finding("data", str(note))
-        for line in of_the_data(inputs):
+        for line in warnings_of_data(inputs):
             yield Finding("data, doubtful", line)
         yield from of_model(config, inputs.model()[1], node_config)
     except UserError as error:

@@ -4,6 +4,7 @@ import os
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from sysconfig import get_path
 
@@ -119,3 +120,26 @@ def unknown_name(
     expected = " or ".join([*choices, *filter(None, [otherwise])])
     suggestion = f" ({meant})" if meant else hint(value, names)
     return UserError(f"{key}: unknown name {_quoted(value)}{suggestion}; expected {expected}")
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A key whose value does not go with the rest of a run, and what is allowed in its place."""
+
+    key: str
+    value: object
+    allowed: str
+
+    @property
+    def error(self) -> UserError:
+        """The error that a run's caller gets."""
+        return not_allowed(self.key, self.value, self.allowed)
+
+
+@dataclass(frozen=True)
+class Unused(Conflict):
+    """A key that was given, and that nothing uses; ``allowed`` says when something would."""
+
+    @property
+    def error(self) -> UserError:
+        return UserError(f"{self.key}: {self.value} is not used {self.allowed}")

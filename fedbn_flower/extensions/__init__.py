@@ -8,8 +8,9 @@ from typing import Any
 
 from .. import annexes
 from ..core.key_group import KeyGroup, flag_of
+from .at_site import AtClient, Outgoing, SiteHook
 from .attack_keys import AttackKeys
-from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop
+from .base import Extension, Moment, ServerHook, Stop
 from .compression import Compression, CompressionKeys
 from .devices import Devices, DevicesKeys
 from .evaluating import (
@@ -30,18 +31,19 @@ from .secagg_keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
 from .training import Freezing, FreezingKeys, Rates
-from .watching import Divergence, UpdateNorm
+from .watching import UpdateNorm
 
 __all__ = [
     "ALWAYS",
     "EXTENSIONS",
     "KEY_GROUPS",
     "AtClient",
-    "Conflict",
     "Extension",
     "ExtensionKeys",
     "Moment",
     "Outgoing",
+    "ServerHook",
+    "SiteHook",
     "Stop",
     "built_in",
 ]
@@ -51,27 +53,23 @@ EXTENSIONS: dict[str, type[Extension]] = {
 }
 """Those that a run names, by name. To add one, import it above and enter it here."""
 
-ALWAYS: tuple[type[Extension], ...] = (
-    Compression,  # nearest to the wire: the others see whole models
-    PooledStatistics,  # what clients gathered, before anybody reads it as statistics
-    Selection,
-    Holdout,  # before whatever goes by the number of clients that train
-    Freezing,
-    Target,  # a run that reaches its target in the round in which the budget is spent has reached it
-    Privacy,  # before patience: such a run could not have gone on
-    Patience,
-    Devices,
-    Rates,
-    FineTuning,
+ALWAYS: tuple[type[ServerHook], ...] = (
     AdaptBN,
+    Compression,
+    Devices,
+    FineTuning,
+    Freezing,
+    Holdout,
+    Patience,
+    PooledStatistics,
     Predictions,
+    Privacy,
+    Rates,
     Recalibration,
-    Divergence,
+    Selection,
+    Target,
 )
-"""In the order from the wire: what comes from it goes through them in this order, what goes to it (`send`,
-`settings`, `trained`) in the opposite one. Of those that end a run in one round, the first says why; of those
-that do not go with the rest of a configuration, it is told first. A run's own ones come after them; those of
-annexes say which they come before."""
+"""Those of the core; their order in a run is that of their `place`."""
 
 
 class ExtensionKeys(
@@ -97,7 +95,7 @@ KEY_GROUPS = [group for group in ExtensionKeys.__bases__ if issubclass(group, Ke
 DEFAULTS = {flag_of(name): field.default for name, field in ExtensionKeys.model_fields.items()}
 
 
-def built_in(config: Mapping[str, Any]) -> list[type[Extension]]:
+def built_in(config: Mapping[str, Any]) -> list[type[ServerHook]]:
     """Return the built-in extensions of a run, in the order from the wire: of annexes' those it asks for.
 
     Parameters
@@ -105,8 +103,5 @@ def built_in(config: Mapping[str, Any]) -> list[type[Extension]]:
     config : Mapping[str, Any]
         The run's configuration by key. Keys may be missing.
     """
-    found = list(ALWAYS)
-    for cls in annexes.brought("extensions", annexes.asked_for(config, DEFAULTS)).values():
-        assert cls.next_to
-        found.insert(found.index(cls.next_to), cls)
-    return found
+    of_annexes = annexes.brought("extensions", annexes.asked_for(config, DEFAULTS)).values()
+    return sorted((*ALWAYS, *of_annexes), key=lambda cls: cls.place)

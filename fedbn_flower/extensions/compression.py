@@ -12,12 +12,14 @@ from fedbn_flower.strategies import Codec
 from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
 from fedbn_flower.strategies.messages.updates import compressed, decompressed
 
+from ..core.errors import Conflict
 from ..core.ground.wire import ARRAYS, COMPRESSED
 from ..core.key_group import KeyGroup
 from ..core.private import ErrorCode
 from ..names import COMPRESS, FORMS, made
 from ..records.events import RunInfo
-from .base import AtClient, Conflict, Extension, Moment, Outgoing
+from .at_site import AtClient, Outgoing
+from .base import Extension, Moment
 
 NONE = "none"
 RESIDUAL = "residual"
@@ -90,6 +92,7 @@ class Compression(Extension):
         Of the updates; None where they are sent as they are.
     """
 
+    place = 10  # nearest to the wire but for sums: the others see whole models
     in_workers = True
 
     def __init__(self, run: RunInfo, codec: Codec | None) -> None:

@@ -1,19 +1,19 @@
 """``devices``: how fast clients compute and communicate, and what that decides in a round."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Annotated, Any
 
 from flwr.app import ArrayRecord
 from pydantic import Field as setting
 
-from ..core.errors import not_allowed
+from ..core.errors import Conflict, not_allowed
 from ..core.files import absolute
 from ..core.ground.columns import SIMULATED_SECONDS
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
 from ..records.events import RunInfo
-from .base import Conflict, Extension, Moment
+from .base import Moment, ServerHook
 from .holdout import num_training
 from .selection import sampled
 
@@ -77,7 +77,7 @@ def absolute_devices(text: str) -> str:
     return text if text in NAMED or sigma_of(text) is not None else absolute(text)
 
 
-class Devices(Extension):
+class Devices(ServerHook):
     """Counts the seconds that the rounds take on the clients' devices.
 
     Parameters
@@ -89,9 +89,13 @@ class Devices(Extension):
         without devices.
     """
 
+    place = 110
+    reserves = (SIMULATED_SECONDS,)
+
     def __init__(self, run: RunInfo, ends: Callable[[int, float], float] | None) -> None:
         super().__init__(run)
         self.ends = ends
+        self.header = self.reserves if ends else ()
         self.now: dict[str, float] = {}
 
     @classmethod
@@ -120,9 +124,6 @@ class Devices(Extension):
             moment.totals.simulated_seconds = self.ends(moment.number, moment.totals.simulated_seconds)
             self.now = {SIMULATED_SECONDS: round(moment.totals.simulated_seconds, 3)}
         return model
-
-    def header(self) -> Sequence[str]:
-        return [SIMULATED_SECONDS] if self.ends else []
 
     def columns(self) -> Mapping[str, float]:
         return self.now

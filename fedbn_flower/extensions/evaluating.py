@@ -8,17 +8,19 @@ held-out case.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
+from ..core.errors import Conflict
 from ..core.ground.columns import RECALIBRATED
 from ..core.ground.wire import ADAPT_BN, CASES, FINE_TUNE, LOSS, RECALIBRATE
 from ..core.key_group import KeyGroup
 from ..core.syntax import SUBGROUPS
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Moment, Stop
+from .base import Moment, ServerHook
+from .declared import About
 
 
 class AdaptBNKeys(KeyGroup):
@@ -33,20 +35,24 @@ class AdaptBNKeys(KeyGroup):
     )
 
 
-class FineTuning(Extension):
+class FineTuning(ServerHook):
     """Tells clients how many steps they take before they evaluate a model, which they then forget."""
+
+    place = 130
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         steps = self.run.config["fine-tune"]
         return {FINE_TUNE: steps} if steps else {}
 
 
-class AdaptBN(Extension):
+class AdaptBN(ServerHook):
     """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
 
+    place = 140
+
     @classmethod
-    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
-        return ("li2018adabn",) if config.get("adapt-bn") else ()
+    def about(cls, config: Mapping[str, Any]) -> About:
+        return About(("li2018adabn",) if config["adapt-bn"] else ())
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         return {ADAPT_BN: True} if self.run.config["adapt-bn"] else {}
@@ -68,9 +74,10 @@ class RecalibrationKeys(KeyGroup):
     )
 
 
-class Recalibration(Extension):
+class Recalibration(ServerHook):
     """Asks clients to recalibrate what they are tested on; see `study.at_a_site`."""
 
+    place = 160
     found = False
     """Whether a client has recalibrated its scores."""
 
@@ -100,12 +107,11 @@ class Recalibration(Extension):
             return {}
         return {RECALIBRATE: moment.splits}
 
-    def after_round(self, result: RoundResult) -> Stop | None:
+    def after_round(self, result: RoundResult) -> None:
         self.found |= any(f"{RECALIBRATED}-{LOSS}" in metrics for metrics in result.evaluate.metrics.values())
-        return None
 
-    def check_end(self) -> None:
-        if self.run.config["recalibrate"] != "none" and not self.found:
+    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        if self.run.config["recalibrate"] != "none" and not (self.found or error):
             LOGGER.warning("recalibrate: no client said what it predicts of its cases, so none has done so")
 
 
@@ -130,7 +136,7 @@ class PredictionsKeys(KeyGroup):
     )
 
 
-class Predictions(Extension):
+class Predictions(ServerHook):
     """Asks clients for the cases of the last evaluation, of the split that the summary is of.
 
     Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
@@ -143,6 +149,8 @@ class Predictions(Extension):
     kept : bool
         Whether the run keeps its predictions.
     """
+
+    place = 150
 
     def __init__(self, run: RunInfo, kept: bool) -> None:
         super().__init__(run)

@@ -13,11 +13,12 @@ from fedbn_flower.strategies.messages.gate import refusing
 from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
+from ..core.errors import Conflict
 from ..core.ground.wire import ARRAYS, CASES, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
 from ..core.key_group import KeyGroup
 from ..records.cases import cases_used, make_exact
 from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo, prefix_of
-from .base import Conflict, Extension, Moment
+from .base import Moment, ServerHook
 
 PHASE = "new clients"
 
@@ -37,7 +38,7 @@ def num_training(config: Mapping[str, Any]) -> int:
     return int(config["num-clients"] - config["holdout-clients"])
 
 
-class Holdout(Extension):
+class Holdout(ServerHook):
     """Has every held-out client evaluate the model, whenever it is tested.
 
     A client without a memory estimates its BatchNorm statistics, where they are local, on its training
@@ -56,6 +57,8 @@ class Holdout(Extension):
     problem : Problem
         The problem, with the run's metrics.
     """
+
+    place = 50  # before whatever goes by the number of clients that train
 
     def __init__(self, run: RunInfo, held_out: frozenset[int], keeps_cases: bool, problem: Problem) -> None:
         super().__init__(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +19,12 @@ from pydantic import Field as setting
 from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
+from ..core.errors import Conflict
 from ..core.ground.columns import CLIENT_MEAN, HALVES
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
 from ..records.metrics import held_out_means, metric_values, number, of_all_reports
-from .base import Conflict, Extension, Stop
+from .base import ServerHook
 
 EXAMPLES = "eval-examples"
 REPORTS = "halves"
@@ -125,7 +127,7 @@ class CrossFitting:
         return {**found, EXAMPLES: sum(one[EXAMPLES] for one in kept)}
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps; see `Extension.state`."""
+        """Return what a checkpoint keeps; see `ServerHook.state`."""
         arrays = {
             f"{half}/{partition}/{name}": state
             for half, found in self.states.items()
@@ -178,7 +180,7 @@ class PatienceKeys(KeyGroup):
         return self.patience > 0 or self.best != "auto"
 
 
-class Patience(Extension):
+class Patience(ServerHook):
     """Keeps the model of the best round; ends a run without a better one for ``patience`` rounds.
 
     Parameters
@@ -189,12 +191,14 @@ class Patience(Extension):
         The run's, for ``best cross-fitted``.
     """
 
+    place = 90
+    beside = True
+
     def __init__(self, run: RunInfo, problem: Problem | None = None) -> None:
         super().__init__(run)
         self.best: float | None = None
         """The best value so far of the metric that runs are compared by."""
         self.best_round: int | None = None
-        self.improved = False
         self.patience = int(run.config["patience"])
         best = run.config.get("best", "auto")
         self.chooses = bool(self.patience) or best != "auto"
@@ -212,26 +216,25 @@ class Patience(Extension):
             if config["best"] != "auto":
                 yield Conflict("best", config["best"], "'auto' or 'cross-fitted' without val-fraction")
 
-    def after_round(self, result: RoundResult) -> Stop | None:
-        self.improved = False
-        if not self.chooses or not result.splits:
-            return None
-        if self.halves:
-            self.halves.look_at(result)
-        value = result.deciding(self.run.compared_by)
-        if value is not None and not math.isnan(value) and self._is_better(value):
-            self.best, self.best_round, self.improved = value, result.server_round, True
-        waited = result.server_round - (self.best_round or 0)
-        return Stop("patience") if self.patience and waited >= self.patience else None
+    def after_round(self, result: RoundResult) -> RoundResult:
+        improved, stopped = False, result.stopped
+        if self.chooses and result.splits:
+            if self.halves:
+                self.halves.look_at(result)
+            value = result.deciding(self.run.compared_by)
+            if value is not None and not math.isnan(value) and self._is_better(value):
+                self.best, self.best_round, improved = value, result.server_round, True
+            waited = result.server_round - (self.best_round or 0)
+            if self.patience and waited >= self.patience:
+                stopped = stopped or "patience"
+        kept = improved or self.best_round is None
+        return replace(result, improved=improved, kept=kept, stopped=stopped)
 
     def _is_better(self, value: float) -> bool:
         if self.best is None:
             return True
         higher = self.run.compared_by in self.run.higher_is_better
         return value > self.best if higher else value < self.best
-
-    def keeps(self) -> bool | None:
-        return None if self.best_round is None else self.improved
 
     def summary(self) -> Mapping[str, Any]:
         found = self.halves.summary() if self.halves else None

@@ -9,10 +9,10 @@ from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ..names import CLIENT
 from ..records.events import RunInfo
-from .base import Extension, Moment
+from .base import Moment, ServerHook
 
 
-class PooledStatistics(Extension):
+class PooledStatistics(ServerHook):
     """Makes the statistics of all clients' inputs of the moments that clients sent in their place.
 
     Parameters
@@ -22,6 +22,8 @@ class PooledStatistics(Extension):
     layers : callable
         Returns the names of the layers whose statistics are pooled.
     """
+
+    place = 20  # what clients gathered, before anybody reads it as statistics
 
     def __init__(self, run: RunInfo, layers: Callable[[], Sequence[str]]) -> None:
         super().__init__(run)

@@ -1,14 +1,17 @@
 """``dp``: differential privacy, its keys and what it does not go with. Its mathematics is in `privacy`."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, Protocol
 
+from flwr.app import Message, MessageType
 from pydantic import Field as setting
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
 from .. import annexes
+from ..core.errors import Conflict, Unused
 from ..core.ground.columns import PRIVACY
 from ..core.key_group import KeyGroup, flag_of
 from ..names import STRATEGY
@@ -19,7 +22,9 @@ from ..privacy.private_run import ADAPTIVE, NO_SEED, PrivateRun, against_server,
 from ..privacy.run_privacy import RunPrivacy
 from ..privacy.what_leaves import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
-from .base import AtClient, Conflict, Extension, Moment, Outgoing, Stop, Unused
+from .at_site import AtClient, Outgoing
+from .base import Carry, Extension, Moment, Stop
+from .declared import About
 from .holdout import num_training
 from .selection import sampled
 
@@ -145,9 +150,6 @@ DEFAULTS = {flag_of(name): field.default for name, field in PrivacyKeys.model_fi
 class Account(Protocol):
     """The privacy of a run; see `privacy.run_privacy.RunPrivacy`."""
 
-    def notices(self) -> Iterator[str]:
-        """Yield warnings of what is allowed but hardly meant, one line each."""
-
     def begin_round(self, server_round: int) -> bool:
         """Return whether the budget is spent with this round, which is about to begin."""
 
@@ -191,6 +193,9 @@ class Privacy(Extension):
         Called with a round and the clients that it is about to ask, before they are accounted.
     """
 
+    place = 80  # before patience: such a run could not have gone on
+    reserves = PRIVACY
+    beside = True
     in_workers = True
 
     def __init__(
@@ -199,6 +204,7 @@ class Privacy(Extension):
         super().__init__(run)
         self.account = account
         self.complete = complete
+        self.header = PRIVACY if account else ()
         self.spent = False
         self.last: Mapping[str, float] = {}
 
@@ -213,11 +219,11 @@ class Privacy(Extension):
             yield Conflict(key, config[key], f"{wanted} with dp {notion!r}")
 
     @classmethod
-    def apart(cls, config: Any) -> str:
-        return "" if config.dp == NONE else f"with dp {config.dp!r} a round is accounted before the next"
-
-    def notices(self) -> Iterator[str]:
-        yield from self.account.notices() if self.account else ()
+    def about(cls, config: Mapping[str, Any]) -> About:
+        notion = config["dp"]
+        return About(
+            apart="" if notion == NONE else f"with dp {notion!r} a round is accounted before the next"
+        )
 
     def before_round(self, server_round: int) -> Stop | None:
         self.spent = bool(self.account and self.account.begin_round(server_round))
@@ -226,10 +232,20 @@ class Privacy(Extension):
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
         return self.account.told() if self.account else {}
 
-    def asked(self, partitions: Sequence[int], moment: Moment) -> None:
+    def prepare(self, moment: Moment) -> None:
         if self.account:
+            moment.exchange.carry = partial(self._accounted, self.account, moment, moment.exchange.carry)
+
+    def _accounted(
+        self, account: Account, moment: Moment, carry: Carry, phase: str, messages: list[Message]
+    ) -> Iterable[Message]:
+        """Account a round before its messages leave; return their answers."""
+        if phase == MessageType.TRAIN:
+            partition = moment.rule.node_directory.partition
+            partitions = [partition(message.metadata.dst_node_id) for message in messages]
             self.complete(partitions, moment)
-            self.account.ask(moment.number, partitions)
+            account.ask(moment.number, partitions)
+        return carry(phase, messages)
 
     @classmethod
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
@@ -247,9 +263,6 @@ class Privacy(Extension):
             return None
         LOGGER.warning("privacy: budget spent at round %d of %d", result.server_round, self.run.rounds)
         return Stop("budget")
-
-    def header(self) -> Sequence[str]:
-        return PRIVACY if self.account else ()
 
     def columns(self) -> Mapping[str, float]:
         return self.last

@@ -9,11 +9,12 @@ from fedbn_flower.strategies import Selection as Choice
 from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol
 from fedbn_flower.strategies.messages.nodes import NodeSelection
 
+from ..core.errors import Conflict
 from ..core.input_spec import InputSpec
 from ..core.key_group import KeyGroup
 from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
-from .base import Conflict, Extension, Moment
+from .base import Moment, ServerHook
 from .holdout import num_training
 from .protocol_keys import asynchronous
 
@@ -70,7 +71,7 @@ def sampled(config: Mapping[str, Any]) -> int:
     return clients_a_round(num_training(config), share, reference, asynchronous(config))
 
 
-class Selection(Extension):
+class Selection(ServerHook):
     """Gives the rule the run's selection of clients.
 
     Parameters
@@ -80,6 +81,8 @@ class Selection(Extension):
     of_round : callable
         Returns how the clients of a round are selected; None for a uniform sample.
     """
+
+    place = 40
 
     def __init__(self, run: RunInfo, of_round: Callable[[Moment], NodeSelection | None]) -> None:
         super().__init__(run)

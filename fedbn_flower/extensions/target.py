@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field as setting
 
-from ..core.errors import not_allowed
+from ..core.errors import Conflict, not_allowed
 from ..core.ground.columns import GLOBAL
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Stop
+from .base import ServerHook, Stop
 
 NO_TARGET = "none"
 FORM = "METRIC=VALUE, or none"
@@ -60,8 +60,11 @@ class TargetKeys(KeyGroup):
             raise not_allowed("target", self.target, FORM) from None
 
 
-class Target(Extension):
+class Target(ServerHook):
     """Notes the first round that reached the target, of the clients and of the global model."""
+
+    place = 70  # a run that reaches its target in the round in which the budget is spent has reached it
+    beside = True
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)

@@ -3,7 +3,7 @@
 ``freeze``, ``train`` and ``unfreeze-at``; ``client-lr-schedule`` and ``server-lr-schedule``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from flwr.app import MessageType
@@ -11,10 +11,13 @@ from pydantic import Field as setting
 
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from ..core.errors import Conflict
+from ..core.ground.columns import RATES
 from ..core.ground.wire import CLIENT_LR
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
-from .base import Conflict, Extension, Moment
+from .base import Moment, ServerHook
+from .declared import About
 
 Patterns = Annotated[
     str, "names of modules or parameters separated by commas, with * and ? as in file names: layer1,*.bias"
@@ -48,13 +51,15 @@ class FreezingKeys(KeyGroup):
         return self.model_copy(update={"freeze": "", "train": "", "unfreeze_at": 0})
 
 
-class Freezing(Extension):
+class Freezing(ServerHook):
     """Keeps parts of the model as they are, for the whole run or for its first rounds."""
 
+    place = 60
+
     @classmethod
-    def apart(cls, config: Any) -> str:
-        since = config.unfreeze_at
-        return f"from round {since} on more of the model travels (unfreeze-at)" if since else ""
+    def about(cls, config: Mapping[str, Any]) -> About:
+        since = config["unfreeze-at"]
+        return About(apart=f"from round {since} on more of the model travels (unfreeze-at)" if since else "")
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
@@ -66,7 +71,7 @@ class Freezing(Extension):
             yield Conflict("unfreeze-at", since, f"0, or a round from 2 to {config['rounds']}")
 
 
-class Rates(Extension):
+class Rates(ServerHook):
     """Tells clients their learning rate, and sets the rule's, in runs with a schedule.
 
     Parameters
@@ -79,6 +84,9 @@ class Rates(Extension):
         Sets a rule's ``server-lr`` to that of a round, if it has a schedule.
     """
 
+    place = 120
+    reserves = RATES
+
     def __init__(
         self,
         run: RunInfo,
@@ -88,6 +96,7 @@ class Rates(Extension):
         super().__init__(run)
         self.scheduled = scheduled
         self.set_rates = set_rates
+        self.header = tuple(scheduled(1))
         self.rates: Mapping[str, float] = {}
 
     def prepare(self, moment: Moment) -> None:
@@ -100,9 +109,6 @@ class Rates(Extension):
 
     def after_round(self, result: RoundResult) -> None:
         self.rates = self.scheduled(result.server_round)
-
-    def header(self) -> Sequence[str]:
-        return [*self.scheduled(1)]
 
     def columns(self) -> Mapping[str, float]:
         return self.rates

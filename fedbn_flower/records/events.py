@@ -131,6 +131,8 @@ class RoundResult:
     """Whether an extension has seen no better model."""
     kept: bool = True
     """Whether the round's model is the one to keep so far."""
+    stopped: str = ""
+    """Why the run ends with the round, if an extension ends it."""
     diverged: str = ""
     """Who found the model no longer finite, and how; empty if it is finite."""
     last: bool = False

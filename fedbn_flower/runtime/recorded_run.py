@@ -45,7 +45,7 @@ def recorded_run(
         See `Federation.run`.
     """
     brought = [one for make in annexes.brought("observers").values() for one in make(federation.config)]
-    observers = [*observers, *brought, *federation.extensions.own]
+    observers = [*observers, *brought, *federation.extensions.all.values()]
     if federation.privacy:
         federation.ask_sizes(grid)
         done = checkpoint.server_round if checkpoint else 0

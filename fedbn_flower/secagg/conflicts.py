@@ -7,9 +7,9 @@ from typing import Any
 
 from fedbn_flower.strategies.post_processing import post_processes_mean
 
+from ..core.errors import Conflict, Unused
 from ..core.input_spec import InputSpec
 from ..extensions.attack_keys import sees_answers
-from ..extensions.base import Conflict, Unused
 from ..extensions.holdout import num_training
 from ..extensions.secagg_keys import LEAST, MOST_BITS
 from ..extensions.selection import sampled

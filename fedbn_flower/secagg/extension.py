@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,10 +24,12 @@ from fedbn_flower.strategies.messages.npy import encoded
 from fedbn_flower.strategies.messages.validation import Range
 from fedbn_flower.strategies.partial_sums import take_sums
 
+from ..core.errors import Conflict
 from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN
 from ..core.ground.wire import COMPRESSED, CONFIG, EVALUATED, EVALUATION, METRICS, NUM_EXAMPLES, STATES
-from ..extensions.base import AtClient, Conflict, Extension, Moment, Outgoing, Record
-from ..extensions.compression import Compression
+from ..extensions.at_site import AtClient, Outgoing, Record
+from ..extensions.base import Extension, Moment
+from ..extensions.declared import About
 from ..privacy.floors import Refused
 from ..privacy.run_privacy import RunPrivacy
 from ..records.events import RoundResult, RunInfo
@@ -91,8 +93,8 @@ class SecAgg(Extension):
         With ``dp``; a `SummedPrivacy` is one whose noise clients add.
     """
 
+    place = 0  # of all others' answers there is a sum
     in_workers = True
-    next_to = Compression  # of all others' answers there is a sum
 
     def __init__(
         self,
@@ -134,23 +136,17 @@ class SecAgg(Extension):
         yield from conflicts(config)
 
     @classmethod
-    def papers(cls, config: Mapping[str, Any]) -> Sequence[str]:
-        return () if config.get("secagg", OFF) == OFF else PAPERS
-
-    @classmethod
-    def keeps_state(cls, config: Any) -> bool:
-        return bool(config.secagg == ON)
+    def about(cls, config: Mapping[str, Any]) -> About:
+        if (mode := config["secagg"]) == OFF:
+            return About()
+        all_do_both = config["fraction-train"] == config["fraction-evaluate"] == 1 and not config["dropout"]
+        same = all_do_both and config["availability"] == "always"
+        apart = "" if same else f"with secagg {mode!r} training and evaluation are sums of different clients"
+        return About(PAPERS, apart, keeps_state=mode == ON)
 
     @classmethod
     def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
         yield from seen(found)
-
-    @classmethod
-    def apart(cls, config: Any) -> str:
-        all_do_both = {config.fraction_train, config.fraction_evaluate} == {1} and not config.dropout
-        if config.secagg == OFF or (all_do_both and config.availability == "always"):
-            return ""
-        return f"with secagg {config.secagg!r} training and evaluation are sums of different clients"
 
     # ---- the server's side ---------------------------------------------------------------------------
 
@@ -400,7 +396,8 @@ class SecAgg(Extension):
         self.client_means |= {f"{CLIENT_MEAN}{n}": found.client_means[n] for n in held_out}
         return {**means, **found.counts}
 
-    def recorded(self, result: RoundResult) -> RoundResult:
+    def after_round(self, result: RoundResult) -> RoundResult:
+        """Return a round as it is known of all clients together."""
         if self.mode == OFF:
             return result
         train = without_metrics(result.train)
@@ -427,7 +424,7 @@ class SecAgg(Extension):
         least = int(self.run.config["secagg-min"])
         signed = {"signed": self.signed} if self.signed else {}
         found = {"mode": self.mode, "least": least, "sums-of": self.sums, **signed, **grid, **made_by}
-        return {"extensions": {"secagg": found}}
+        return found
 
     def state(self) -> Mapping[str, Any]:
         signed = {"signed": self.signed} if self.signed else {}

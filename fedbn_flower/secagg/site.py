@@ -25,7 +25,7 @@ from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ..core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
 from ..core.partition_id import check_node_config
-from ..extensions.base import AtClient
+from ..extensions.at_site import AtClient
 from ..privacy.floors import SECAGG_PARTNERS, Floors, Refused
 from ..privacy.private_run import PrivateRun
 from . import words

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedbn_flower.clients.modules.moments import pooled_layers
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..extensions import Moment
-from ..extensions.compression import Compression
-from ..extensions.devices import Devices
-from ..extensions.evaluating import Predictions
-from ..extensions.holdout import Holdout
-from ..extensions.patience import Patience
-from ..extensions.pooled_statistics import PooledStatistics
-from ..extensions.privacy import Privacy
-from ..extensions.selection import Selection
-from ..extensions.training import Rates
 from ..job.cases import keeps_cases
 from ..job.rule import set_rates
 from ..privacy.example_privacy import ExamplePrivacy
-from .extensions import Collaborators
 from .participation import end_of_round
 from .questions import sites_sizes
 from .selection import selection_of_round
@@ -31,8 +21,8 @@ if TYPE_CHECKING:
     from .federation import Federation
 
 
-def collaborators(federation: Federation) -> Collaborators:
-    """Return what the built-in extensions are made of beside the run, by class; of others nothing."""
+def collaborators(federation: Federation) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the built-in extensions are made of beside the run, by name; of others nothing."""
     config, inputs, privacy = federation.config, federation.inputs, federation.privacy
     keeps = keeps_cases(inputs)
 
@@ -45,18 +35,18 @@ def collaborators(federation: Federation) -> Collaborators:
             privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
 
     return {
-        **{cls: cls.made_of(federation) for cls in config.built_in_extensions},
-        Privacy: {"account": privacy, "complete": learn_sizes},
-        PooledStatistics: {"layers": lambda: pooled_layers(inputs.initial().module)},
-        Selection: {"of_round": partial(selection_of_round, inputs)},
-        Compression: {"codec": config.codec},
-        Devices: {"ends": end_of_round(federation.clock, federation.buffers)},
-        Holdout: {
+        **{cls.__name__.lower(): cls.made_of(federation) for cls in config.built_in_extensions},
+        "privacy": {"account": privacy, "complete": learn_sizes},
+        "pooledstatistics": {"layers": lambda: pooled_layers(inputs.initial().module)},
+        "selection": {"of_round": partial(selection_of_round, inputs)},
+        "compression": {"codec": config.codec},
+        "devices": {"ends": end_of_round(federation.clock, federation.buffers)},
+        "holdout": {
             "held_out": inputs.held_out_clients,
             "keeps_cases": keeps,
             "problem": inputs.dataset.problem,
         },
-        Patience: {"problem": inputs.dataset.problem},
-        Predictions: {"kept": keeps},
-        Rates: {"scheduled": config.scheduled_rates, "set_rates": set_rate},
+        "patience": {"problem": inputs.dataset.problem},
+        "predictions": {"kept": keeps},
+        "rates": {"scheduled": config.scheduled_rates, "set_rates": set_rate},
     }

@@ -24,10 +24,10 @@ from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.bits import comparable
-from ..extensions.watching import first_to_diverge
 from ..job.inputs import RunInputs
 from ..records.cases import exact_metrics
 from ..records.events import prefix_of
+from .refusals import first_to_diverge
 
 NONE: Mapping[str, NDArray] = MappingProxyType({})
 

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from fedbn_flower.strategies.messages.npy import array_bytes
 
 from ..core.ground.wire import CASES, METRICS, SENT_BYTES
-from ..extensions.base import OnAnswer
+from ..extensions.base import Carry, Configure, OnAnswer
 from .one_exchange import JointEvaluation
 
 
@@ -77,6 +77,9 @@ class Exchange:
         Returns a reply to a train message, from it and that message, as the server reads it.
     carry : callable
         Sends a phase's messages and returns their replies; by default the grid does.
+    train : callable
+        Returns the answers to the round's train messages, from the server's model and what configures them;
+        by default these are sent.
     seconds : dict[str, float]
         Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
     bytes_sent, bytes_received : int
@@ -101,7 +104,8 @@ class Exchange:
         self.on_answer = on_answer
         self.joint = joint
         self.read: Callable[[Message, Message], Message] = lambda reply, asked: reply
-        self.carry: Callable[[str, list[Message]], Iterable[Message]] = self._carried
+        self.carry: Carry = self._carried
+        self.train: Callable[[ArrayRecord, Configure], Iterable[Message]] = self._trained
         self.seconds = {MessageType.TRAIN: 0.0, MessageType.EVALUATE: 0.0}
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -146,6 +150,9 @@ class Exchange:
 
     def _carried(self, phase: str, messages: list[Message]) -> Iterable[Message]:
         return self.grid.send_and_receive(messages, timeout=self.timeout)
+
+    def _trained(self, model: ArrayRecord, configure: Configure) -> Iterable[Message]:
+        return self.answers(MessageType.TRAIN, configure())
 
     def push(self, messages: Sequence[Message]) -> None:
         """Send messages whose answers are to be looked for; each goes through `received`."""

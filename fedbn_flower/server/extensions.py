@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,88 +17,62 @@ from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.asking import AsksFirst
 
-from ..config.extension_names import EXTENSION, extension_names
+from ..config.extension_names import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
-from ..core.errors import RunFailed, not_allowed
+from ..core.errors import RunFailed
 from ..core.files import json_text
-from ..core.ground.columns import (
-    ATTACK_SUCCESS,
-    ATTACKERS,
-    COSTS,
-    PRIVACY,
-    RATES,
-    ROUND_COLUMNS,
-    SIMULATED_SECONDS,
-    STALENESS_OF_ROUND,
-)
-from ..core.ground.settings import overridden
+from ..core.ground.columns import COSTS, ROUND_COLUMNS
 from ..core.ground.wire import EXTENSIONS
-from ..extensions import Extension, Moment, Stop
+from ..extensions import Moment, ServerHook, SiteHook, Stop
+from ..extensions.at_site import HOOKS
+from ..extensions.declared import overrides
 from ..names import as_user_error, short
 from ..records.events import RoundResult, RunInfo
+from .refusals import ONE_LINE_ERRORS
 
-TAKEN = frozenset(
-    {
-        *ROUND_COLUMNS,
-        *COSTS,
-        *RATES,
-        *PRIVACY,
-        *STALENESS_OF_ROUND,
-        SIMULATED_SECONDS,
-        ATTACKERS,
-        ATTACK_SUCCESS,
-    }
-)
-"""Columns of ``metrics.csv`` that are others'."""
+TAKEN = frozenset({*ROUND_COLUMNS, *COSTS})
+"""Columns of ``metrics.csv`` that are every run's."""
+COLUMNS = "numbers by the name of a column"
+MAPPING = (Mapping, "a mapping of values that JSON can hold")
 RESULTS: Mapping[str, tuple[Any, str]] = {
     "before_round": (Stop | None, "Stop(reason) or None"),
-    "choose": (Sequence, "some of the partitions"),
     "send": (ArrayRecord, "an ArrayRecord"),
     "settings": (Mapping, "a mapping"),
     "received": (Message, "a Message"),
     "published": (ArrayRecord, "an ArrayRecord"),
     "evaluate": (Mapping, "a mapping of PhaseReports"),
-    "recorded": (RoundResult, "a RoundResult"),
-    "after_round": (Stop | None, "Stop(reason) or None"),
-    "keeps": (bool | None, "True, False or None"),
+    "after_round": (Stop | RoundResult | None, "Stop(reason) or None, or a RoundResult"),
+    "columns": (Mapping, COLUMNS),
+    "summary": MAPPING,
+    "state": MAPPING,
 }
 """What a hook may return, and in words."""
-Collaborators = Mapping[type[Extension], Mapping[str, Any]]
-"""What built-in extensions are made of beside the run, by class."""
 
 
 @dataclass(frozen=True)
 class Extensions:
-    """All extensions of a run by name, in the order in which they decide: the built-in ones, then its own.
+    """All extensions of a run.
 
     Parameters
     ----------
-    built_in, named : Mapping[str, Extension]
-        By the name in messages and files.
+    all : Mapping[str, ServerHook]
+        By the name in messages and files, in the order from the wire.
+    at_sites : str
+        The names, with commas, of those that a site has to load.
     """
 
-    built_in: Mapping[str, Extension]
-    named: Mapping[str, Extension]
-
-    @property
-    def own(self) -> Iterable[Extension]:
-        """Those that the run names."""
-        return self.named.values()
+    all: Mapping[str, ServerHook]
+    at_sites: str = ""
 
     @cached_property
-    def all(self) -> Mapping[str, Extension]:
-        """All by name, in the order from the wire."""
-        return {**self.built_in, **self.named}
-
-    @cached_property
-    def to_the_wire(self) -> Mapping[str, Extension]:
+    def to_the_wire(self) -> Mapping[str, ServerHook]:
         """All by name, in the opposite order."""
         return {name: self.all[name] for name in reversed(tuple(self.all))}
 
     @property
     def notices(self) -> list[str]:
         """What is allowed, but hardly meant."""
-        return [line for one in self.all.values() for line in one.notices()]
+        return [line for one in self.all.values() for line in one.notices]
 
     def before_round(self, server_round: int) -> bool:
         """Return whether the round that is about to begin is to be the last one."""
@@ -108,14 +82,6 @@ class Extensions:
         """Have all set what the round needs."""
         for name in self.all:
             self._call(name, "prepare", moment)
-        choosing = [name for name in self.all if self._overrides(name, "choose")]
-
-        def choice(partitions: Sequence[int], server_round: int) -> Sequence[int]:
-            for name in choosing:
-                partitions = self._call(name, "choose", partitions, server_round)
-            return partitions
-
-        moment.rule.node_choice = choice if choosing else None
         moment.exchange.read = partial(self._received, moment)
         if isinstance(moment.rule, AsksFirst):
             moment.rule.node_asking = partial(moment.exchange.answers, MessageType.EVALUATE, counted=False)
@@ -131,20 +97,7 @@ class Extensions:
         found: dict[str, Any] = {}
         for name in self.to_the_wire:
             found |= self._call(name, "settings", phase, moment)
-        at_clients = [name for name in self.named if self._overrides(name, "trained")]
-        return {**found, **({EXTENSIONS: ",".join(at_clients)} if at_clients else {})}
-
-    def asked(self, partitions: Sequence[int], moment: Moment) -> None:
-        """Tell all which clients are about to be asked to train."""
-        for name in self.to_the_wire:
-            self._call(name, "asked", partitions, moment)
-
-    def answers(
-        self, moment: Moment, model: ArrayRecord, configure: Callable[[], Iterable[Message]]
-    ) -> Iterable[Message] | None:
-        """Return the answers to the round's train messages, of the first that gets them its own way."""
-        found = (one.answers(moment, model, configure) for one in self.all.values())
-        return next((answers for answers in found if answers is not None), None)
+        return {**found, **({EXTENSIONS: self.at_sites} if self.at_sites else {})}
 
     def _received(self, moment: Moment, answer: Message, asked: Message) -> Message:
         for name in self.all:
@@ -168,50 +121,54 @@ class Extensions:
             found |= self._call(name, "evaluate", model, settings, moment)
         return found
 
-    def after_round(self, result: RoundResult) -> tuple[RoundResult, str]:
-        """Return a round with what they make of it, and why the first that ends the run does; else ""."""
-        for name in self.all:
-            result = self._call(name, "recorded", result)
-        stops, opinions, facts = [], [], dict[str, Mapping[str, float]]()
+    def after_round(self, result: RoundResult) -> RoundResult:
+        """Return a round with what they make of it; of those that end the run, the first says why."""
+        facts: dict[str, dict[str, float]] = {}
         of_clients: dict[int, dict[str, float]] = {}
-        for name, extension in self.all.items():
-            stops.append(self._call(name, "after_round", result))
-            opinions.append(self._call(name, "keeps"))
-            with _mistakes_of(name):
-                facts[name] = _columns(extension, result) if name in self.named else extension.columns()
-                for partition, columns in extension.columns_of_clients().items():
-                    of_clients.setdefault(partition, {}).update(columns)
-        reasons = [stop.reason for stop in stops if stop]
-        made = replace(
-            result,
-            last=result.last or bool(reasons),
-            improved=True in opinions,
-            kept=False not in opinions,
-            facts={name: columns for name, columns in facts.items() if columns},
-            facts_of_clients=of_clients,
-        )
-        return made, next(iter(reasons), "")
-
-    def on_round(self, result: RoundResult) -> None:
-        """Tell the built-in ones of a round that is written; a run's own ones are among its observers."""
-        for extension in self.built_in.values():
-            extension.on_round(result)
-
-    def check_end(self) -> None:
-        """Check a run that is over; see `Extension.check_end`."""
         for name in self.all:
-            self._call(name, "check_end")
+            found = self._call(name, "after_round", result)
+            if isinstance(found, Stop):
+                result = replace(result, stopped=result.stopped or found.reason)
+            else:
+                result = found or result
+            for column, value in self._columns(name, result):
+                if not isinstance(value, Mapping):
+                    facts.setdefault(name, {})[column] = value
+                    continue
+                for partition, number in value.items():
+                    of_clients.setdefault(partition, {})[column] = number
+        last = result.last or bool(result.stopped)
+        return replace(result, last=last, facts=facts, facts_of_clients=of_clients)
+
+    def _columns(self, name: str, result: RoundResult) -> Iterator[tuple[str, float | Mapping[int, float]]]:
+        """Yield the columns of an extension in a round.
+
+        Raises
+        ------
+        RunFailed
+            For one that is another's, or holds no numbers.
+        """
+        extension, columns = self.all[name], self._call(name, "columns")
+        others = {column for one in self.all.values() if one is not extension for column in one.reserves}
+        for column, value in columns.items():
+            numbers = value if isinstance(value, Mapping) else {0: value}
+            named = isinstance(column, str) and column.isprintable()
+            if not (named and all(isinstance(p, int) and isinstance(n, Real) for p, n in numbers.items())):
+                with _mistakes_of(name):
+                    raise WrongResult(extension, "columns", {column: value}, COLUMNS)
+            if column in TAKEN or column in others or column in result.metrics or column in result.spread:
+                method = f"{type(extension).__name__}.columns"
+                raise RunFailed(f"{EXTENSION.key}: {method} returned {column!r}, which is another's column")
+            yield column, value
 
     @property
     def header(self) -> list[str]:
         """The columns of ``metrics.csv`` that are there from the first round on."""
-        return [column for one in self.all.values() for column in one.header()]
+        return [column for one in self.all.values() for column in one.header]
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Return what a hook returns; a run's own extension has its result checked, and its errors named."""
+        """Return what a hook returns, which is checked; its errors are named."""
         extension = self.all[name]
-        if name in self.built_in:
-            return getattr(extension, method)(*arguments)
         with _mistakes_of(name):
             found = getattr(extension, method)(*arguments)
             wanted, words = RESULTS.get(method, (object, ""))
@@ -219,27 +176,24 @@ class Extensions:
                 raise WrongResult(extension, method, found, words)
             return found
 
-    def _overrides(self, name: str, method: str) -> bool:
-        return bool(overridden(type(self.all[name]), Extension, (method,)))
-
     def summary(self) -> dict[str, Any]:
-        """Return what ``summary.json`` has of them; of the run's own in ``extensions``, by name."""
+        """Return what ``summary.json`` has of them, in ``extensions`` by name where it is not beside that."""
+        beside: dict[str, Any] = {}
         found: dict[str, Any] = {}
-        for extension in self.built_in.values():
-            found |= extension.summary()
-        own = {
-            name: _plain(name, one, "summary", _mapping(name, one, "summary"))
-            for name, one in self.named.items()
-        }
-        said = {**found.get("extensions", {}), **(own if any(own.values()) else {})}
-        return found | ({"extensions": said} if said else {})
+        for name, extension in self.all.items():
+            said = _plain(name, extension, "summary", self._call(name, "summary"))
+            if extension.beside:
+                beside |= said
+            elif said:
+                found[name] = said
+        return beside | ({"extensions": found} if found else {})
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""
         plain: dict[str, Any] = {}
         arrays: dict[str, NDArray] = {}
         for name, extension in self.all.items():
-            found = _mapping(name, extension, "state")
+            found = self._call(name, "state")
             of_this = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
             arrays |= {f"{name}/{key}": array for key, array in of_this.items()}
             others = {key: value for key, value in found.items() if key not in of_this}
@@ -247,84 +201,64 @@ class Extensions:
                 plain[name] = kept
         return plain, arrays
 
-    def restore(
-        self, states: Mapping[str, Any], arrays: Mapping[str, NDArray], account: Mapping[str, Any]
-    ) -> None:
-        """Go on from a `state`; ``account`` has that of the built-in ones up to version 0.2."""
-        for name, extension in self.all.items():
+    def restore(self, states: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> None:
+        """Go on from a `state`."""
+        for name in self.all:
             of_this = {
                 key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")
             }
-            before = account if name in self.built_in else {}
-            with _mistakes_of(name):
-                extension.restore({**states.get(name, before), **of_this})
+            self._call(name, "restore", {**states.get(name, {}), **of_this})
 
 
-def extensions_of(config: RunConfig, info: RunInfo, collaborators: Collaborators) -> Extensions:
+def extensions_of(
+    config: RunConfig, info: RunInfo, collaborators: Mapping[str, Mapping[str, Any]]
+) -> Extensions:
     """Make the extensions of a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run's.
+    info : RunInfo
+        The run.
+    collaborators : Mapping[str, Mapping[str, Any]]
+        What they are made of beside the run and their settings, by name.
 
     Raises
     ------
     UserError
         When one cannot be made, or two have the same name.
     """
-    named: dict[str, Extension] = {}
-    for name in extension_names(config.extension):
-        cls = EXTENSION.find(name)
+    named = extension_names(config.extension)
+    made: dict[str, ServerHook] = {}
+    for name, cls in extension_classes(config.to_user_config()).items():
         settings = {key.strip("_"): value for key, value in config.settings_for(cls).items()}
-        if short(name) in named:
-            raise not_allowed(EXTENSION.key, config.extension, f"each name once, not {short(name)!r} twice")
         with as_user_error(EXTENSION.key, name):
-            named[short(name)] = cls(info, **settings)
-    built_in = {
-        cls.__name__.lower(): cls(info, **collaborators.get(cls, {})) for cls in config.built_in_extensions
-    }
-    return Extensions(built_in, named)
+            made[name] = cls(info, **settings, **collaborators.get(name, {}))
+    at_sites = [name for name in named if overrides(EXTENSION.find(name), SiteHook, HOOKS)]
+    return Extensions(made, ",".join(map(short, at_sites)))
 
 
 def may_run_in_workers(config: RunConfig) -> bool:
     """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
-    classes = [*config.built_in_extensions, *map(EXTENSION.find, extension_names(config.extension))]
-    hooks = ("trained", "received")
     return not config.needs_all_answers and all(
-        cls.in_workers or not overridden(cls, Extension, hooks) for cls in classes
+        cls.in_workers
+        or not (overrides(cls, SiteHook, ("trained",)) or overrides(cls, ServerHook, ("received",)))
+        for cls in extension_classes(config.to_user_config()).values()
     )
 
 
 def nodes_keep_state(config: RunConfig) -> bool:
     """Return whether clients need what their nodes keep from one message to the next."""
-    return any(cls.keeps_state(config) for cls in config.built_in_extensions)
+    values = config.to_user_config()
+    return any(cls.about(values).keeps_state for cls in extension_classes(values).values())
 
 
 def _mistakes_of(name: str) -> AbstractContextManager[None]:
-    return as_user_error(EXTENSION.key, name, RunFailed)
+    return as_user_error(EXTENSION.key, name, RunFailed, ONE_LINE_ERRORS)
 
 
-def _columns(extension: Extension, result: RoundResult) -> dict[str, float]:
-    """Return the columns of an extension in a round; a WrongResult if they are no numbers by name."""
-    columns: object = extension.columns()
-    wanted = "numbers by the name of a column"
-    if not isinstance(columns, Mapping):
-        raise WrongResult(extension, "columns", columns, wanted)
-    for name, value in columns.items():
-        if not (isinstance(name, str) and name.isprintable() and isinstance(value, Real)):
-            raise WrongResult(extension, "columns", {name: value}, wanted)
-        if name in TAKEN or name in result.metrics or name in result.spread:
-            method = f"{type(extension).__name__}.columns"
-            raise RunFailed(f"{EXTENSION.key}: {method} returned {name!r}, which is another's column")
-    return {name: float(value) for name, value in columns.items()}
-
-
-def _mapping(name: str, extension: Extension, method: str) -> dict[str, Any]:
-    """Return what a method gave, which has to be a mapping."""
-    with _mistakes_of(name):
-        found: object = getattr(extension, method)()
-        if not isinstance(found, Mapping):
-            raise WrongResult(extension, method, found, "a mapping of values that JSON can hold")
-        return dict(found)
-
-
-def _plain(name: str, extension: Extension, method: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(name: str, extension: ServerHook, method: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a method gave, which JSON has to hold."""
     with _mistakes_of(name):
         try:

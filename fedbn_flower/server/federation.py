@@ -147,7 +147,8 @@ class Federation:
     @cached_property
     def warnings(self) -> list[str]:
         """What is no mistake but hardly meant."""
-        found = [*notices(self.inputs), *self.extensions.notices, self.unused_line]
+        of_privacy = self.privacy.notices() if self.privacy else ()
+        found = [*notices(self.inputs), *self.extensions.notices, *of_privacy, self.unused_line]
         return [line for line in found if line]
 
     @property
@@ -201,7 +202,9 @@ class Federation:
             strategy.rule_state = state_of(checkpoint)
             self.run_name, account = checkpoint.run, checkpoint.counters.get("account", {})
             self.totals = RunTotals.of(account)
-            self.extensions.restore(checkpoint.counters.get("extensions", {}), checkpoint.extensions, account)
+            before_these = dict.fromkeys(self.extensions.all, account)  # up to version 0.2
+            states = checkpoint.counters.get("extensions", before_these)
+            self.extensions.restore(states, checkpoint.extensions)
             memories = checkpoint.counters.get("memories", {})
             self.memories = SiteMemories(strategy.node_directory, resumes=True, **memories)
             if self.buffers:
@@ -227,7 +230,7 @@ class Federation:
             raise history.refusals.never_updated(config, history.sampled)
         for line in history.refusals.lines():
             LOGGER.warning("%s", line)
-        self.extensions.check_end()
+        history.divergence.check_end(config.client_lr)
         if config.share_evaluating and history.found_nobody:
             LOGGER.warning(
                 "round %d, the last: nobody was evaluated, so the summary has no metrics", self.last_round
@@ -237,7 +240,7 @@ class Federation:
     def _has_one_exchange(self, grid: Grid) -> bool:
         """Return whether clients evaluate a round's model with the next one's training; say why not."""
         config = self.config
-        why = why_separate(config, self.extensions.own, self.strategy)
+        why = why_separate(config, self.strategy)
         if isinstance(grid, Simulates):
             return False
         evaluates = config.share_evaluating and not self._evaluates_after_training
@@ -247,9 +250,8 @@ class Federation:
 
     def _decided(self, result: RoundResult) -> RoundResult:
         """Return a round with what the extensions make of it."""
-        result, reason = self.extensions.after_round(result)
-        if reason:
-            self.totals.stopped = self.totals.stopped or reason
+        result = self.extensions.after_round(result)
+        self.totals.stopped = self.totals.stopped or result.stopped or None
         return result
 
     def _shared_in(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
@@ -322,7 +324,6 @@ class Federation:
             observer.on_round(result)
         self.last_round = result.server_round
         history.note(result)
-        self.extensions.on_round(result)
         return result
 
     def _moment(self, server_round: int, grid: Grid, joint: JointEvaluation | None) -> Moment:
@@ -368,16 +369,13 @@ class Federation:
         self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord
     ) -> Iterable[Message]:
         """Return the answers to the round's train messages, as they come."""
-        grid, partition = moment.exchange.grid, self.strategy.node_directory.partition
 
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-                messages = list(self.strategy.configure_train(moment.number, sent, told, grid))
-            self.extensions.asked([partition(m.metadata.dst_node_id) for m in messages], moment)
-            return messages
+                grid = moment.exchange.grid
+                return list(self.strategy.configure_train(moment.number, sent, told, grid))
 
-        answers = self.extensions.answers(moment, arrays, configure)
-        return moment.exchange.answers(MessageType.TRAIN, configure()) if answers is None else answers
+        return moment.exchange.train(arrays, configure)
 
     @property
     def _reads_its_answers(self) -> bool:

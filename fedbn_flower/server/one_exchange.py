@@ -7,7 +7,7 @@ when the answers to the next round's train messages are there. If it does end th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,14 +15,16 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from ..config.extension_names import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
 from ..core.ground.settings import overridden
 from ..core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON
 from ..core.private import ErrorCode, set_message_id
-from ..extensions import Extension
+from ..extensions import ServerHook
+from ..extensions.declared import overrides
 
 BEFORE_THE_ANSWERS = (
-    "before_round", "prepare", "choose", "send", "settings", "asked", "answers", "received", "on_answer",
+    "before_round", "prepare", "send", "settings", "received", "on_answer",
 )  # fmt: skip
 """Hooks of an extension that are called for a round before the last one is evaluated."""
 OF_MESSAGES = (
@@ -37,41 +39,44 @@ class Reason(NamedTuple):
 
     why: str
     """In words, with the run's keys between braces."""
-    holds: Callable[[RunConfig, Iterable[Extension], PseudoGradientStrategy], bool]
+    holds: Callable[[RunConfig, PseudoGradientStrategy], bool]
 
 
 REASONS = (
-    Reason("evaluate-with-training is 'off'", lambda config, *_: config.evaluate_with_training == "off"),
+    Reason("evaluate-with-training is 'off'", lambda config, _: config.evaluate_with_training == "off"),
     Reason(
         "no client evaluates the model that it receives",
-        lambda config, *_: config.eval_model == "local" or not config.clients_evaluate,
+        lambda config, _: config.eval_model == "local" or not config.clients_evaluate,
     ),
     Reason(
         "some clients have no held-out examples",
-        lambda _, __, rule: bool(getattr(rule.node_participation, "untested", ())),
+        lambda _, rule: bool(getattr(rule.node_participation, "untested", ())),
     ),
     Reason(
         "with strategy {strategy!r} clients have different models",
-        lambda _, __, rule: rule.keeps_models,
+        lambda _, rule: rule.keeps_models,
     ),
     Reason(
         "strategy {strategy!r} has messages of its own",
-        lambda _, __, rule: any(
+        lambda _, rule: any(
             not cls.__module__.startswith(PseudoGradientStrategy.__module__.rpartition(".")[0])
             for cls in _defining(rule)
         ),
     ),
     Reason(
         "strategy {strategy!r} sends another model than the one that is evaluated",
-        lambda _, __, rule: bool(overridden(type(rule), PseudoGradientStrategy, ("ahead",))),
+        lambda _, rule: bool(overridden(type(rule), PseudoGradientStrategy, ("ahead",))),
     ),
     Reason(
         "extension {extension!r} takes part in a round before the last one is evaluated",
-        lambda _, own, __: any(overridden(type(one), Extension, BEFORE_THE_ANSWERS) for one in own),
+        lambda config, _: any(
+            overrides(EXTENSION.find(name), ServerHook, BEFORE_THE_ANSWERS)
+            for name in extension_names(config.extension)
+        ),
     ),
 )
-"""Reasons beside a simulation, whose clients are asked at no cost, and those of built-in extensions, which
-come after the second. The first that holds is told."""
+"""Reasons beside a simulation, whose clients are asked at no cost, and those of extensions, which come after
+the second. The first that holds is told."""
 
 
 def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
@@ -80,21 +85,19 @@ def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
     yield from (cls for cls in below if not vars(cls).keys().isdisjoint(OF_MESSAGES))
 
 
-def why_separate(config: RunConfig, own: Iterable[Extension], rule: PseudoGradientStrategy) -> str:
+def why_separate(config: RunConfig, rule: PseudoGradientStrategy) -> str:
     """Return why the evaluations of a run have exchanges of their own; empty if they need none.
 
     Parameters
     ----------
     config : RunConfig
         The run's.
-    own : Iterable[Extension]
-        The extensions that it names.
     rule : PseudoGradientStrategy
         The server's rule.
     """
-    own, values = list(own), config.model_dump()
-    whys = [one.why.format(**values) if one.holds(config, own, rule) else "" for one in REASONS]
-    of_extensions = [cls.apart(config) for cls in config.built_in_extensions]
+    values, by_key = config.model_dump(), config.to_user_config()
+    whys = [one.why.format(**values) if one.holds(config, rule) else "" for one in REASONS]
+    of_extensions = [cls.about(by_key).apart for cls in extension_classes(by_key).values()]
     return next(filter(None, [*whys[:2], *of_extensions, *whys[2:]]), "")
 
 

@@ -8,19 +8,33 @@ from typing import Any
 
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 
-from fedbn_flower.strategies import TooFewNodes
+from fedbn_flower.strategies import PhaseReport, TooFewNodes
 from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
-from ..extensions.watching import DIVERGED, advice
 from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
 LISTED = 3  # reasons in the log, and clients of one reason
 
+DIVERGED = "diverged"
+"""A word in the reason of a client whose training or evaluation was not finite; see `FedAvgClient`."""
 ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
 """Exceptions of a strategy whose message is one line."""
+
+
+def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
+    """Return the first client and its reason if all clients of a phase, ``at_least`` so many, diverged."""
+    reasons = report.failures
+    if report.metrics or len(reasons) < at_least or not all(DIVERGED in why for why in reasons.values()):
+        return ""
+    return "; ".join(f"client {partition}: {reasons[partition]}" for partition in sorted(reasons)[:1])
+
+
+def advice(client_lr: float) -> str:
+    """Return what to do where all training diverges, as the end of a sentence."""
+    return f"; take a smaller client-lr than {client_lr:g}"
 
 
 @contextmanager
@@ -76,3 +90,56 @@ class Refusals:
         first = ", ".join(map(str, clients[:LISTED]))
         more = f" and {len(clients) - LISTED} others" if len(clients) > LISTED else ""
         return f"client{'s' * (len(clients) > 1)} {first}{more}"
+
+
+@dataclass
+class Divergence:
+    """Whether a run's model is still finite.
+
+    A single client cannot end a run by its report, unless it is the only one.
+    """
+
+    finite_round: int = 0
+    """The last round whose model was evaluated and finite."""
+    since: int = 0
+    """The first of the latest consecutive rounds in which all training diverged; 0 if there is none."""
+    rounds: int = 0
+    """How many rounds these are."""
+    who: str = ""
+    """The first client to diverge in them, and its reason."""
+
+    def note(self, result: RoundResult) -> None:
+        """Note a round that is written.
+
+        Raises
+        ------
+        RunFailed
+            When its model is not finite.
+        """
+        if result.diverged:
+            last = f"that of round {self.finite_round}" if self.finite_round else "the initial one"
+            raise RunFailed(
+                f"round {result.server_round}: the model has diverged ({result.diverged}); the last that was "
+                f"evaluated and finite is {last}"
+            )
+        if result.splits:
+            self.finite_round = result.server_round
+        if who := first_to_diverge(result.train):
+            self.since, self.who = self.since or result.server_round, self.who or who
+            self.rounds += 1
+        elif result.train.metrics:
+            self.since, self.rounds, self.who = 0, 0, ""
+
+    def check_end(self, client_lr: float) -> None:
+        """Check that the last rounds trained somebody.
+
+        Raises
+        ------
+        RunFailed
+            When all training diverged in at least the last two rounds.
+        """
+        if self.rounds > 1:
+            raise RunFailed(
+                f"every client's training diverged from round {self.since} on ({self.who}); the model is "
+                f"that of the round before{advice(client_lr)}"
+            )

@@ -13,7 +13,7 @@ from ..extensions.base import Exchange
 from ..records.checkpoint import FLOWER, RunTotals
 from ..records.events import RoundResult
 from .one_exchange import JointEvaluation
-from .refusals import Refusals
+from .refusals import Divergence, Refusals
 from .site_memories import FoundMemory
 
 
@@ -88,17 +88,25 @@ class History:
     result: RoundResult | None = None
     """The last one."""
     refusals: Refusals = field(default_factory=Refusals)
+    divergence: Divergence = field(default_factory=Divergence)
     sampled: bool = False
     """Whether anybody was asked to train."""
     trained: bool = False
     """Whether anybody's training was used."""
 
     def note(self, result: RoundResult) -> None:
-        """Note a round that is complete."""
+        """Note a round that is complete.
+
+        Raises
+        ------
+        RunFailed
+            When its model is not finite.
+        """
         self.result = result
         self.refusals.note(result)
         self.sampled |= bool(result.train.metrics or result.train.failures)
         self.trained |= bool(result.train.metrics)
+        self.divergence.note(result)
 
     @property
     def found_nobody(self) -> bool:

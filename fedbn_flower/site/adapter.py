@@ -29,9 +29,9 @@ from ..core.ground.columns import TRAIN
 from ..core.partition_id import check_node_config, partition_id_of
 from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing
-from ..extensions.base import AddsAnswers
-from ..job.checks.notices import of_the_data
-from ..job.checks.own_state import of_own_state
+from ..extensions.at_site import AddsAnswers
+from ..job.checks.notices import warnings_of_data
+from ..job.checks.own_state import warn_about_own_state
 from ..job.inputs import inputs_of
 from ..job.rule import make_strategy, set_rates
 from ..job.what_is_learnt import what_is_learnt
@@ -323,7 +323,7 @@ def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -
     inputs = inputs_at(config, context.node_config, scale)
     for note in what_is_learnt(inputs, partition_id_of(context) or 0):
         LOGGER.info("%s", note)
-    for line in (*of_the_data(inputs), *of_own_state(inputs)):
+    for line in (*warnings_of_data(inputs), *warn_about_own_state(inputs)):
         LOGGER.warning("%s", line)
 
 

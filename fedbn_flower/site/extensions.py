@@ -9,26 +9,19 @@ from flwr.app import Context, Message
 
 from fedbn_flower.clients.returned import WrongResult
 
-from ..config.extension_names import EXTENSION, extension_names
+from ..config.extension_names import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
-from ..core.ground.wire import EXTENSIONS
-from ..extensions import AtClient, Outgoing
-from ..extensions.base import AddsAnswers, Record
+from ..core.ground.wire import CONFIG, EXTENSIONS
+from ..extensions import AtClient, Outgoing, SiteHook
+from ..extensions.at_site import AddsAnswers, Record
 from ..names import as_user_error, short
 
 
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
-    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire.
-
-    Of the run's own ones only those are loaded here that the server says have to do with it.
-    """
-    needed = str(at.asked.get(EXTENSIONS, "")).split(",")
-    own = [name for name in extension_names(at.config.extension) if short(name) in needed]
-    built_in = at.config.built_in_extensions
-    classes = {cls.__name__: cls for cls in built_in} | {name: EXTENSION.find(name) for name in own}
-    for name, cls in reversed(classes.items()):
-        with as_user_error(EXTENSION.key, name, RunFailed, but=(Exception,) if cls in built_in else ()):
+    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire."""
+    for name, cls in reversed(_hooks(at.config, at.asked).items()):
+        with as_user_error(EXTENSION.key, name, RunFailed):
             outgoing = cls.trained(outgoing, at)
             if not isinstance(outgoing, Outgoing):
                 raise WrongResult(cls, "trained", outgoing, "Outgoing")
@@ -39,16 +32,30 @@ def reported_by_client(
     num_examples: int, metrics: Mapping[str, Any], at: AtClient
 ) -> Mapping[str, Record] | None:
     """Return what a client sends in the place of what it found of a model; None to send that."""
-    found = (cls.evaluated(num_examples, metrics, at) for cls in at.config.built_in_extensions)
+    hooks = _hooks(at.config, at.asked).values()
+    found = (cls.evaluated(num_examples, metrics, at) for cls in hooks)
     return next((records for records in found if records is not None), None)
 
 
 def group_sum_in(config: RunConfig) -> AddsAnswers | None:
     """Return what adds a group's answers in the place of the server's rule; None if that does."""
-    return next((one for cls in config.built_in_extensions if (one := cls.group_sum(config))), None)
+    all_names = {EXTENSIONS: ",".join(map(short, extension_names(config.extension)))}
+    return next((one for cls in _hooks(config, all_names).values() if (one := cls.group_sum(config))), None)
 
 
 def answered_by_extension(message: Message, context: Context, config: RunConfig) -> Message | None:
     """Return a client's answer to a message of an extension's own, or None to others."""
-    found = (cls.answer(message, context, config) for cls in config.built_in_extensions)
+    asked: Mapping[str, Any] = message.content.config_records.get(CONFIG, {})
+    found = (cls.answer(message, context, config) for cls in _hooks(config, asked).values())
     return next((answer for answer in found if answer is not None), None)
+
+
+def _hooks(config: RunConfig, asked: Mapping[str, Any]) -> dict[str, type[SiteHook]]:
+    """Return the extensions that act at a site, in the order from the wire.
+
+    Of the run's own ones only those are loaded here that the server says have to do with it.
+    """
+    needed = str(asked.get(EXTENSIONS, "")).split(",")
+    own = [name for name in extension_names(config.extension) if short(name) in needed]
+    classes = extension_classes(config.to_user_config(), own)
+    return {name: cls for name, cls in classes.items() if issubclass(cls, SiteHook)}

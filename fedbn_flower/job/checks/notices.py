@@ -34,7 +34,7 @@ from ..inputs import RunInputs
 from ..tested_on import who_lacks
 from ..what_is_learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example
-from .own_state import of_own_state
+from .own_state import warn_about_own_state
 from .recalibration import of_few_cases
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
@@ -43,34 +43,34 @@ METHODS = (FunctionType, staticmethod, classmethod, property)
 def notices(inputs: RunInputs) -> list[str]:
     """Return the warnings of this run, one line each."""
     found = (
-        *_of_clients_data(inputs),
-        *of_outputs(inputs),
-        *of_target_scale(inputs),
-        *_of_the_weights(inputs),
-        *_of_the_policy(inputs),
-        *_of_written_classes(inputs.config),
-        *_of_evaluation(inputs),
+        *_warn_about_clients_data(inputs),
+        *_warn_about_outputs(inputs),
+        *_warn_about_target_scale(inputs),
+        *_warn_about_weights(inputs),
+        *_warn_about_policy(inputs),
+        *_warn_about_written_classes(inputs.config),
+        *_warn_about_evaluation(inputs),
         *of_few_cases(inputs),
-        *of_own_state(inputs),
+        *warn_about_own_state(inputs),
     )
     return [line for line in found if line]
 
 
-def of_the_data(inputs: RunInputs) -> Iterator[str]:
+def warnings_of_data(inputs: RunInputs) -> Iterator[str]:
     """Yield the warnings of a run's data, or of a site's: what is hardly meant to be learnt, or from."""
     if inputs.dataset.has_examples:
         for check in annexes.brought("checks").values():
             yield from check(inputs)
 
 
-def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         return
-    yield from of_the_data(inputs)
-    yield from _of_units(inputs)
+    yield from warnings_of_data(inputs)
+    yield from _warn_about_units(inputs)
     if inputs.config.partitioning.kind == "natural":
-        yield from _of_few_sites(inputs)
+        yield from _warn_about_few_sites(inputs)
     local = inputs.evaluates_locally
     if inputs.prepares_publicly:
         if not config.dp_scale:
@@ -92,7 +92,7 @@ def _of_clients_data(inputs: RunInputs) -> Iterator[str]:
         )
 
 
-def _of_few_sites(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_few_sites(inputs: RunInputs) -> Iterator[str]:
     """Yield a warning of natural clients of the data that take no part."""
     groups, names = inputs.dataset.train.groups, inputs.partitions.names
     others = sorted({*(groups.tolist() if groups is not None else ())} - {*names})
@@ -104,7 +104,7 @@ def _of_few_sites(inputs: RunInputs) -> Iterator[str]:
         )
 
 
-def _of_units(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_units(inputs: RunInputs) -> Iterator[str]:
     units, train = inputs.protected_units, inputs.partitions.train
     if units is None:
         return
@@ -116,13 +116,13 @@ def _of_units(inputs: RunInputs) -> Iterator[str]:
         )
 
 
-def _of_the_weights(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_weights(inputs: RunInputs) -> Iterator[str]:
     weights = inputs.initial().weights
     if weights and not weights.complete:
         yield str(weights)
 
 
-def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_policy(inputs: RunInputs) -> Iterator[str]:
     config, initial = inputs.config, inputs.initial()
     for name in parts(config.client):
         client = CLIENT.find(name)
@@ -141,7 +141,7 @@ def _of_the_policy(inputs: RunInputs) -> Iterator[str]:
         yield f"client: {name!r} {does} {config.model!r}{norm}{frozen}{as_shared}{advice}"
 
 
-def _of_written_classes(config: RunConfig) -> Iterator[str]:
+def _warn_about_written_classes(config: RunConfig) -> Iterator[str]:
     """Classes of the user with methods, none of which is one of their base: mostly a name is misspelt."""
     chosen: list[tuple[Registry[Any], type, str]] = [
         *((CLIENT, FedAvgClient, name) for name in parts(config.client)),
@@ -161,7 +161,7 @@ def _of_written_classes(config: RunConfig) -> Iterator[str]:
             yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
 
 
-def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_evaluation(inputs: RunInputs) -> Iterator[str]:
     if not inputs.config.clients_evaluate and not inputs.server_evaluates:
         lacks = f"what client {inputs.config.client!r} keeps at home" if inputs.local_names else "data"
         lacks = "one model of all clients" if STRATEGY.find(inputs.config.strategy).keeps_models else lacks
@@ -172,7 +172,7 @@ def _of_evaluation(inputs: RunInputs) -> Iterator[str]:
         yield f"{asked}, and the server lacks {lacks}: nothing is evaluated"
 
 
-def of_outputs(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_outputs(inputs: RunInputs) -> Iterator[str]:
     """Return a line for each model with more outputs than classes, or with a softmax before a loss that
     applies one itself; not for a softmax that the configuration asks for."""
     config, spec = inputs.config, inputs.model_spec
@@ -224,7 +224,7 @@ of the layer before the last.
 SAFE = 0.2
 
 
-def of_target_scale(inputs: RunInputs) -> Iterator[str]:
+def _warn_about_target_scale(inputs: RunInputs) -> Iterator[str]:
     """Yield a warning if the squared error of large targets hardly lets gradient descent stay finite.
 
     A model of one layer stays so, and so do optimisers that divide by the gradient's size, or clipped ones.

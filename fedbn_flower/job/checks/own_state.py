@@ -26,7 +26,7 @@ from ..tasks import task_of
 EXAMPLES = 2
 
 
-def of_own_state(inputs: RunInputs) -> Iterator[str]:
+def warn_about_own_state(inputs: RunInputs) -> Iterator[str]:
     """Yield a warning of what a model keeps outside its state dict, if its results go by that.
 
     A step is tried twice, on a CPU and where something is not built in: what is kept has its first value the

@@ -9,6 +9,7 @@ from typing import Any
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
 from fedbn_flower.strategies.aggregation.named_means import MEANS
 
+from ...config.keys import RUN_KEYS
 from ...config.metric_names import NONE, metric_names
 from ...config.named_algorithms import NAMED
 from ...core.methods import paper_of
@@ -18,6 +19,7 @@ from ...names import METRIC, WITH_ARGUMENT, parts
 FLOWER = "beutel2020flower"
 OF_KEYS = {"agc": "brock2021highperformance"}
 """The papers of keys that name nothing, cited where they are not 0 or false."""
+DEFAULTS = {name: key.default for name, key in RUN_KEYS.items()}
 LATEX = re.compile(r"\\(?:\W|\w(?=\{))|[{}]")
 """Accents and braces."""
 
@@ -43,7 +45,7 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
         for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
-        keys += [key for cls in built_in(config) for key in cls.papers(config)]
+        keys += [key for cls in built_in(config) for key in cls.about({**DEFAULTS, **config}).papers]
         keys += [key for name, key in OF_KEYS.items() if config.get(name)]
         names = metric_names(str(config.get(METRIC.key, NONE)))
         keys += [paper_of(METRIC.names[name]) for name in names if name in METRIC.names]

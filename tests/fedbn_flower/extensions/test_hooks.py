@@ -19,7 +19,7 @@ from tests.test_house import ROOT
 ORDER = [
     "SecAgg", "Compression", "PooledStatistics", "Attack", "Selection", "Holdout", "Freezing", "Target",
     "Privacy", "Patience", "Protocol", "Devices", "Rates", "FineTuning", "AdaptBN", "Predictions",
-    "Recalibration", "Divergence",
+    "Recalibration",
 ]  # fmt: skip
 HEARD = []
 """What extensions of a test have heard; in this process."""
@@ -45,11 +45,16 @@ class Only(Extension):
 
     only: int = setting(0, ge=0, description="the one that trains")
 
-    def choose(self, partitions, server_round):
-        return [partition for partition in partitions if partition == self.only]
+    def prepare(self, moment):
+        moment.rule.node_choice = lambda partitions, server_round: [p for p in partitions if p == self.only]
+        carry, partition = moment.exchange.carry, moment.rule.node_directory.partition
 
-    def asked(self, partitions, moment):
-        HEARD.append((moment.number, list(partitions)))
+        def heard(phase, messages):
+            if phase == "train":
+                HEARD.append((moment.number, [partition(m.metadata.dst_node_id) for m in messages]))
+            return carry(phase, messages)
+
+        moment.exchange.carry = heard
 
 
 class Flipped(Extension):
@@ -159,7 +164,7 @@ def test_hooks_are_called_in_the_order_from_the_wire_or_to_it(run, compress):
 
 
 def test_the_order_of_the_built_in_ones():
-    """What comes after another may rely on what the other has made: see the comments at `ALWAYS`."""
+    """What comes after another may rely on what the other has made: see the comment at each `place`."""
     assert [
         cls.__name__ for cls in built_in({"attack": "min-max", "protocol": "fedasync", "secagg": "on"})
     ] == ORDER
@@ -246,7 +251,6 @@ def test_what_others_found_of_the_model_is_in_the_tables(run):
     ("hook", "wanted"),
     [
         ("before_round", r"Stop\(reason\) or None"),
-        ("choose", "some of the partitions"),
         ("send", "an ArrayRecord"),
         ("settings", "a mapping"),
         ("received", "a Message"),

@@ -2,16 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedbn_flower import Extension, RunFailed, Stop, UserError, simulate
+from fedbn_flower import Conflict, Extension, RunFailed, Stop, UserError, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
-from fedbn_flower.extensions import Conflict
 from strategies import setting
 from tests.test_house import ROOT
 
@@ -152,6 +152,10 @@ def test_several_decide_in_their_order(run):
         ({"extension": PLATEAU, "least_fall": -1}, "^least-fall: -1 is not allowed; expected a number >= 0"),
         ({"least_fall": 0.1}, "^configuration: unknown name 'least-fall'"),
         (
+            {"extensions": [type("Old", (Extension,), {"keeps": lambda self: True, "__doc__": "Old."})]},
+            r"^extension: .* without Old\.keeps, which is not called any more: return the result",
+        ),
+        (
             {"extensions": [Counts], "rounds": 10},
             "^rounds: the default 10 is not allowed; expected at most 9, as far as it",
         ),
@@ -210,6 +214,30 @@ def test_one_that_uses_what_is_published_goes_with_privacy(run):
         run("other", extensions=[Counts], rounds=1, **private)
 
 
+class First(Extension):
+    """Keeps the model of the first round, and notes who trained in it."""
+
+    def after_round(self, result):
+        self.trained = result.train.metrics
+        return replace(result, kept=result.server_round == 1)
+
+    def columns(self):
+        return {"trained": len(self.trained), "first": dict.fromkeys(self.trained, 1)}
+
+
+def test_a_round_is_kept_as_an_extension_says_and_has_columns_of_clients(run, tmp_path):
+    rows, _ = run("two", extensions=[First], rounds=2)
+    run("one", rounds=1)
+    kept, first = (load_file(tmp_path / name / "model.safetensors") for name in ("two", "one"))
+    assert all((kept[name] == array).all() for name, array in first.items())
+    assert [row["trained"] for row in rows] == [row["replies"] for row in rows]
+    with (tmp_path / "two" / "clients.csv").open() as file:
+        assert {(row["phase"], row["first"]) for row in csv.DictReader(file)} == {
+            ("train", "1"),
+            ("evaluate", ""),
+        }
+
+
 def returning(method, value):
     return type("Wrong", (Extension,), {method: lambda *_: value, "__doc__": "Wrong."})
 
@@ -218,7 +246,6 @@ def returning(method, value):
     ("wrong", "line"),
     [
         (returning("after_round", True), r"Wrong.after_round returned True, expected Stop\(reason\) or None"),
-        (returning("keeps", 3), "Wrong.keeps returned 3, expected True, False or None"),
         (returning("columns", [1]), "Wrong.columns returned a list of int, expected numbers by the name"),
         (returning("columns", {"a\n": 1}), "Wrong.columns returned .*, expected numbers by the name"),
         (returning("columns", {"a": "1"}), "Wrong.columns returned .*, expected numbers by the name"),

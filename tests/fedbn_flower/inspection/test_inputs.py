@@ -12,7 +12,7 @@ from sklearn import datasets
 from fedbn_flower.config.making import run_config
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.inspection.inputs import CHANCE, warn_about_columns
-from fedbn_flower.job.checks.notices import of_the_data
+from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 
@@ -202,7 +202,7 @@ def test_clean_tables_with_their_own_labels_have_none(cache_dir, tmp_path, name)
     table = pd.DataFrame(data.data).add_prefix("c").assign(target=data.target)
     table.to_csv(tmp_path / "t.csv", index=False)
     config = run_config({"dataset": str(tmp_path / "t.csv"), "cache-dir": str(cache_dir), "num-clients": 3})
-    assert not [line for line in of_the_data(inputs_of(config)) if "?" in line]
+    assert not [line for line in warnings_of_data(inputs_of(config)) if "?" in line]
 
 
 def test_homes_and_people_have_none(doubts):
@@ -230,7 +230,9 @@ def test_a_run_and_a_site_warn_of_them(cache_dir, tmp_path):
     keys = {"num-clients": 2, "cache-dir": str(cache_dir), "columns": "row,at=a|b"}
     of_run = run_config({"dataset": str(tmp_path / "t.csv"), "partition": "natural:at", **keys})
     of_site = run_config({"dataset": "shape:3:2", **keys})
-    said = [list(of_the_data(inputs_of(c, p))) for c, p in ((of_run, ""), (of_site, str(tmp_path / "t.csv")))]
+    said = [
+        list(warnings_of_data(inputs_of(c, p))) for c, p in ((of_run, ""), (of_site, str(tmp_path / "t.csv")))
+    ]
     assert [[line.split(" ", 3)[1:3] for line in found] for found in said] == [
         [["ids?", "'row'"], ["owner?", "'at'"]],
         [["ids?", "'row'"]],

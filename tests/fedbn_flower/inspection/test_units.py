@@ -6,7 +6,7 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.masks import as_masks
-from fedbn_flower.job.checks.notices import of_the_data
+from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
 
 RNG = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def test_units_that_differ_between_sites_are_a_doubt(configured, tmp_path, name)
         rows = "\n".join(f"{one},{'' if row == 7 else row % 3},{row % 2}" for row, one in enumerate(found))
         (tmp_path / "d" / f"{site}.csv").write_text(f"lab,b,label\n{rows}\n")
     inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
-    lines = [line for line in of_the_data(inputs) if "units?" in line]
+    lines = [line for line in warnings_of_data(inputs) if "units?" in line]
     assert len(lines) == doubted
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
@@ -52,7 +52,7 @@ def test_floats_of_0_to_255_are_doubted_as_pictures(configured, tmp_path, most, 
         "    y = np.arange(40) % 2\n    return x, y\n"
     )
     inputs = inputs_of(configured(dataset=f"{tmp_path / 'own.py'}:load", num_clients=2, **options))
-    lines = [line for line in of_the_data(inputs) if "0..255?" in line]
+    lines = [line for line in warnings_of_data(inputs) if "0..255?" in line]
     assert len(lines) == doubted
 
 

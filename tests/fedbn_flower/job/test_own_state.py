@@ -155,7 +155,7 @@ def test_what_a_client_does_does_not_depend_on_who_was_there_before(kind):
     [(Buffer, "seen"), (Late, "seen"), (Counter, "count"), (History, "past"), (Lazy, "count")],
 )
 def test_a_line_names_what_begins_anew(kind, name):
-    (line,) = own_state.of_own_state(inputs_with(model=f"{__file__}:{kind.__name__}"))
+    (line,) = own_state.warn_about_own_state(inputs_with(model=f"{__file__}:{kind.__name__}"))
     assert line.startswith(f"model: '{__file__}:{kind.__name__}' keeps {name} outside its state dict")
 
 
@@ -190,7 +190,7 @@ class Counting(Loss):
 
 def test_what_no_result_goes_by_is_no_warning():
     for keys in ({"model": f"{__file__}:Stash"}, {"model": "mlp-bn"}, {"client": "fedbn", "model": "2nn"}):
-        assert [*own_state.of_own_state(inputs_with(**keys))] == []
+        assert [*own_state.warn_about_own_state(inputs_with(**keys))] == []
 
 
 @pytest.mark.parametrize("key", ["model:Outside", "loss:Counting"])
@@ -198,7 +198,7 @@ def test_what_cannot_begin_anew_is_refused(key):
     key, name = key.split(":")
     inputs = inputs_with(**{key: f"{__file__}:{name}"})
     with pytest.raises(UserError, match=f"^{key}: .*{name}' gives another result when a step is repeated"):
-        [*own_state.of_own_state(inputs)]
+        [*own_state.warn_about_own_state(inputs)]
 
 
 def test_a_result_is_that_of_the_loaded_model():

@@ -163,7 +163,7 @@ def test_more_rounds_than_the_noise_was_found_for_are_refused(configured, tmp_pa
 def test_a_round_is_charged_before_anybody_is_asked(configured, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "fedbn_flower.server.federation.Exchange.answers",
+        "fedbn_flower.server.federation.Exchange._carried",
         lambda self, phase, messages: asked.append(len(charges(tmp_path / "run"))) or [],
     )
     with pytest.raises(Exception, match=r".*"):

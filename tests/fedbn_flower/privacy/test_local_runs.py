@@ -157,7 +157,7 @@ def test_a_resumed_run_whose_budget_is_spent_is_refused(configured, tmp_path, mo
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         simulate(Federation(config), run, None, [Stops(3)])
-    monkeypatch.setattr("fedbn_flower.server.federation.Exchange.answers", killed)
+    monkeypatch.setattr("fedbn_flower.server.federation.Exchange._carried", killed)
     with pytest.raises(KeyboardInterrupt):
         simulated(resume(config, run), run)
     assert [charge["round"] for charge in charges(run)] == [1, 2, 3, 3]

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from clients import METRICS, PROBLEMS
+from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.methods import paper_of
 from fedbn_flower.extensions import built_in
@@ -24,8 +25,9 @@ def test_every_paper_that_a_class_names_is_in_the_bibliography_and_no_other():
         for table in (*NAMED.values(), PROBLEMS, METRICS, MEANS, NORMS, SELECTIONS, CODECS, PROTOCOLS)
         for cls in table.values()
     } - {""}
-    config = {"adapt-bn": True, "secagg": "on", "attack": "+".join(ATTACKS)}
-    of_extensions = {key for cls in built_in(config) for key in cls.papers(config)}
+    config = run_config({}).to_user_config()
+    config |= {"adapt-bn": True, "secagg": "on", "attack": "+".join(ATTACKS)}
+    of_extensions = {key for cls in built_in(config) for key in cls.about(config).papers}
     others = {FLOWER, *OF_KEYS.values(), *of_extensions}
     assert named | others == entries().keys()
 

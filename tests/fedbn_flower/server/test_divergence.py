@@ -9,10 +9,9 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.extensions.watching import Divergence, first_to_diverge
 from fedbn_flower.records.events import RoundResult
+from fedbn_flower.server.refusals import Divergence, first_to_diverge
 from strategies import PhaseReport
-from tests.fedbn_flower.records.helpers import info
 
 TOO_LARGE = """
 from strategies import FedAvg
@@ -109,11 +108,11 @@ def rounds(*trained):
     ("trained", "since"), [([1, 0, 1], 0), ([1, 1, 0], 0), ([1, 0, 0], 2), ([0, 0, 1, 0, 0], 4)]
 )
 def test_rounds_that_diverge_count_from_the_first_of_the_last(trained, since):
-    divergence = Divergence(info(config={"client-lr": 0.05}))
+    divergence = Divergence()
     for result in rounds(*trained):
-        divergence.on_round(result)
+        divergence.note(result)
     if since:
         with pytest.raises(RunFailed, match=f"diverged from round {since} on"):
-            divergence.check_end()
+            divergence.check_end(0.05)
     else:
-        divergence.check_end()
+        divergence.check_end(0.05)

@@ -9,7 +9,6 @@ from flwr.app import MetricRecord
 
 from clients import CLIENTS, FedAvgClient, Regression
 from fedbn_flower import UserError, load_model
-from fedbn_flower.extensions import Stop
 from fedbn_flower.extensions.patience import Patience
 from fedbn_flower.records.events import Observer
 from fedbn_flower.records.metrics import medians
@@ -207,9 +206,9 @@ def test_a_loss_is_better_where_it_is_lower():
     """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run."""
     patience, noted = Patience(info(config={"patience": 2}, compared_by="loss")), []
     for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
-        stop = patience.after_round(result(server_round, {"loss": loss}))
-        noted.append((patience.keeps(), stop))
-    assert noted == [(True, None), (True, None), (False, None), (False, Stop("patience"))]
+        decided = patience.after_round(result(server_round, {"loss": loss}))
+        noted.append((decided.improved, decided.kept, decided.stopped))
+    assert noted == [(True, True, ""), (True, True, ""), (False, False, ""), (False, False, "patience")]
     assert patience.state() == {"best": 1.0, "best_round": 2}
 
 
