@@ -40,11 +40,11 @@ def consortium_parser() -> Parser:
         "fedbn-sim consortium", description="Sites that train together: their keys, kits and studies."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Verb)
-    for name, (act, help_, words) in VERBS.items():
+    for name, (act, words, help_) in VERBS.items():
         verb = verbs.add_parser(name, help=help_, description=help_)
         verb.set_defaults(act=act)
-        for word, given in words.items():
-            verb.add_argument(*word.split(), **given)  # type: ignore[arg-type]
+        for word in words.split():
+            verb.add_argument(word, **ARGUMENTS[word])  # type: ignore[arg-type]
     verbs.add_parser("try", help="all of it on this machine: SuperLink, SuperNodes, TLS and keys")
     return parser
 
@@ -72,14 +72,8 @@ def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
 
 
 def _new(options: Options) -> None:
-    made = operator.new(
-        options.folder,
-        options.server,
-        _words(options.sites),
-        options.name,
-        _bounds(options.bound),
-        options.control,
-    )
+    sites, bounds = _words(options.sites), _bounds(options.bound)
+    made = operator.new(options.folder, options.server, sites, options.name, bounds, options.control)
     folder = safe_path("folder", options.folder)
     print(f"{folder}: authority {made.authority}")
     print(f"start the SuperLink on its machine: sudo {folder}/superlink/install")
@@ -131,7 +125,7 @@ def _move(options: Options) -> None:
 
 
 def _study(options: Options) -> None:
-    print(f"{options.name}: {operator.study(options.folder, options.name, options.file)}")
+    print(f"{options.name}: {operator.study(options.folder, options.name, options.study)}")
     _register(options)
 
 
@@ -204,79 +198,56 @@ def _admit_at(at: "AtSite", study: Path) -> None:
     print(f"admitted: {study.stem}")
 
 
-FOLDER = {"folder": {"metavar": "FOLDER", "type": Path, "help": "the consortium's"}}
-SITE = {"site": {"metavar": "SITE", "help": "its name"}}
-KIT = {
-    "kit": {"metavar": "KIT", "type": lambda text: Path(text).resolve(), "help": "the unpacked kit's folder"}
+Argument = Mapping[str, object]
+
+
+def _here(text: str) -> Path:
+    return Path(text).resolve()
+
+
+ARGUMENTS: Mapping[str, Argument] = {
+    "folder": {"metavar": "FOLDER", "type": Path, "help": "the consortium's"},
+    "site": {"metavar": "SITE", "help": "its name"},
+    "line": {"metavar": "LINE", "nargs": "+", "help": "as join has printed it at the site"},
+    "name": {"metavar": "NAME", "help": "of the study"},
+    "study": {"metavar": "STUDY.toml", "type": Path, "help": "a file of keys"},
+    "kit": {"metavar": "KIT", "type": _here, "help": "the unpacked kit's folder"},
+    "--server": {"required": True, "metavar": "HOST[:PORT]", "help": "where sites reach the SuperLink"},
+    "--sites": {"required": True, "metavar": "A,B,C", "help": "their names"},
+    "--name": {"action": "append", "default": [], "metavar": "HOST", "help": "a further one of the server"},
+    "--bound": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "of every site"},
+    "--control": {"default": operator.CONTROL, "metavar": "HOST:PORT", "help": "where it listens"},
+    "--to": {"required": True, "type": Path, "metavar": "FILE.zip"},
+    "--wheels": {"type": Path, "metavar": "DIR", "help": "packages for a site without a registry"},
+    "--data": {"type": Path, "metavar": "PATH", "help": "the site's data"},
+    "--port": {"type": int, "metavar": "N", "help": "of this machine alone [9094]"},
+    "--new-key": {"action": "store_true", "help": "make another key"},
+    "--admitted": {"type": Path, "metavar": "FILE", "help": "the operator's list"},
+    "--study": {"type": Path, "metavar": "STUDY.toml", "help": "as admit-study takes it"},
+    "--kit": {
+        "type": _here,
+        "default": _here("."),
+        "metavar": "DIR",
+        "help": "the unpacked kit's folder [.]",
+    },
 }
-SERVER = {"--server": {"required": True, "metavar": "HOST[:PORT]", "help": "where sites reach the SuperLink"}}
-LINES = {"line": {"metavar": "LINE", "nargs": "+", "help": "as join has printed it at the site"}}
-VERBS: Mapping[str, tuple[Callable[[Options], int | None], str, Mapping[str, Mapping[str, object]]]] = {
-    "new": (
-        _new,
-        "make authority, certificate, units, and a kit for each site",
-        {
-            **FOLDER,
-            **SERVER,
-            "--sites": {"required": True, "metavar": "A,B,C", "help": "their names"},
-            "--name": {
-                "action": "append",
-                "default": [],
-                "metavar": "HOST",
-                "help": "a further one of the server",
-            },
-            "--control": {"default": "127.0.0.1:8000", "metavar": "HOST:PORT", "help": "where it listens"},
-            "--bound": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "of every site"},
-        },
-    ),
-    "kit": (
-        _kit,
-        "make a site's kit",
-        {
-            **FOLDER,
-            **SITE,
-            "--to": {"required": True, "type": Path, "metavar": "FILE.zip"},
-            "--wheels": {"type": Path, "metavar": "DIR", "help": "packages for a site without a registry"},
-        },
-    ),
-    "admit": (_admit, "enter the key of a site", {**FOLDER, **LINES}),
-    "replace": (_admit, "put another key of a site in the place of its key", {**FOLDER, **LINES}),
-    "register": (_register, "register admitted keys with the SuperLink", FOLDER),
-    "status": (_status, "show who is admitted and connected", FOLDER),
-    "add": (_add, "add a site", {**FOLDER, **SITE}),
-    "remove": (_remove, "take a site out", {**FOLDER, **SITE}),
-    "renew": (_renew, "make a new certificate of the SuperLink", FOLDER),
-    "move": (_move, "have the SuperLink reached elsewhere", {**FOLDER, **SERVER}),
-    "study": (
-        _study,
-        "enter a study, a file of keys",
-        {**FOLDER, "name": {"metavar": "NAME"}, "file": {"metavar": "STUDY.toml", "type": Path}},
-    ),
-    "superlink": (_superlink, "be the SuperLink: what its unit starts", FOLDER),
-    "join": (
-        _join,
-        "at a site: what ./join calls",
-        {
-            **KIT,
-            "--data": {"type": Path, "metavar": "PATH", "help": "the site's data"},
-            "--port": {"type": int, "metavar": "N", "help": "of this machine alone [9094]"},
-            "--new-key": {"action": "store_true", "help": "make another key"},
-            "--admitted": {"type": Path, "metavar": "FILE", "help": "the operator's list"},
-            "--study": {"type": Path, "metavar": "STUDY.toml", "help": "as admit-study takes it"},
-        },
-    ),
-    "run": (_run, "at a site: be the SuperNode, what ./run calls", KIT),
-    "leave": (_leave, "at a site: what ./leave calls", KIT),
-    "admit-study": (
-        _admit_study,
-        "at a site: show what a study would run and what would leave, and admit it",
-        {
-            "study": {"metavar": "STUDY.toml", "type": Path},
-            "--kit": {
-                "type": lambda text: Path(text).resolve(),
-                "default": Path(".").resolve(),
-                "metavar": "DIR",
-            },
-        },
-    ),
+"""What verbs are given."""
+NEW = "folder --server --sites --name --bound --control"
+VERBS: Mapping[str, tuple[Callable[[Options], int | None], str, str]] = {
+    "new": (_new, NEW, "make authority, certificate, units, and a kit for each site"),
+    "kit": (_kit, "folder site --to --wheels", "make a site's kit"),
+    "admit": (_admit, "folder line", "enter the key of a site"),
+    "replace": (_admit, "folder line", "put another key of a site in the place of its key"),
+    "register": (_register, "folder", "register admitted keys with the SuperLink"),
+    "status": (_status, "folder", "show who is admitted and connected"),
+    "add": (_add, "folder site", "add a site"),
+    "remove": (_remove, "folder site", "take a site out"),
+    "renew": (_renew, "folder", "make a new certificate of the SuperLink"),
+    "move": (_move, "folder --server", "have the SuperLink reached elsewhere"),
+    "study": (_study, "folder name study", "enter a study"),
+    "superlink": (_superlink, "folder", "be the SuperLink: what its unit starts"),
+    "join": (_join, "kit --data --port --new-key --admitted --study", "at a site: what ./join calls"),
+    "run": (_run, "kit", "at a site: be the SuperNode, what ./run calls"),
+    "leave": (_leave, "kit", "at a site: what ./leave calls"),
+    "admit-study": (_admit_study, "study --kit", "at a site: show what a study would do, and admit it"),
 }

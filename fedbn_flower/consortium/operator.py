@@ -33,18 +33,14 @@ from .studies import study_digest
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 CONNECTION = "consortium"
 """The name of the SuperLink's connection in the operator's ``FLWR_HOME``."""
-PORT = "443"
+PORT, CONTROL = "443", "127.0.0.1:8000"
 LINE = "'SITE ecdsa-sha2-nistp384 AAAA... SHA256:...', as join prints it at the site"
 
 
 def new(
-    folder: Path,
-    server: str,
-    sites: Sequence[str],
-    names: Sequence[str],
-    bounds: Mapping[str, Value],
-    control: str = "127.0.0.1:8000",
-) -> Consortium:
+    folder: Path, server: str, sites: Sequence[str], names: Sequence[str], bounds: Mapping[str, Value],
+    control: str = CONTROL,
+) -> Consortium:  # fmt: skip
     """Make the folder of a consortium: authority, certificate, units, and a kit for each site.
 
     Raises

@@ -246,3 +246,10 @@ def test_a_site_that_demands_nothing_does_not_load_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     assert queries.answered(*asked({}), answer).has_content()
     assert "fedbn_flower.consortium.log" not in sys.modules
+
+
+@pytest.mark.parametrize("key", ["studies", "audit"])
+def test_without_this_folder_a_site_that_demands_it_answers_nothing(key, monkeypatch):
+    monkeypatch.setattr(queries.annexes, "is_present", lambda name: name != "consortium")
+    with pytest.raises(UserError, match=f"{key}: .* fedbn_flower/consortium, which is not there"):
+        queries.answered(*asked({key: "x"}), answer)
