@@ -33,8 +33,9 @@ STUDY_FILES = "admitted-studies"
 PORT = 9094
 """On which a SuperNode's own processes reach it, on this machine alone."""
 UNIT = "fedbn-supernode.service"
+UNIT_STATE = Path("/var/lib/fedbn")
 UNITS, BOOTED = Path("/etc/systemd/system"), Path("/run/systemd/system")
-"""Where units are, and what is there where systemd runs."""
+"""What the unit keeps; where units are, and what is there where systemd runs."""
 STUDY_WORDS = (
     ("dataset", "The data have the shape"),
     ("model", "The model is"),
@@ -284,7 +285,10 @@ def locked(at: AtSite) -> int | None:
 def leave(at: AtSite) -> None:
     """Stop, and remove key, memories, ledger and cache; the audit log stays."""
     if not os.geteuid() and (UNITS / UNIT).exists() and BOOTED.is_dir():
-        subprocess.run(["systemctl", "disable", "--now", UNIT], check=False)
+        for words in (["disable", "--now", UNIT], ["clean", "--what=cache", UNIT]):
+            subprocess.run(["systemctl", *words], check=False)
+        for name in ("state", "flwr"):
+            shutil.rmtree(UNIT_STATE / name, ignore_errors=True)
         (UNITS / UNIT).unlink()
     for name in ("partners", "state", "cache", "flwr", STUDY_FILES):
         shutil.rmtree(at.own / name, ignore_errors=True)

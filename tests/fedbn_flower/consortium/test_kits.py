@@ -108,6 +108,17 @@ def test_the_scripts_are_bash_and_units_are_systemds(folder, tmp_path):
             ]
 
 
+@pytest.mark.skipif(not (NGINX := shutil.which("nginx", path="/usr/sbin:/usr/bin")), reason="needs nginx")
+def test_the_proxy_is_nginxs(folder, tmp_path):
+    server = (folder / "superlink/nginx.conf").read_text()
+    (tmp_path / "server.conf").write_text(server.replace("listen 443", f"listen unix:{tmp_path}/socket"))
+    main = f"pid {tmp_path}/pid; events {{}} http {{ access_log off; include {tmp_path}/server.conf; }}"
+    (tmp_path / "nginx.conf").write_text(main)
+    command = [NGINX, "-t", "-e", tmp_path / "log", "-c", tmp_path / "nginx.conf"]
+    tested = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert not tested.returncode, tested.stderr
+
+
 @pytest.fixture
 def nothing_wrong(monkeypatch):
     """Of the way and the machine, which other tests look at."""
