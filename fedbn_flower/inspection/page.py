@@ -9,31 +9,29 @@ import numpy as np
 
 from ..core.ground.columns import TEST, VALIDATION
 from ..data.images.kind import Images
+from ..data.images.shift_spec import seen_by
 from ..data.statistics import (
     MAX_FEATURES,
     Counts,
     Feature,
-    LabelSkew,
     Numbers,
     class_counts,
     class_pixels,
     features,
-    gini,
     inputs_of_client,
-    masks_of_client,
     sampled_images,
-    shares_of,
     spread,
 )
 from ..job.group_sides import sides_of
 from ..job.inputs import RunInputs
 from ..job.what_is_learnt import what_is_learnt
-from ..results.plotting.data_plots import feature_histograms, fullest_slices, image_rows
 from ..results.plotting.plots import class_counts as counts_figure
 from ..results.report.html import folded, gallery, key_values, page, paragraph, section, warning
 from ..results.report.tables import Table
 from ..results.run_reader import dataset_name
 from .copies import warn_about_near_copies
+from .figures import feature_histograms, fullest_slices, image_rows
+from .skew import LabelSkew, gini, shares_of
 from .warnings import warn_about_data
 
 if TYPE_CHECKING:
@@ -262,7 +260,8 @@ def _images(inputs: RunInputs, names: Sequence[str]) -> Iterator[str]:
     some = [inputs_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
     masks = None
     if dataset.has_masks:
-        masks = [masks_of_client(dataset, part, shift, client) for client, part in enumerate(rows)]
+        columns = dataset.train.columns
+        masks = [seen_by(columns, shift, client)["y"][part] for client, part in enumerate(rows)]
     notes = " Lines are the outlines of the masks' classes." if masks else ""
     axes = "channels, height, width"
     if len(dataset.spec.shape) > len(axes.split(",")):

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.ground.columns import TEST, VALIDATION
-from ..data.statistics import Counts, Feature, Numbers, shares_of
+from ..data.statistics import Counts, Feature, Numbers
 from ..job.site_facts import SiteCounts
 from ..results.run_directory import prepare_run_folder
 from ..runtime.server_app import folder_of
@@ -19,6 +19,7 @@ from ..server.checks import check_nodes
 from ..server.federation import Federation
 from ..server.questions import sites_counts
 from .page import EXAMPLES, PAGE, Inspection, inspect_page
+from .skew import shares_of
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

@@ -14,8 +14,8 @@ from fedbn_flower.data.images.decoding import ImageDecoder, ImageFile
 from fedbn_flower.data.images.kind import ScalePixels
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.statistics import features
+from fedbn_flower.inspection.figures import image_rows, in_8_bits
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.results.plotting.data_plots import image_rows, in_8_bits
 
 # Divided by 257, as they once were, 1,360 and 1,400 are both 5.
 LEVELS = {"a": 1360, "b": 1400}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
+from fedbn_flower.inspection.figures import fullest_slices, image_rows
 from fedbn_flower.inspection.page import MAX_LISTED, Inspection
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.results.plotting.data_plots import fullest_slices, image_rows
 
 from ..circles import circles, write_circles
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 from fedbn_flower.clients.problems.surfaces import fullest_slices as fullest
 
-from ...data.statistics import Feature
-from ..terminal import shorten_middle
-from .plots import NAME_LENGTH, TICK_LENGTH, line_style, new_figure, plain
+from ..data.statistics import Feature
+from ..results.plotting.plots import NAME_LENGTH, TICK_LENGTH, line_style, new_figure, plain
+from ..results.terminal import shorten_middle
 
 if TYPE_CHECKING:
-    from .svg_figure import InlineFigure
+    from ..results.plotting.svg_figure import InlineFigure
 
 COLUMNS = 3
 PANEL = 2.6  # inches
