@@ -48,7 +48,7 @@ class Attack(Extension):
     run : RunInfo
         The run.
     attacks : Sequence[NamedAttack]
-        What attackers do; nothing without an attack.
+        What attackers do.
     attackers : frozenset[int]
         Their partitions.
     patched : Sequence[int]
@@ -63,9 +63,9 @@ class Attack(Extension):
     def __init__(
         self,
         run: RunInfo,
-        attacks: Sequence[NamedAttack] = (),
-        attackers: frozenset[int] = frozenset(),
-        patched: Sequence[int] = (),
+        attacks: Sequence[NamedAttack],
+        attackers: frozenset[int],
+        patched: Sequence[int],
     ) -> None:
         super().__init__(run)
         self.attacks = attacks
@@ -79,10 +79,9 @@ class Attack(Extension):
         """The round whose model was tested last."""
         self.now: dict[str, float] = {}
         self.all_told = 0
-        if attacks:
-            of_backdoor = [ATTACK_SUCCESS] if self.backdoor else []
-            self.header = (ATTACKERS, f"{HONEST}{run.compared_by}", *of_backdoor)
-            self.notices = tuple(self._notices())
+        of_backdoor = [ATTACK_SUCCESS] if self.backdoor else []
+        self.header = (ATTACKERS, f"{HONEST}{run.compared_by}", *of_backdoor)
+        self.notices = tuple(self._notices())
 
     # ---- before the run ------------------------------------------------------------------------------
 
@@ -203,8 +202,6 @@ class Attack(Extension):
         return {}
 
     def after_round(self, result: RoundResult) -> None:
-        if not self.attacks:
-            return
         self.answered = [p for p in result.train.metrics if p in self.attackers]
         self.all_told += len(self.answered)
         metric, split = self.run.compared_by, result.prefix
@@ -221,14 +218,12 @@ class Attack(Extension):
         return {**self.now, ATTACKER: dict.fromkeys(self.answered, 1)}
 
     def summary(self) -> Mapping[str, Any]:
-        if not self.attacks:
-            return {}
         found = {"name": self.run.config["attack"], "attackers": sorted(self.attackers)}
         found |= {"answers": self.all_told}
         return {"attack": {**found, **({"success": self.success} if self.backdoor else {})}}
 
     def state(self) -> Mapping[str, Any]:
-        return {"answers": self.all_told, "success": self.success} if self.attacks else {}
+        return {"answers": self.all_told, "success": self.success}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.all_told, self.success = int(state.get("answers", 0)), state.get("success")

@@ -16,7 +16,7 @@ from ..extensions.selection import sampled
 from ..names import CLIENT, STRATEGY
 from .integers import MOST_CLIENTS
 
-OFF, ON = "off", "on"
+ON = "on"
 LEAST_CLIP, MOST_CLIP = 1e-30, 1e30
 """Of updates: their steps, and the inverse of these, are then floats with all digits."""
 ONE_BY_ONE: Mapping[str, tuple[object, str]] = {
@@ -48,7 +48,7 @@ def conflicts(config: Mapping[str, Any]) -> Iterator[Conflict]:
     """Yield what of a run's configuration secure aggregation does not go with."""
     if config["reference"] != "none":  # one without it is made of this
         return
-    if (mode := config["secagg"]) == OFF:
+    if (mode := config["secagg"]) == "off":
         given = (key for key, default in DEFAULTS.items() if config[key] != default)
         yield from (Unused(key, config[key], "without secagg; give secagg=on or plain") for key in given)
         return

@@ -51,7 +51,7 @@ from .answers import (
     without_metrics,
     written,
 )
-from .conflicts import OFF, ON, conflicts
+from .conflicts import ON, conflicts
 from .cryptography import LENGTH
 from .in_words import LIBRARIES, seen
 from .integers import Grid
@@ -137,8 +137,7 @@ class SecAgg(Extension):
 
     @classmethod
     def about(cls, config: Mapping[str, Any]) -> About:
-        if (mode := config["secagg"]) == OFF:
-            return About()
+        mode = config["secagg"]
         all_do_both = config["fraction-train"] == config["fraction-evaluate"] == 1 and not config["dropout"]
         same = all_do_both and config["availability"] == "always"
         apart = "" if same else f"with secagg {mode!r} training and evaluation are sums of different clients"
@@ -151,8 +150,6 @@ class SecAgg(Extension):
     # ---- the server's side ---------------------------------------------------------------------------
 
     def prepare(self, moment: Moment) -> None:
-        if self.mode == OFF:
-            return
         rule = moment.rule
         if not self.expected.ranges:
             self.expected = rule.expected_metrics
@@ -164,7 +161,7 @@ class SecAgg(Extension):
         moment.exchange.carry = partial(self._carried, moment)
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
-        return {} if self.mode == OFF else self._plan(moment).told()
+        return self._plan(moment).told()
 
     def _plan(self, moment: Moment) -> Plan:
         config, rule = self.run.config, moment.rule
@@ -398,8 +395,6 @@ class SecAgg(Extension):
 
     def after_round(self, result: RoundResult) -> RoundResult:
         """Return a round as it is known of all clients together."""
-        if self.mode == OFF:
-            return result
         train = without_metrics(result.train)
         of_one = tuple(
             f"{prefix}{name}" for prefix in (CLIENT_MEAN, CLIENT_MEDIAN) for name in self.expected.ranges
@@ -417,8 +412,6 @@ class SecAgg(Extension):
 
     def summary(self) -> Mapping[str, Any]:
         """Return what a privacy officer reads of it: of how many clients sums are, and who made the masks."""
-        if self.mode == OFF:
-            return {}
         grid = {"bits": self.grid.bits, "error": self.error} if self.grid else {}
         made_by = {name: version(name) for name in LIBRARIES} if self.mode == ON else {}
         least = int(self.run.config["secagg-min"])
@@ -442,8 +435,6 @@ class SecAgg(Extension):
     @classmethod
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
         """Return a client's integers in the place of what it trained and found."""
-        if at.config.secagg == OFF:
-            return outgoing
         plan, client, update = Plan.heard(at.asked), at.client, outgoing.update
         received = at.views().by_name()
         stepped = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
@@ -470,12 +461,8 @@ class SecAgg(Extension):
         return Outgoing(blank, {}, codes)
 
     @classmethod
-    def evaluated(
-        cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient
-    ) -> Mapping[str, Record] | None:
+    def evaluated(cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient) -> Mapping[str, Record]:
         """Return a client's integers in the place of what it has found of a model."""
-        if at.config.secagg == OFF:
-            return None
         vector = Plan.heard(at.asked).evaluated(num_examples, metrics, metrics.get(STATES) or {})
         found: dict[str, Record] = {METRICS: MetricRecord({NUM_EXAMPLES: ALONE})}
         if waits(at.context.state, vector, at.asked):
@@ -485,8 +472,8 @@ class SecAgg(Extension):
         return {**found, COMPRESSED: codes, **{name: ArrayRecord(one) for name, one in further.items()}}
 
     @classmethod
-    def group_sum(cls, config: Any) -> IntegerSum | None:
-        return None if config.secagg == OFF else IntegerSum()
+    def group_sum(cls, config: Any) -> IntegerSum:
+        return IntegerSum()
 
     @classmethod
     def answer(cls, message: Message, context: Context, config: Any) -> Message | None:
