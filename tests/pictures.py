@@ -1,13 +1,15 @@
 """Runs without pictures, which take half of a small one's time."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import fedbn_flower.cli.report_commands  # its own write_report is the real one
-import fedbn_flower.inspection.page  # noqa: F401  its own class_counts, too
 from fedbn_flower.results import report, run_folder
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime import server_app
+
+with suppress(ModuleNotFoundError):
+    import fedbn_flower.inspection.page  # noqa: F401  its own class_counts, too
 
 
 def draw_none(replace=setattr):

@@ -147,7 +147,7 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
 
 @pytest.mark.exhaustive
 def test_counts_of_the_sites_data_are_on_a_page(hospital):
-    """Of the ServerApp and sites in one process they are `test_site_counts`'s."""
+    """Of the ServerApp and sites in one process they are those of `inspection/test_sites.py`."""
     output, _ = start_run(hospital, "looked", inspect="true").communicate(timeout=300)
     (page,) = results(hospital, "looked").iterdir()
     assert page.name == "inspect.html", output

@@ -14,7 +14,6 @@ from fedbn_flower.data.images.decoding import ImageDecoder, ImageFile
 from fedbn_flower.data.images.kind import ScalePixels
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.statistics import features
-from fedbn_flower.inspection.figures import image_rows, in_8_bits
 from fedbn_flower.job.inputs import inputs_of
 
 # Divided by 257, as they once were, 1,360 and 1,400 are both 5.
@@ -71,15 +70,6 @@ def test_features_are_in_levels_of_8_bits(cache_dir, scans):
     (found,) = features(data, [np.arange(len(data.train))], "none")
     assert found.mean[0] == pytest.approx(data.train.columns["x"].mean() / 257)
     assert found.edges[-1] == 256
-
-
-def test_they_are_drawn_between_their_extremes():
-    some = [np.array([[[[1200, 1408]]]], np.uint16), np.array([[[[1300, 1600]]]], np.uint16)]
-    drawn = in_8_bits(some)
-    assert [part.ravel().tolist() for part in drawn] == [[0, 133], [64, 255]]
-    plain = [np.array([[[[3, 200]]]], np.uint8)]
-    assert in_8_bits(plain)[0] is plain[0]
-    assert len(image_rows(some, ["one", "two"]).axes) == 2
 
 
 def test_they_are_resized_between_their_levels(cache_dir, tmp_path):

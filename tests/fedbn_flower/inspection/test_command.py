@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.inspection.figures import fullest_slices, image_rows
+from fedbn_flower.inspection.figures import fullest_slices, image_rows, in_8_bits
 from fedbn_flower.inspection.page import MAX_LISTED, Inspection
 from fedbn_flower.job.inputs import inputs_of
 
@@ -91,6 +91,15 @@ def test_of_volumes_the_slice_is_shown_in_which_most_is(inspected, tmp_path):
     _, page = inspected("--dataset", str(tmp_path))
     assert "1 x 4 x 4 x 5 values (channels, depth, height, width)" in page
     assert "one slice is drawn, that in which most is not background" in page
+
+
+def test_images_of_16_bits_are_drawn_between_their_extremes():
+    some = [np.array([[[[1200, 1408]]]], np.uint16), np.array([[[[1300, 1600]]]], np.uint16)]
+    drawn = in_8_bits(some)
+    assert [part.ravel().tolist() for part in drawn] == [[0, 133], [64, 255]]
+    plain = [np.array([[[[3, 200]]]], np.uint8)]
+    assert in_8_bits(plain)[0] is plain[0]
+    assert len(image_rows(some, ["one", "two"]).axes) == 2
 
 
 def test_labels_have_their_names_and_are_no_numbers_by_mistake(inspected, tmp_path):

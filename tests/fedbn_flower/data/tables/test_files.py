@@ -13,7 +13,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
 from fedbn_flower.data.readers.tables.header import CELL
-from fedbn_flower.inspection.page import Inspection
+from fedbn_flower.data.statistics import features
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.site.inputs import local_task
@@ -60,8 +60,9 @@ def test_odd_names_and_values_travel(configured, load, tmp_path):
     data = load(tmp_path / "t.csv")
     assert any(repr(ODD_TEXT) in note.text for note in data.notes)
     keys = {"dataset": str(tmp_path / "t.csv"), "partition": "iid"}
-    shown = Inspection(inputs_of(configured(**keys)))
-    assert [(f.name, f.values) for f in shown.features] == [
+    here = inputs_of(configured(**keys))
+    shown = features(here.dataset, here.partitions.train, "none")
+    assert [(f.name, f.values) for f in shown] == [
         ("age>=65", ("a|b", "c=d", "e\\")), ("a,b", ()), ("c|d", ()),
     ]  # fmt: skip
     same = load(tmp_path / "t.csv", columns=ODD_TEXT)
@@ -70,7 +71,7 @@ def test_odd_names_and_values_travel(configured, load, tmp_path):
     config = configured(dataset="shape:5:2", columns=ODD_TEXT)
     inputs = inputs_of(config, str(tmp_path / "t.csv"), str(tmp_path / "cache"))
     counts = SiteCounts.model_validate_json(SiteCounts.of(inputs, 0).model_dump_json())
-    assert [(f.name, f.values) for f in counts.features] == [(f.name, f.values) for f in shown.features]
+    assert [(f.name, f.values) for f in counts.features] == [(f.name, f.values) for f in shown]
 
 
 @pytest.mark.parametrize(
