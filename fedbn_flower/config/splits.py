@@ -1,8 +1,10 @@
 """Check the keys by which examples are divided for training and testing, and those of whole clients."""
 
+from collections.abc import Iterator
+
 from flwr.app import UserConfigValue
 
-from ..core.errors import not_allowed
+from ..core.errors import Conflict, refuse
 from ..data.splits.groups import pattern_of
 from ..data.splits.split_by import SplitBy
 from ..data.splits.subgroups import attributes_of
@@ -20,14 +22,8 @@ def with_splits(config: RunConfig) -> RunConfig:
     UserError
         When these keys do not go together, or one has a value that cannot be.
     """
-    _check_groups(config)
-    _check_folds(config)
-    if config.leave_one_site_out or config.left_out >= 0:
-        _check_left_out(config)
+    refuse(_conflicts(config))
     implied = implied_by_splits(config)
-    if "eval-data" in implied and config.eval_data == "global":
-        wanted = f"'local' with {_of_sites(config)}: clients are evaluated on their own examples"
-        raise not_allowed("eval-data", config.eval_data, wanted)
     return config.model_copy(update={name.replace("-", "_"): value for name, value in implied.items()})
 
 
@@ -42,42 +38,52 @@ def _of_sites(config: RunConfig) -> str:
     return "folds" if config.folds else "leave-one-site-out" if config.leave_one_site_out else ""
 
 
-def _check_groups(config: RunConfig) -> None:
+def _conflicts(config: RunConfig) -> Iterator[Conflict]:
+    yield from _of_groups(config)
+    yield from _of_folds(config)
+    if config.leave_one_site_out or config.left_out >= 0:
+        yield from _of_left_out(config)
+    if (key := _of_sites(config)) and config.eval_data == "global":
+        wanted = f"'local' with {key}: clients are evaluated on their own examples"
+        yield Conflict("eval-data", config.eval_data, wanted)
+
+
+def _of_groups(config: RunConfig) -> Iterator[Conflict]:
     pattern_of("group-column", config.group_column)
     if config.group_column and config.dp_unit not in ("", config.group_column):
-        raise not_allowed("group-column", config.group_column, f"{config.dp_unit!r}, the dp-unit, or none")
+        yield Conflict("group-column", config.group_column, f"{config.dp_unit!r}, the dp-unit, or none")
     if config.split_by:
         SplitBy.parse(config.split_by)
     attributes_of(config.subgroups)
 
 
-def _check_folds(config: RunConfig) -> None:
+def _of_folds(config: RunConfig) -> Iterator[Conflict]:
     folds, fold = config.folds, config.fold
     if folds == 1:
-        raise not_allowed("folds", folds, "0, or at least 2")
+        yield Conflict("folds", folds, "0, or at least 2")
     if fold and not folds:
-        raise not_allowed("fold", fold, "0 without folds")
+        yield Conflict("fold", fold, "0 without folds")
     if folds and not 1 <= fold <= folds:
-        raise not_allowed("fold", fold, f"from 1 to {folds} with folds {folds}; {ALL_RUNS}")
+        yield Conflict("fold", fold, f"from 1 to {folds} with folds {folds}; {ALL_RUNS}")
     if folds and config.dp == "example":
         wanted = "0 with dp 'example': which fold a row is in goes by the outcomes of others"
-        raise not_allowed("folds", folds, wanted)
+        yield Conflict("folds", folds, wanted)
     if folds and config.split_by:
-        raise not_allowed("folds", folds, "0 with split-by, which says what is tested on")
+        yield Conflict("folds", folds, "0 with split-by, which says what is tested on")
     if folds and config.leave_one_site_out:
-        raise not_allowed("folds", folds, "0 with leave-one-site-out, whose runs are others")
+        yield Conflict("folds", folds, "0 with leave-one-site-out, whose runs are others")
 
 
-def _check_left_out(config: RunConfig) -> None:
+def _of_left_out(config: RunConfig) -> Iterator[Conflict]:
     last = config.num_clients - 1
     if not config.leave_one_site_out:
-        raise not_allowed("left-out", config.left_out, "-1 without leave-one-site-out")
+        yield Conflict("left-out", config.left_out, "-1 without leave-one-site-out")
     if not 0 <= config.left_out <= last:
         wanted = f"from 0 to {last} with leave-one-site-out, since num-clients is {config.num_clients}"
-        raise not_allowed("left-out", config.left_out, f"{wanted}; {ALL_RUNS}")
+        yield Conflict("left-out", config.left_out, f"{wanted}; {ALL_RUNS}")
     if config.holdout_clients > 1:
         wanted = "0 with leave-one-site-out, which names one"
-        raise not_allowed("holdout-clients", config.holdout_clients, wanted)
+        yield Conflict("holdout-clients", config.holdout_clients, wanted)
     if not config.clients_report:
         wanted = f"false: with dp {config.dp!r} clients send no metrics without dp-metrics"
-        raise not_allowed("leave-one-site-out", True, wanted)
+        yield Conflict("leave-one-site-out", True, wanted)

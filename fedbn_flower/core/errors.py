@@ -143,3 +143,15 @@ class Unused(Conflict):
     @property
     def error(self) -> UserError:
         return UserError(f"{self.key}: {self.value} is not used {self.allowed}")
+
+
+def refuse(conflicts: Iterable[Conflict]) -> None:
+    """Raise the error of the first conflict, if there is one.
+
+    Raises
+    ------
+    UserError
+        For it.
+    """
+    for conflict in conflicts:
+        raise conflict.error

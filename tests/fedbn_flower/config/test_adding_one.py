@@ -406,7 +406,7 @@ def test_an_extension_with_keys_is_a_file_its_import_and_two_lines(tmp_path):
     (rooms / "pause.py").write_text(PAUSE)
     text = (rooms / "__init__.py").read_text()
     text = text.replace("from .privacy", "from .pause import Pause, PauseKeys\nfrom .privacy")
-    text = text.replace("            Patience,\n", "            Patience,\n            Pause,\n")
+    text = text.replace("    Patience,\n", "    Patience,\n    Pause,\n")
     text = text.replace("    PrivacyKeys,\n", "    PrivacyKeys,\n    PauseKeys,\n")
     lost, got = changed_lines((rooms / "__init__.py").read_text(), text)
     assert (len(lost), len(got)) == (0, 3)

@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse_command_line
 from fedbn_flower.clients import OBJECTIVES
-from fedbn_flower.config.conflicts import check_requirements
+from fedbn_flower.config.conflicts import of_requirements
 from fedbn_flower.config.gone import GONE, in_new_keys
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
@@ -119,7 +119,7 @@ def test_what_requires_the_former_name_has_it():
         requires = {"objective": {"sgd"}}
 
     plain = Named("objective", "plain", OBJECTIVES["plain"], True)
-    check_requirements([Named("strategy", "rule", Rule, False), plain], {"objective": "plain"})
+    assert not [*of_requirements([Named("strategy", "rule", Rule, False), plain], {"objective": "plain"})]
 
 
 def test_memories_of_the_former_name_fit():

@@ -8,10 +8,10 @@ import pytest
 from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.conflicts import check_requirements
+from fedbn_flower.config.conflicts import of_requirements
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import named
-from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.errors import UserError, refuse
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import CLIENT, absolute, short
@@ -159,7 +159,7 @@ def test_a_union_is_called_what_its_parts_are_called():
     def check(client):
         algorithms = named({"client": client})
         object.__setattr__(algorithms[2], "cls", OnlyFedBN)
-        check_requirements(algorithms, {"client": client, "strategy": "fedyogi", "objective": "plain"})
+        refuse(of_requirements(algorithms, {"client": client, "strategy": "fedyogi", "objective": "plain"}))
 
     check("fedbn+fedper")
     with pytest.raises(UserError, match=r"client: 'silobn\+fedper' is not allowed; expected 'fedbn'"):
