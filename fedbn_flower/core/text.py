@@ -12,6 +12,8 @@ def visible(text: str) -> str:
     >>> visible("benign\\x1b[2J")
     'benign\\\\x1b[2J'
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

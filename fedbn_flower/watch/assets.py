@@ -6,8 +6,7 @@ STYLES = f"""{STYLE}
 main {{ max-width: 90rem; padding-top: 1.5rem; }}
 .choices {{ display: flex; flex-wrap: wrap; gap: .6rem 1rem; align-items: end; margin: 1rem 0; }}
 .choices label {{ display: grid; gap: .15rem; font-size: .8125rem; color: var(--quiet); }}
-.choices .tick {{ display: flex; gap: .35rem; align-items: center; padding-bottom: .4rem; }}
-.choices .wide {{ flex: 1 1 20rem; }}
+.choices .tick {{ display: flex; align-items: center; padding-bottom: .4rem; }} .wide {{ flex: 1 1 20rem; }}
 input, select, button, textarea {{ font: inherit; color: var(--ink); background: var(--card);
   border: 1px solid var(--quiet); border-radius: .3rem; padding: .3rem .5rem; max-width: 100%; }}
 :focus-visible {{ outline: 3px solid var(--accent); outline-offset: 1px; }}
@@ -16,11 +15,9 @@ td, th {{ padding-right: 1rem; }}
 tbody th {{ color: inherit; font-size: inherit; border-bottom-color: var(--rule); vertical-align: top; }}
 table:has(td.number) td:first-child {{ min-width: 0; }}
 .swatch {{ display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; }}
-figure {{ margin: 1rem 0 2rem; }}
-figure p {{ display: flex; gap: .5rem; align-items: center; }}
+figure {{ margin: 1rem 0 2rem; }} figure p {{ display: flex; gap: .5rem; align-items: center; }}
 #status {{ position: sticky; bottom: 0; padding: .3rem 0; background: var(--paper); color: var(--quiet); }}
-#status.gone {{ color: var(--warning); }}
-textarea {{ width: 44rem; }}
+#status.gone {{ color: var(--warning); }} textarea {{ width: 44rem; }}
 """
 
 SCRIPT = """"use strict";
@@ -28,10 +25,8 @@ const EVERY = 2000;  // milliseconds between two looks at the folders
 const form = document.forms[0], said = document.getElementById("status");
 const dark = matchMedia("(prefers-color-scheme: dark)"), known = new WeakMap();
 let again = false, busy = false;
-function asked() {
-  const given = [...new FormData(form)].filter(([name, value]) => value !== "");
-  return new URLSearchParams(given).toString();
-}
+function say(text, kind = "") { said.textContent = text; said.className = kind; }
+const asked = () => `${new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""))}`;
 async function get(element, path) {
   const query = asked(), last = known.get(element) ?? {}, headers = {"X-Shape": last.shape ?? ""};
   const address = `${path}?${query}${dark.matches ? "&dark=on" : ""}`;
@@ -75,21 +70,14 @@ async function look() {
       for (const element of document.querySelectorAll("[data-part]")) await part(element);
       for (const element of document.querySelectorAll("[data-picture]")) await picture(element);
     } while (again);
-    said.textContent = "Follows the folder.";
-    said.className = "";
-  } catch (error) {
-    said.textContent = error instanceof TypeError ? `No answer: ${error.message}` : error.message;
-    said.className = "gone";
-  }
+    say("Follows the folder.");
+  } catch (error) { say(error instanceof TypeError ? `No answer: ${error.message}` : error.message, "gone"); }
   busy = false;
 }
-function changed() {
-  history.replaceState(null, "", `?${asked()}`);
-  look();
-}
+function changed() { history.replaceState(null, "", `?${asked()}`); look(); }
 async function note(run, what) {
   const answer = await fetch("note", {method: "POST", body: JSON.stringify({run, ...what})});
-  if (answer.ok) look(); else said.textContent = await answer.text();
+  if (answer.ok) look(); else say(await answer.text(), "gone");
 }
 function save(element, kind) {
   const layer = known.get(element).view.export(kind), link = document.createElement("a");

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.text import number_of
-from .index import Index
+from .index import DOWN, Index
 from .query import FORM, Query
 from .run_table import table_of
 
@@ -22,21 +22,16 @@ HERE = Path("runs")
 
 def runs(arguments: Sequence[str]) -> int:
     """Run ``runs [DIR] [--where FILTER] [--sort KEY]``: print the table of the runs below a folder."""
-    parser = Parser("fedbn-sim runs", description="A table of all runs below a folder.")
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=HERE, help=f"[{HERE}]")
+    parser = _parser("runs", "A table of all runs below a folder.")
     parser.add_argument("--where", metavar="FILTER", default="", help=FORM.replace("%", "%%"))
     parser.add_argument("--sort", metavar="KEY", default="", help="KEY:down for the largest first")
     options = parser.parse_args(arguments)
     index = index_of(options.folder, "runs")
     found = index.chosen(options.where, options.sort)
-    console = Console(emoji=False)
-    asked = (options.sort.removesuffix(":down"), *sorted(Query.parse(options.where).keys))
     if found:
-        table_of(found, *asked).show(console)
-    chosen = "" if len(found) == len(index.entries) else f" of {number_of(len(index.entries), 'run')}"
-    print(f"{len(found)}{chosen}" if chosen else number_of(len(found), "run"))
-    for why in index.damaged.values():
-        print(why)
+        asked = options.sort.removesuffix(DOWN), *sorted(Query.parse(options.where).keys)
+        table_of(found, *asked).show(Console(emoji=False))
+    print(f"{len(found)} of {number_of(len(index.entries), 'run')}", *index.damaged.values(), sep="\n")
     return 0
 
 
@@ -52,8 +47,7 @@ def watch(arguments: Sequence[str]) -> int:
     from .server import Server
 
     with Server(index, options.host, options.port, password) as server:
-        print(f"{number_of(len(index.entries), 'run')}: {server.address}", flush=True)
-        print("Ctrl-C ends it", flush=True)
+        print(f"{number_of(len(index.entries), 'run')}: {server.address}\nCtrl-C ends it", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0
@@ -61,11 +55,16 @@ def watch(arguments: Sequence[str]) -> int:
 
 def watch_parser() -> Parser:
     """Return the parser of ``watch``."""
-    parser = Parser("fedbn-sim watch", description="A page that follows all runs below a folder.")
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=HERE, help=f"[{HERE}]")
+    parser = _parser("watch", "A page that follows all runs below a folder.")
     parser.add_argument("--port", type=int, default=0, help="[a free one]")
     parser.add_argument("--host", default=LOOPBACK, help=f"[{LOOPBACK}]; another needs a password")
     parser.add_argument("--password-file", metavar="FILE", type=Path, help="its first line is the password")
+    return parser
+
+
+def _parser(name: str, what: str) -> Parser:
+    parser = Parser(f"fedbn-sim {name}", description=what)
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=HERE, help=f"[{HERE}]")
     return parser
 
 

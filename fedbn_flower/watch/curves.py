@@ -155,12 +155,10 @@ class Federation:
 
     def lines(self, most: int) -> list[Line]:
         """Return the curves of the first sites."""
-        few = {partition: name for partition, name in list(self.names.items())[:most]}
-        return [
-            Line(few[partition], found["round"].astype(float).tolist(), found["value"].tolist())
-            for partition, found in self.values().groupby("partition")
-            if partition in few
-        ]
+        few = list(self.names)[:most]
+        values = self.values().astype({"round": float})
+        values = values[values["partition"].isin(few)].groupby("partition")
+        return [Line(self.names[p], rows["round"].tolist(), rows["value"].tolist()) for p, rows in values]
 
     def grid(self, metric: str) -> "DataFrame":
         """Return a metric, or the number of failures, by site (rows) and round (columns)."""

@@ -18,15 +18,15 @@ DASHES = ("solid", "dashed", "dotted")
 """Of the lines after the tenth, and after the twentieth."""
 INK = {False: ("#1d2129", "#e1e4e9", "#ffffff"), True: ("#e4e7ec", "#2f353f", "#14171c")}
 """Text, rules and paper, by whether the page is dark."""
-TOOLS = "pan,box_zoom,wheel_zoom,reset"
+LOOK = {"tools": "pan,box_zoom,wheel_zoom,reset", "sizing_mode": "stretch_width", "toolbar_location": "above"}
 MOST_NAMES = 40
 """Sites whose names stand beside a heat map."""
 LINES, BANDS = "lines", "bands"
 
 
-def look_of(number: int) -> tuple[str, str]:
-    """Return the colour and the dashes of a line by its place."""
-    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+def swatches(lines: Sequence[str]) -> dict[str, str]:
+    """Return the colour of each line by its name."""
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(lines)}
 
 
 def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[Any]]]:
@@ -36,7 +36,7 @@ def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[
     }
     bands: dict[str, list[Any]] = {name: [] for name in ("xs", "ys", "colour")}
     for number, line in enumerate(lines):
-        colour, dash = look_of(number)
+        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
         drawn = (
             [(line.y, 0.3, 1.0), (smoothed(line.y, window), 1.0, 2.5)] if window > 1 else [(line.y, 1.0, 2.0)]
         )
@@ -54,21 +54,12 @@ def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[
 
 def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bool], dark: bool) -> Any:
     """Return a picture of curves to embed; ``logs`` says of x and y whether they are logarithmic."""
-    kinds = ["log" if log else "linear" for log in logs]
-    plot = figure(
-        x_axis_type=kinds[0], y_axis_type=kinds[1], height=380, tools=TOOLS, sizing_mode="stretch_width"
-    )
+    x_kind, y_kind = ("log" if log else "linear" for log in logs)
+    plot = figure(**LOOK, x_axis_type=x_kind, y_axis_type=y_kind, height=380)
     bands, lines = (ColumnDataSource(data[name], name=name) for name in (BANDS, LINES))
     plot.patches("xs", "ys", fill_color="colour", fill_alpha=0.18, line_color=None, source=bands)
-    drawn = plot.multi_line(
-        "xs",
-        "ys",
-        line_color="colour",
-        line_dash="dash",
-        line_alpha="alpha",
-        line_width="width",
-        source=lines,
-    )
+    look = {"line_color": "colour", "line_dash": "dash", "line_alpha": "alpha", "line_width": "width"}
+    drawn = plot.multi_line("xs", "ys", source=lines, **look)
     told = [("", "@name"), (axis, "$snap_x{0.[000]}"), (metric, "$snap_y{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told, line_policy="nearest"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = axis, heading(metric)
@@ -81,26 +72,17 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     """Return a picture of a metric by site (rows of the grid, the first on top) and round, to embed."""
     values = grid.to_numpy(dtype=float)
     rows, rounds = values.shape
-    height = min(720, max(220, 90 + 22 * rows))
-    plot = figure(
-        height=height,
-        tools=TOOLS,
-        sizing_mode="stretch_width",
-        x_range=(0.5, rounds + 0.5),
-        y_range=(rows - 0.5, -0.5),
-    )
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    colours = LinearColorMapper(
-        Cividis256, low=low, high=high if high > low else low + 1, nan_color="rgba(0,0,0,0)"
-    )
+    ranges = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5)}
+    plot = figure(**LOOK, **ranges, height=min(720, max(220, 90 + 22 * rows)))
+    known = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+    low, high = float(known.min()), float(known.max())
+    colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")
     drawn = plot.image([values], x=0.5, y=-0.5, dw=rounds, dh=rows, color_mapper=colours)
     told = [("round", "$x{0}"), ("site", "$y{0}"), (metric, "@image{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "site"
     plot.xaxis[0].ticker.min_interval = 1
-    step = -(-rows // MOST_NAMES)
-    plot.yaxis.ticker = FixedTicker(ticks=list(range(0, rows, max(1, step))))
+    plot.yaxis.ticker = FixedTicker(ticks=list(range(0, rows, 1 + rows // MOST_NAMES)))
     plot.yaxis.major_label_overrides = dict(enumerate(names))
     plot.add_layout(ColorBar(color_mapper=colours, title=heading(metric)), "right")
     return _item(plot, dark)
@@ -127,8 +109,3 @@ def _item(plot: Any, dark: bool) -> Any:
     }
     plot.toolbar.logo = None  # it leads to another site
     return json_item(plot, theme=Theme(json={"attrs": attributes}))
-
-
-def swatches(lines: Sequence[str]) -> dict[str, str]:
-    """Return the colour of each line by its name."""
-    return {name: look_of(number)[0] for number, name in enumerate(lines)}

@@ -1,6 +1,7 @@
 """The runs below a folder, read again as their files change: the folders are the truth, nothing is kept."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +26,6 @@ NOTES = "watch.json"
 METRICS = "metrics.csv"
 FILES = (CONFIG, SUMMARY_FILE, METRICS, "clients.csv", "failures.csv", NOTES, LOCK)
 """The files that say how a run goes."""
-OWN = ("run", "state", "round", "note", "starred")
-"""Names of a run's values that are neither its keys nor its columns."""
 AGAIN = 0.5
 """Seconds for which the folders are not looked at again."""
 RECENT = 10
@@ -76,12 +75,10 @@ class Entry:
     @cached_property
     def figures(self) -> dict[str, float | None]:
         """What was measured: the last round's, and of a run that has ended what its summary is of."""
-        row = self.run.metrics[-1] if self.run.metrics else {}
+        row, summary = self.run.metrics[-1] if self.run.metrics else {}, self.run.summary
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
         totals = {name: self.total(name) for name in (SECONDS, "failures") if name in row}
-        summary = self.run.summary
-        is_whole = summary.rounds == self.rounds_done
-        return measured | totals | (dict(summary.main) if is_whole else {})
+        return measured | totals | dict(summary.main if summary.rounds == self.rounds_done else {})
 
     def total(self, column: str) -> float:
         """Return the sum of a column over the rounds."""
@@ -98,16 +95,9 @@ class Entry:
 
         Of a key and a figure of one name, such as ``loss``, it is the key's value only if that is a number.
         """
-        own = (
-            self.name,
-            self.state,
-            self.rounds_done,
-            self.notes.get("note", ""),
-            bool(self.notes.get("starred")),
-        )
-        figures = self.figures
-        keys = {k: v for k, v in self.keys.items() if k not in figures or number_in(v) is not None}
-        return {**figures, **keys, **dict(zip(OWN, own, strict=True))}
+        keys = {k: v for k, v in self.keys.items() if k not in self.figures or number_in(v) is not None}
+        own = {"run": self.name, "state": self.state, "round": self.rounds_done}
+        return {**self.figures, **keys, **own, "note": "", "starred": False, **self.notes}
 
 
 @dataclass
@@ -127,11 +117,9 @@ class Index:
     entries: dict[str, Entry] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     stamp: int = 0
-
-    def __post_init__(self) -> None:
-        self._stamps: dict[Path, Stamp] = {}
-        self._looked = -AGAIN
-        self._lock = threading.Lock()
+    _stamps: dict[Path, Stamp] = field(default_factory=dict)
+    _looked: float = -AGAIN
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def refresh(self) -> None:
         """Read what is new or has changed, and forget what has gone."""
@@ -139,8 +127,7 @@ class Index:
             if time.monotonic() - self._looked < AGAIN:
                 return
             locked = _locked_files()
-            found = {path: _stamp(path, locked) for path in self._folders()}
-            if found != self._stamps:
+            if (found := {path: _stamp(path, locked) for path in self._folders()}) != self._stamps:
                 self._read(found)
             self._looked = time.monotonic()
 
@@ -149,15 +136,21 @@ class Index:
         damaged: dict[str, str] = {}
         for path, stamp in sorted(found.items()):
             name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
-            if stamp == self._stamps.get(path):
-                entries |= {name: self.entries[name]} if name in self.entries else {}
-                damaged |= {name: self.damaged[name]} if name in self.damaged else {}
-                continue
             try:
-                entries[name] = _entry(name, path, is_locked=stamp[-1] != GONE, key=self.key)
+                is_same = stamp == self._stamps.get(path) and name in self.entries
+                entries[name] = self.entries[name] if is_same else self._entry(name, path, stamp[-1] != GONE)
             except UserError as error:
                 damaged[name] = str(error)
         self.entries, self.damaged, self._stamps, self.stamp = entries, damaged, found, self.stamp + 1
+
+    def _entry(self, name: str, folder: Path, is_locked: bool) -> Entry:
+        """Read a run's folder; raise a UserError where a file in it is damaged."""
+        run = Run.read(folder, self.key)
+        with damage_as_user_errors(self.key, folder):
+            notes = json_object(folder / NOTES) if (folder / NOTES).exists() else {}
+            entry = Entry(name, run, notes, is_locked)
+            entry.values  # noqa: B018 - finds what is damaged
+        return entry
 
     def _folders(self) -> Iterator[Path]:
         """Yield the folders of runs; nothing is looked for inside of one."""
@@ -181,19 +174,16 @@ class Index:
             When filter or key cannot be understood, or no run has the key.
         """
         query, entries, known = Query.parse(where), list(self.entries.values()), self.names()
-        key, is_down = sort.removesuffix(DOWN), sort.endswith(DOWN)
-        if entries:
-            query.check(known)
-        if key and entries and key not in known:
-            raise unknown_name("sort", key, known)
-        found = [entry for entry in entries if query.test(entry.values)]
+        key = sort.removesuffix(DOWN)
+        for asked, names in (("where", query.keys), ("sort", {key} - {""})):
+            if entries and (unknown := sorted(names - {*known})):
+                raise unknown_name(asked, unknown[0], known)
+        found = sorted(entries, key=lambda entry: not entry.values["starred"])
+        found = [entry for entry in found if query.test(entry.values)]
         if not key:
-            return sorted(found, key=lambda entry: not entry.values["starred"])
-        having = [entry for entry in found if entry.values.get(key) not in (None, "")]
-        return [
-            *sorted(having, key=lambda entry: _order(entry.values[key]), reverse=is_down),
-            *(entry for entry in found if entry not in having),
-        ]
+            return found
+        found.sort(key=lambda entry: _order(entry.values.get(key)), reverse=sort.endswith(DOWN))
+        return sorted(found, key=lambda entry: entry.values.get(key) in (None, ""))
 
     def write_notes(self, name: str, notes: Mapping[str, Any]) -> None:
         """Change a run's star or note, in its folder.
@@ -221,40 +211,18 @@ def _order(value: Any) -> tuple[bool, float, str]:
     return number is None, number or 0.0, str(value)
 
 
-def _entry(name: str, folder: Path, is_locked: bool, key: str) -> Entry:
-    """Read a run's folder.
-
-    Raises
-    ------
-    UserError
-        When it is not a run's, or a file in it is damaged.
-    """
-    run = Run.read(folder, key)
-    with damage_as_user_errors(key, folder):
-        notes = json_object(folder / NOTES) if (folder / NOTES).exists() else {}
-        entry = Entry(name, run, notes, is_locked)
-        entry.values  # noqa: B018 - finds what is damaged
-    return entry
-
-
 def _stamp(folder: Path, locked: set[int]) -> Stamp:
     """Return time, size and number of each file; `GONE` of one that is not there, and of a lock not held."""
-    found = []
+    found = dict.fromkeys(FILES, GONE)
     for name in FILES:
         with suppress(OSError):
             status = (folder / name).stat()
-            is_free = name == LOCK and status.st_ino not in locked
-            found.append(GONE if is_free else (status.st_mtime_ns, status.st_size, status.st_ino))
-            continue
-        found.append(GONE)
-    return tuple(found)
+            if name != LOCK or status.st_ino in locked:
+                found[name] = status.st_mtime_ns, status.st_size, status.st_ino
+    return tuple(found.values())
 
 
 def _locked_files() -> set[int]:
     """Return the numbers of the files that processes of this machine lock; none where it does not say."""
-    found = set()
-    with suppress(OSError):
-        for line in LOCKS.read_text().splitlines():
-            with suppress(ValueError, IndexError):
-                found.add(int(line.split()[5].split(":")[-1]))
-    return found
+    text = LOCKS.read_text() if LOCKS.exists() else ""
+    return {int(number) for number in re.findall(r":(\d+) \d+ \w+$", text, re.MULTILINE)}

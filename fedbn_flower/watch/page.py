@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
-from typing import Any
+from itertools import chain
 from urllib.parse import parse_qs, quote
 
 from ..config.help import as_text
@@ -12,8 +12,8 @@ from ..core.text import number_of, visible
 from ..records.metrics import shown, spelt
 from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
 from .figures import swatches
-from .index import Entry, Index, differing
-from .run_table import Columns, cell
+from .index import DOWN, Entry, Index, differing
+from .run_table import cell, columns_of
 
 MOST_SMOOTH = 1000
 """Rounds over which curves are smoothed."""
@@ -49,20 +49,17 @@ class Asked:
         Raises
         ------
         UserError
-            When there is no such axis, or smoothing is no number of rounds.
+            When there is no such axis, or smoothing is not by a number of rounds.
+        ValueError
+            When that is no number.
         """
         found = parse_qs(query)
-        given = [field.name for field in fields(cls) if field.name in found]
-        kinds = {name: type(getattr(cls, name)) for name in given}
-        chosen: dict[str, Any] = {
-            name: kinds[name](found[name][-1]) for name in given if kinds[name] in (str, bool)
-        }
-        smooth = found.get("smooth", ["1"])[-1]
-        if not (smooth.isdecimal() and 1 <= int(smooth) <= MOST_SMOOTH):
-            raise not_allowed("smooth", smooth, f"1 to {MOST_SMOOTH}")
-        if chosen.get("axis", ROUND) not in AXES:
-            raise unknown_name("axis", chosen["axis"], AXES)
-        return cls(**chosen, smooth=int(smooth), run=tuple(found.get("run", ())))
+        given = {f.name: type(vars(cls)[f.name])(found[f.name][-1]) for f in fields(cls) if f.name in found}
+        if not 1 <= given.get("smooth", 1) <= MOST_SMOOTH:
+            raise not_allowed("smooth", given["smooth"], f"1 to {MOST_SMOOTH}")
+        if given.get("axis", ROUND) not in AXES:
+            raise unknown_name("axis", given["axis"], AXES)
+        return cls(**{**given, "run": tuple(found.get("run", ()))})
 
 
 def page(title: str, body: str) -> str:
@@ -82,7 +79,7 @@ def picture(name: str, label: str) -> str:
     return (
         f'<figure class="plot" data-picture="{name}.json"><figcaption></figcaption>'
         f'<div role="img" aria-label="{html(label)}"></div>'
-        f'<p><a href="{name}.csv" data-csv="{name}.csv">CSV</a>'
+        f'<p><a href="{name}.csv" data-csv="{name}.csv" download>CSV</a>'
         '<button type="button" data-save="svg">SVG</button>'
         '<button type="button" data-save="png">PNG</button></p></figure>\n'
     )
@@ -90,11 +87,9 @@ def picture(name: str, label: str) -> str:
 
 def choice(name: str, label: str, options: Iterable[str], chosen: str) -> str:
     """Return a list to choose from; the empty option is what the page takes by itself."""
-    listed = "".join(
-        f'<option value="{html(name)}"{" selected" if name == chosen else ""}>{html(name or "-")}</option>'
-        for name in options
-    )
-    return f'<label>{label}<select name="{name}">{listed}</select></label>'
+    selected = {chosen: " selected"}
+    texts = [f'<option value="{html(o)}"{selected.get(o, "")}>{html(o or "-")}</option>' for o in options]
+    return f'<label>{label}<select name="{name}">{"".join(texts)}</select></label>'
 
 
 def tick(name: str, label: str, on: bool) -> str:
@@ -105,14 +100,10 @@ def tick(name: str, label: str, on: bool) -> str:
 
 def of_curves(asked: Asked, metrics: Iterable[str], metric: str) -> str:
     """Return what is chosen of a picture of curves."""
-    return (
-        choice("metric", "metric", metrics, metric)
-        + choice("axis", "over", AXES, asked.axis)
-        + f'<label>mean of the last rounds<input name="smooth" type="number" min="1" max="1000" '
-        f'value="{asked.smooth}"></label>'
-        + tick("logx", "log x", asked.logx)
-        + tick("logy", "log y", asked.logy)
-    )
+    limits = f'type="number" min="1" max="{MOST_SMOOTH}" value="{asked.smooth}"'
+    smooth = f'<label>mean of the last rounds<input name="smooth" {limits}></label>'
+    lists = choice("metric", "metric", metrics, metric) + choice("axis", "over", AXES, asked.axis)
+    return lists + smooth + tick("logx", "log x", asked.logx) + tick("logy", "log y", asked.logy)
 
 
 def table(header: Sequence[str], rows: Iterable[str]) -> str:
@@ -128,6 +119,12 @@ def data(value: object, text: str | None = None) -> str:
     """Return a cell with a number, as it is shown and, for programs, as the file has it."""
     said = as_text(value)
     return f'<td class="number"><data value="{html(said)}">{html(said if text is None else text)}</data></td>'
+
+
+def words(*texts: object) -> str:
+    """Return a row of cells with text, the first of which names the row."""
+    first, *others = map(html, texts)
+    return f'<th scope="row">{first}</th>' + "".join(f"<td>{text}</td>" for text in others)
 
 
 def swatch(colour: str) -> str:
@@ -146,21 +143,14 @@ def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
 def drawn_lines(asked: Asked, entries: Sequence[Entry]) -> list[Line]:
     """Return the curves of the runs that are ticked, else of the first `MOST_LINES`; or of groups."""
     metric = metric_of(asked, entries)
-    ticked = [entry for entry in entries if entry.name in asked.run]
-    if asked.by:
-        groups = groups_of(ticked or entries, asked.by)
-    else:
-        groups = {entry.name: [entry] for entry in ticked or entries}
+    chosen = [entry for entry in entries if entry.name in asked.run] or entries
+    groups = groups_of(chosen, asked.by) if asked.by else {entry.name: [entry] for entry in chosen}
     return [line_of(name, found, metric, asked.axis) for name, found in list(groups.items())[:MOST_LINES]]
 
 
 def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str:
     """Say what a picture of curves shows."""
-    many = (
-        f", the first {len(lines)} of {of}; tick others in the table"
-        if len(lines) < of and not asked.run
-        else ""
-    )
+    many = f", the first {len(lines)} of {of}" if MOST_LINES == len(lines) < of else ""
     spread = ", mean and standard deviation of each group's runs" if asked.by else ""
     smooth = f"; smoothed: bold is the mean of the last {asked.smooth} rounds, pale what was measured"
     return f"{spelt(metric)}{spread}{many}{smooth if asked.smooth > 1 else ''}"
@@ -192,25 +182,16 @@ def runs_table(index: Index, asked: Asked) -> str:
     entries = index.chosen(asked.where, asked.sort)
     lines = drawn_lines(asked, entries)
     colours = swatches([line.name for line in lines])
-    columns = Columns.of(entries, asked.sort.split(":down")[0])
-    head = [
-        f'<button type="button" data-sort="{html(n)}" data-key="{html(n)}">{html(n)}</button>'
-        for n in columns.names
-    ]
+    columns = [*chain(*columns_of(entries, asked.sort.removesuffix(DOWN)))]
+    heads = (f'<button type="button" data-sort="{n}" data-key="{n}">{n}</button>' for n in map(html, columns))
     rows = (_row(entry, columns, asked, colours.get(entry.name, "")) for entry in entries)
-    damaged = "".join(f'<p class="note">{html(why)}</p>' for why in index.damaged.values())
-    count = f"<p>{len(entries)} of {number_of(len(index.entries), 'run')}</p>"
-    return (
-        _groups(asked, entries, lines, colours)
-        + table(["star", "draw", *head, "note"], rows)
-        + count
-        + damaged
-    )
+    count = f"{len(entries)} of {number_of(len(index.entries), 'run')}"
+    said = "".join(f"<p>{html(line)}</p>" for line in (count, *index.damaged.values()))
+    groups = _groups(asked, entries, lines, colours) if asked.by else ""
+    return groups + table(["star", "draw", *heads, "note"], rows) + said
 
 
 def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colours: Mapping[str, str]) -> str:
-    if not asked.by:
-        return ""
     metric = metric_of(asked, entries)
     counts = {name: len(found) for name, found in groups_of(entries, asked.by).items()}
     rows = [
@@ -223,14 +204,14 @@ def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colou
     return table(["group", "runs", html(asked.axis), html(metric), "standard deviation"], rows)
 
 
-def _row(entry: Entry, columns: Columns, asked: Asked, colour: str) -> str:
+def _row(entry: Entry, columns: Sequence[str], asked: Asked, colour: str) -> str:
     name, starred = html(entry.name), bool(entry.values["starred"])
     checked = " checked" if entry.name in asked.run else ""
     cells = "".join(
         data(value, cell(entry, column))
         if isinstance(value := entry.values.get(column), int | float)
         else f"<td>{html(cell(entry, column))}</td>"
-        for column in columns.names[1:]
+        for column in columns[1:]
     )
     return (
         f'<td><button type="button" class="star" data-star="{name}" data-key="star {name}" '
@@ -255,14 +236,6 @@ def difference_page(index: Index, asked: Asked) -> str:
     entries = [index.entries[name] for name in asked.run]
     if len(entries) < 2:
         raise UserError("difference: tick at least two runs")
-    keys = differing(entries)
-    every = [{**entry.keys, "data (digest)": str(entry.run.config.get("data", ""))[:12]} for entry in entries]
-    rows = [
-        f'<th scope="row">{html(key)}</th>' + "".join(f"<td>{html(values.get(key))}</td>" for values in every)
-        for key in [*keys, "data (digest)"]
-    ]
-    head = ["key", *(html(entry.name) for entry in entries)]
-    body = (
-        f"<h1>What differs</h1>\n<p><a href='.'>all runs</a></p><form id='choice'></form>{table(head, rows)}"
-    )
-    return page("What differs", body)
+    rows = [words(key, *(entry.keys.get(key) for entry in entries)) for key in differing(entries)]
+    found = table(["key", *(html(entry.name) for entry in entries)], rows)
+    return page("What differs", f'<p><a href=".">all runs</a></p><h1>What differs</h1>{found}<form></form>')

@@ -2,11 +2,11 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..config.help import as_text
-from ..core.errors import UserError, unknown_name
+from ..core.errors import UserError
 from ..names import short
 
 Values = Mapping[str, object]
@@ -63,17 +63,6 @@ class Query:
         parser = _Parser(text)
         return cls(parser.whole(), parser.keys)
 
-    def check(self, known: Sequence[str]) -> None:
-        """Refuse a key that no run has.
-
-        Raises
-        ------
-        UserError
-            With the nearest name that there is.
-        """
-        for key in sorted(self.keys - {*known}):
-            raise unknown_name("where", key, known)
-
 
 class _Parser:
     """Recursive descent: ``or`` binds least, then ``and``, which may be left out, then ``not``."""
@@ -86,74 +75,74 @@ class _Parser:
         place = 0
         while self.text[place:].strip():
             if not (found := TOKEN.match(self.text, place)):
-                raise self._error(self.text[place:].strip())
+                raise self._error(self.text[place:])
             place = found.end()
-            bracket, sign, *quoted, word = found.groups()
-            if bracket or word in WORDS:
-                yield bracket or word, ""
-            else:
-                yield ("sign", sign) if sign else ("value", next(v for v in (*quoted, word) if v is not None))
+            mark, sign, *quoted, word = found.groups()
+            mark = word if word in WORDS else mark
+            text = next((text for text in (mark, sign, *quoted, word) if text is not None), "")
+            yield mark or ("sign" if sign else "value"), text
 
     def _error(self, at: str) -> UserError:
-        return UserError(f"where: {self.text!r} is not allowed at {at or 'its end'!r}; expected {FORM}")
+        return UserError(
+            f"where: {self.text!r} is not allowed at {at.strip() or 'its end'!r}; expected {FORM}"
+        )
 
-    def _take(self, kind: str) -> str | None:
-        """Return the next token's text and go on, if it is of that kind."""
-        if self.tokens[0][0] != kind:
-            return None
-        return self.tokens.pop(0)[1]
+    def _take(self, *kinds: str) -> str | None:
+        """Return the next token's text and go on, if it is of one of these kinds."""
+        return self.tokens.pop(0)[1] if self.tokens[0][0] in kinds else None
+
+    def _need(self, kind: str) -> str:
+        if (found := self._take(kind)) is None:
+            raise self._error(self.tokens[0][1])
+        return found
 
     def whole(self) -> Test:
         test = self._either()
-        if self._take("end") is None:
-            raise self._error(self.tokens[0][1] or self.tokens[0][0])
+        self._need("end")
         return test
 
     def _either(self) -> Test:
         tests = [self._all()]
-        while self._take("or") is not None:
+        while self._take("or"):
             tests.append(self._all())
         return lambda values: any(test(values) for test in tests)
 
     def _all(self) -> Test:
         tests = [self._one()]
-        while self._take("and") is not None or self.tokens[0][0] in ("value", "not", "("):
+        while self._take("and") or self.tokens[0][0] in ("value", "not", "("):
             tests.append(self._one())
         return lambda values: all(test(values) for test in tests)
 
     def _one(self) -> Test:
-        if self._take("not") is not None:
+        if self._take("not"):
             negated = self._one()
             return lambda values: not negated(values)
-        if self._take("(") is not None:
+        if self._take("("):
             inner = self._either()
-            if self._take(")") is None:
-                raise self._error(self.tokens[0][1])
+            self._need(")")
             return inner
-        if (word := self._take("value")) is None:
-            raise self._error(self.tokens[0][1] or self.tokens[0][0].replace("end", ""))
+        word = self._need("value")
         if (sign := self._take("sign")) is None:
             return lambda values: any(word.lower() in as_text(value).lower() for value in values.values())
-        if (wanted := self._take("value")) is None:
-            raise self._error(self.tokens[0][1])
         self.keys.add(word)
-        return self._comparison(word, sign, wanted)
+        return _comparison(word, sign, self._need("value"))
 
-    def _comparison(self, key: str, sign: str, wanted: str) -> Test:
-        """Compare as numbers if both are, else as texts; what a run lacks differs from everything."""
-        limit = number_in(wanted)
-        if limit is None and sign not in (SAME, OTHER, CONTAINS):
-            raise UserError(f"where: {key}{sign}{wanted!r} is not allowed; expected a number after {sign!r}")
 
-        def holds(values: Values) -> bool:
-            if (value := values.get(key)) is None:
-                return sign == OTHER
-            text = as_text(value)
-            if sign == CONTAINS:
-                return wanted.lower() in text.lower()
-            number = number_in(value)
-            if number is not None and limit is not None:
-                return OPERATORS[sign](number, limit)
-            return sign in (SAME, OTHER) and (wanted in (text, short(text))) == (sign == SAME)
+def _comparison(key: str, sign: str, wanted: str) -> Test:
+    """Compare as numbers if both are, else as texts; what a run lacks differs from everything."""
+    limit = number_in(wanted)
+    if limit is None and sign not in (SAME, OTHER, CONTAINS):
+        raise UserError(f"where: {key}{sign}{wanted!r} is not allowed; expected a number after {sign!r}")
 
-        return holds
+    def holds(values: Values) -> bool:
+        value = values.get(key)
+        text, number = as_text(value), number_in(value)
+        if value is None:
+            return sign == OTHER
+        if sign == CONTAINS:
+            return wanted.lower() in text.lower()
+        if number is not None and limit is not None:
+            return OPERATORS[sign](number, limit)
+        return sign in (SAME, OTHER) and (wanted in (text, short(text))) == (sign == SAME)
+
+    return holds

@@ -1,13 +1,13 @@
 """The page of one run: rounds as they come, sites, what was lost and refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ..core.ground.columns import PRIVACY
+from ..core.ground.columns import PRIVACY, SECONDS
 from ..core.text import number_of
 from ..records.metrics import shown, spelt
 from .curves import FAILURES, Federation, client_columns
 from .index import Entry
-from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick
+from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick, words
 from .run_table import time_text
 
 LATEST = 50
@@ -18,9 +18,7 @@ def run_page(entry: Entry, asked: Asked) -> str:
     """Return the page of a run; what changes comes by itself, and again."""
     metrics = list(entry.run.metrics[-1])[1:] if entry.run.metrics else [entry.run.main_metric]
     heats = client_columns(entry)
-    settings = [
-        f'<th scope="row">{html(key)}</th><td>{html(value)}</td>' for key, value in entry.keys.items()
-    ]
+    settings = [words(key, value) for key, value in entry.keys.items()]
     name = html(entry.name)
     return page(
         entry.name,
@@ -47,25 +45,20 @@ def heat_of(entry: Entry, asked: Asked) -> str:
 
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
-    metric, run, figures = entry.run.main_metric, entry.run, entry.figures
+    metric, figures, left = entry.run.main_metric, entry.figures, time_text(entry.seconds_left)
     said = {
-        "state": (entry.state, None),
-        "rounds": (f"{entry.rounds_done} of {entry.rounds}", None),
-        "about left": (time_text(entry.seconds_left), None),
+        "state": (entry.state, entry.run.summary.stopped),
+        f"of {entry.rounds} rounds": (str(entry.rounds_done), f"about {left} left" if left else ""),
         spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
-        "seconds": (time_text(figures.get("seconds")), figures.get("seconds")),
-        **{
-            way: (f"{total / 1e6:.2f} MB", total)
-            for way in ("sent", "received")
-            if (total := entry.total(f"bytes-{way}"))
-        },
+        "whole run": (time_text(figures.get(SECONDS)), figures.get(SECONDS)),
         "lost or refused": (str(int(entry.total(FAILURES))), None),
         "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
-        "stopped": (run.summary.stopped or "", None),
     }
+    for way in ("sent", "received"):
+        total = entry.total(f"bytes-{way}")
+        said[way] = f"{total / 1e6:.2f} MB", total
     items = "".join(
-        f"<div><dt>{html(name)}</dt><dd>"
-        f'<data value="{html(text if value is None else value)}">{html(text)}</data></dd></div>\n'
+        f'<div><dt>{html(name)}</dt><dd><data value="{html(value)}">{html(text)}</data></dd></div>\n'
         for name, (text, value) in said.items()
         if text
     )
@@ -74,8 +67,7 @@ def facts(entry: Entry) -> str:
 
 def _epsilon(entry: Entry) -> str:
     spent, budget = entry.figures.get(PRIVACY[0]), entry.keys.get("dp-epsilon")
-    of = f" of {budget:g}" if isinstance(budget, int | float) and budget else ""
-    return "" if spent is None else f"{spent:.4g}{of}"
+    return "" if spent is None else f"{spent:.4g} of {budget:g}" if budget else f"{spent:.4g}"
 
 
 def rounds(entry: Entry) -> str:
@@ -91,25 +83,24 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     last, metric = of.entry.rounds_done, of.entry.run.main_metric
     answered = of.rows.groupby("partition")["round"].max().to_dict()
     values = of.values().drop_duplicates("partition", keep="last").set_index("partition")["value"].to_dict()
-    rows = []
-    for partition, name in of.names.items():
-        round_of, value = answered.get(partition), values.get(partition)
-        failed = of.failed.get(partition, [])
-        lost = bool(failed) and int(failed[-1]["round"]) == last
-        behind = "lost in the last round" if lost else "" if round_of == last else _behind(last, round_of)
-        rows.append(
-            f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(round_of)}'
-            f"<td>{behind}</td>{data(value, shown(metric, value))}{data(len(failed))}"
-        )
-    failures = [
-        f"{data(row['round'])}<td>{html(row['phase'])}</td>"
-        f"<td>{html(of.names[int(row['partition'])])}</td><td>{html(row['reason'])}</td>"
-        for row in of.failures[: -LATEST - 1 : -1]
+    rows = [
+        f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(answered.get(partition))}'
+        f"<td>{_behind(last, answered.get(partition), of.failed.get(partition, []))}</td>"
+        f"{data(values.get(partition), shown(metric, values.get(partition)))}"
+        f"{data(len(of.failed.get(partition, [])))}"
+        for partition, name in of.names.items()
     ]
+    latest = of.failures[: -LATEST - 1 : -1]
+    failures = [words(r["round"], r["phase"], of.names[int(r["partition"])], r["reason"]) for r in latest]
     head = ["site", "last answer in round", "", html(spelt(metric)), "lost or refused"]
     lost_answers = table(["round", "phase", "site", "why"], failures) if failures else "<p>None.</p>\n"
     return f"<h2>Sites</h2>\n{table(head, rows)}<h2>Lost and refused answers</h2>\n{lost_answers}"
 
 
-def _behind(last: int, round_of: int | None) -> str:
-    return "no answer yet" if round_of is None else f"{number_of(last - round_of, 'round')} behind"
+def _behind(last: int, answered: int | None, failed: Sequence[Mapping[str, str]]) -> str:
+    """Return what is late about a site; empty if it has answered in the last round."""
+    if failed and int(failed[-1]["round"]) == last:
+        return "lost in the last round"
+    if answered is None:
+        return "no answer yet"
+    return f"{number_of(last - answered, 'round')} behind" if answered < last else ""

@@ -1,7 +1,6 @@
 """Runs as the rows of a table: what the page and the terminal show of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..config.help import as_text
 from ..core.ground.columns import PRIVACY, SECONDS
@@ -15,31 +14,20 @@ MOST_KEYS = 6
 ALGORITHMS = ("strategy", "client", "objective")
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table of runs: words, keys in which they differ, and figures."""
+def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[str]]:
+    """Return the columns of a table of runs: of words, keys in which they differ, and of figures.
 
-    keys: Sequence[str]
-    figures: Sequence[str]
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry], *asked: str) -> "Columns":
-        """Return those of runs; what was asked for has one, too."""
-        every = {key: [str(entry.keys.get(key)) for entry in entries] for key in differing(entries)}
-        algorithms = [key for key in ALGORITHMS if key in every]
-        names = [*zip(*(every[key] for key in algorithms), strict=True)] or [()] * len(entries)
-        own = [
-            key for key, values in every.items() if len({*zip(names, values, strict=True)}) > len({*names})
-        ]
-        keys = list(dict.fromkeys([*algorithms, *(key for key in asked if key in every), *own]))[:MOST_KEYS]
-        compared = dict.fromkeys(entry.run.main_metric for entry in entries)
-        others = ("loss", PRIVACY[0], SECONDS, "failures", *asked)
-        measured = {name for entry in entries for name in entry.figures} - {*keys}
-        return cls(keys, [name for name in dict.fromkeys([*compared, *others]) if name in measured])
-
-    @property
-    def names(self) -> list[str]:
-        return ["run", "state", *self.keys, "round", "rounds", *self.figures]
+    What is asked for has one, too.
+    """
+    every = {key: [str(entry.keys.get(key)) for entry in entries] for key in differing(entries)}
+    algorithms = [key for key in ALGORITHMS if key in every]
+    names = [*zip(*(every[key] for key in algorithms), strict=True)] or [()] * len(entries)
+    own = [key for key in every if len({*zip(names, every[key], strict=True)}) > len({*names})]
+    keys = list(dict.fromkeys([*algorithms, *(key for key in asked if key in every), *own]))[:MOST_KEYS]
+    metrics = [entry.run.main_metric for entry in entries]
+    measured = {name for entry in entries for name in entry.figures} - {*keys}
+    figures = dict.fromkeys([*metrics, "loss", PRIVACY[0], SECONDS, "failures", *asked])
+    return ["run", "state", *keys], ["round", "rounds", *(name for name in figures if name in measured)]
 
 
 def cell(entry: Entry, name: str) -> str:
@@ -61,10 +49,11 @@ def time_text(seconds: float | None) -> str:
 
 def table_of(entries: Sequence[Entry], *asked: str) -> Table:
     """Return the table for a terminal; a star stands before the names of starred runs."""
-    columns = Columns.of(entries, *asked)
-    names = [*columns.names, *(["note"] if any(entry.values["note"] for entry in entries) else [])]
-    rows = [
-        [("* " if entry.values["starred"] else "") + entry.name, *(cell(entry, name) for name in names[1:])]
-        for entry in entries
+    words, figures = columns_of(entries, *asked)
+    names = [*words, *figures, *(["note"] if any(entry.values["note"] for entry in entries) else [])]
+    rows = [[cell(entry, name) for name in names] for entry in entries]
+    starred = [
+        ["* " + name if entry.values["starred"] else name, *rest]
+        for entry, (name, *rest) in zip(entries, rows, strict=True)
     ]
-    return Table(names, rows, words=2 + len(columns.keys))
+    return Table(names, starred, words=len(words))

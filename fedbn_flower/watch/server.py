@@ -6,15 +6,15 @@ import hmac
 import json
 import secrets
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from bokeh.resources import Resources
 
@@ -36,17 +36,15 @@ LONGEST = 10_000
 """Bytes of a note."""
 KEPT = 8
 """Columns of `Sites` that are kept."""
-RULES = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; " + (
-    "img-src 'self' data: blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-"""What a page may load: nothing but what this server sends."""
 HEADERS = {
-    "Content-Security-Policy": RULES,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "connect-src 'self'; img-src data: blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-KINDS = {"json": "application/json", "csv": "text/csv", "js": "text/javascript", "css": "text/css"}
+"""Of every answer: a page loads nothing but what this server sends."""
+KINDS = {".json": "application/json", ".csv": "text/csv", ".js": "text/javascript", ".css": "text/css"}
 
 
 class Server(ThreadingHTTPServer):
@@ -72,10 +70,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, index: Index, host: str, port: int, password: str = "") -> None:
-        self.index, self.password = index, password
-        self.token = secrets.token_urlsafe(24)
-        self.columns: OrderedDict[tuple[str, str], Sites] = OrderedDict()
-        self.lock = Lock()
+        self.index, self.password, self.token, self.lock = index, password, secrets.token_urlsafe(24), Lock()
+        self.column = lru_cache(KEPT)(lambda folder, metric: Sites(folder / "clients.csv", metric))
         if ":" in host:
             self.address_family = socket.AF_INET6
         with os_errors_as_user_errors("port", f"listen at port {port} of {host}"):
@@ -95,12 +91,7 @@ class Server(ThreadingHTTPServer):
     def federation(self, entry: Entry, metric: str) -> Federation:
         """Return a run's sites, with one metric of theirs."""
         with self.lock:
-            key = str(entry.run.folder), metric
-            column = self.columns.setdefault(key, Sites(entry.run.folder / "clients.csv", metric))
-            self.columns.move_to_end(key)
-            if len(self.columns) > KEPT:
-                self.columns.popitem(last=False)
-            return Federation(entry, column.read())
+            return Federation(entry, self.column(entry.run.folder, metric).read())
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -156,17 +147,17 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def _send(self, status: HTTPStatus, text: str, name: str = "", tag: str = "") -> None:
-        content, ending = text.encode(), name.rpartition(".")[2] if "." in name else ""
-        kind = KINDS.get(ending, "text/html" if status == HTTPStatus.OK else "text/plain")
-        self.send_response(status)
-        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
-        own["Cache-Control"] = "private, max-age=86400" if name == "bokeh.js" else "no-store"
-        own |= {"ETag": tag} if tag else {}
+        content = text.encode()
+        kind = KINDS.get(PurePosixPath(name).suffix, "text/html" if status == HTTPStatus.OK else "text/plain")
+        headers = {**HEADERS, "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
+        headers["Cache-Control"] = "private, max-age=86400" if name == "bokeh.js" else "no-store"
+        headers |= {"ETag": tag} if tag else {}
         if status == HTTPStatus.UNAUTHORIZED:
-            own["WWW-Authenticate"] = 'Basic realm="fedbn-sim watch"'
-        if ending == "csv":
-            own["Content-Disposition"] = f"attachment; filename={quote(name)}"
-        for header, value in {**HEADERS, **own}.items():
+            headers["WWW-Authenticate"] = 'Basic realm="fedbn-sim watch"'
+        if status >= HTTPStatus.BAD_REQUEST:
+            headers["Connection"] = "close"  # what was posted may not have been read
+        self.send_response(status)
+        for header, value in headers.items():
             self.send_header(header, value)
         self.end_headers()
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -178,8 +169,6 @@ Page = Callable[[Handler, Asked], str]
 
 def _entry(handler: Handler, asked: Asked) -> Entry:
     """Return the run that a page is of."""
-    if not asked.of:
-        raise UserError("of: missing; expected a run")
     return handler.server.index.entries[asked.of]
 
 

@@ -75,7 +75,7 @@ def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
     rows = [line.split() for line in lines[3:6]]
     assert [row[0] for row in rows] == ["sweep/yogi", "fedavg-1", "fedavg-0"]
     assert rows[1] == ["fedavg-1", "ended", "fedavg", "1", "2", "2", "81.2", "%", "0.3333", "1", "0"]
-    assert lines[-1] == "3 runs"
+    assert lines[-1] == "3 of 3 runs"
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,6 @@ def test_a_damaged_run_is_a_line_and_others_are_shown(runs, capsys):
     (runs / "fedavg-1" / "config.json").write_text("{")
     assert main(["runs", str(runs)]) == 0
     *_, count, first, second = capsys.readouterr().out.splitlines()
-    assert count == "1 run"
+    assert count == "1 of 1 run"
     assert "fedavg-0" in first
     assert "fedavg-1" in second
