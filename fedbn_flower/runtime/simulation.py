@@ -1,6 +1,6 @@
 """One simulated run, in this process or on Ray."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
 from ..config.run_config import RunConfig
-from ..core.errors import not_allowed
+from ..core.errors import Conflict, refuse
 from ..data.notes import Note
 from ..extensions.devices import NONE
 from ..job.inputs import inputs_of
@@ -72,17 +72,20 @@ def check_simulation(config: RunConfig) -> None:
         start from memories that a simulation does not have; when a tracker is not installed.
     """
     check_installed(config)
+    refuse(_conflicts(config))
+
+
+def _conflicts(config: RunConfig) -> Iterator[Conflict]:
+    """Yield what only SuperNodes can do."""
     if config.inspect:
-        raise not_allowed("inspect", True, "false: simulated clients are inspected by fedbn-sim inspect")
+        yield Conflict("inspect", True, "false: simulated clients are inspected by fedbn-sim inspect")
     if not inputs_of(config).dataset.has_examples:
-        raise not_allowed(
-            "dataset", config.dataset, "one with examples: simulated clients have no other data"
-        )
+        yield Conflict("dataset", config.dataset, "one with examples: simulated clients have no other data")
     if config.asynchronous and config.devices == NONE:
         wanted = f"'uniform' or others in a simulation with protocol {config.protocol!r}"
-        raise not_allowed("devices", config.devices, f"{wanted}: they decide who answers when")
+        yield Conflict("devices", config.devices, f"{wanted}: they decide who answers when")
     if config.continue_state:
-        raise not_allowed("continue-state", True, "false: simulated clients have no state-dir")
+        yield Conflict("continue-state", True, "false: simulated clients have no state-dir")
 
 
 def checked(configs: Iterable[RunConfig]) -> list[tuple[Note, ...]]:

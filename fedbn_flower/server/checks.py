@@ -1,8 +1,9 @@
-"""What a run with several models does not go with, and how many nodes are connected."""
+"""What a run's rule does not go with, and how many nodes are connected."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -11,21 +12,33 @@ from fedbn_flower.clients.modules.head import head_entries
 from fedbn_flower.strategies import PseudoGradientStrategy, TooFewNodes
 from fedbn_flower.strategies.rules.personal import FedAP, FedPAC, layers
 
-from ..core.errors import not_allowed
+from ..core.errors import Conflict, not_allowed
 from ..job.inputs import RunInputs
 from ..job.rule import first_model
 from ..names import CLIENT, STRATEGY
 from .exchange import IN_THIS_PROCESS, waits_of
 
 
-def check_several_models(inputs: RunInputs) -> None:
-    """Refuse what knows of one model only, and models to choose from that are all the same.
+def of_empty_rounds(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield what leaves nothing to share, or nobody to evaluate a model that is to be chosen."""
+    config = inputs.config
+    without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
+    if not (inputs.split.shared or without_model):
+        fedproto = ", or strategy and objective 'fedproto' with it" if config.client == "alone" else ""
+        yield Conflict("client", config.client, f"another one{fedproto}: no entry is left to share")
+    if config.tests_each_round and not (config.clients_evaluate or inputs.server_evaluates):
+        key, value, allowed = (
+            ("patience", config.patience, "0")
+            if config.patience
+            else ("best", config.best, "'auto'")
+            if config.keeps_best
+            else ("stop-at-target", True, "false")
+        )
+        yield Conflict(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
 
-    Raises
-    ------
-    UserError
-        For the first key.
-    """
+
+def of_several_models(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield what knows of one model only, and models to choose from that are all the same."""
     config = inputs.config
     rule = STRATEGY.find(config.strategy)
     if not rule.keeps_models:
@@ -33,31 +46,31 @@ def check_several_models(inputs: RunInputs) -> None:
     with_it = f"with strategy {config.strategy!r}"
     if CLIENT.find(config.client).pooled_by:
         wanted = f"another one {with_it}: it pools the statistics of one model"
-        raise not_allowed("client", config.client, wanted)
+        yield Conflict("client", config.client, wanted)
     if issubclass(rule, FedAP):
-        _check_statistics(inputs, with_it)
+        yield from _of_statistics(inputs, with_it)
     if issubclass(rule, FedPAC) and head_entries(inputs.model()[0]).isdisjoint(inputs.split.shared):
         wanted = f"what leaves the head to train {with_it}, which mixes heads"
-        raise not_allowed("freeze" if config.freeze else "train", config.freeze or config.train, wanted)
+        yield Conflict("freeze" if config.freeze else "train", config.freeze or config.train, wanted)
     if not rule.clients_choose:
         return
     further, first = first_model(inputs, 1), inputs.initial().entries
     if all(np.array_equal(first[name], further[name]) for name in inputs.stepped_names):
         why = f"{with_it}: its models have to differ"
         if config.init:
-            raise not_allowed("init", config.init, f"weights that leave some that train new, {why}")
-        raise not_allowed("model", config.model, f"one whose weights are drawn when it is made, {why}")
+            yield Conflict("init", config.init, f"weights that leave some that train new, {why}")
+        yield Conflict("model", config.model, f"one whose weights are drawn when it is made, {why}")
 
 
-def _check_statistics(inputs: RunInputs, with_it: str) -> None:
-    """Refuse a model without BatchNorm, and a client that does not share its statistics."""
+def _of_statistics(inputs: RunInputs, with_it: str) -> Iterator[Conflict]:
+    """Yield a model without BatchNorm, and a client that does not share its statistics."""
     config = inputs.config
     if not (found := layers(inputs.initial().entries)):
         wanted = f"one with BatchNorm {with_it}, which compares clients by its statistics"
-        raise not_allowed("model", config.model, wanted)
+        yield Conflict("model", config.model, wanted)
     if len(layers(dict.fromkeys(inputs.split.shared))) < len(found):
         wanted = f"one that shares the statistics of BatchNorm {with_it}, which compares clients by these"
-        raise not_allowed("client", config.client, wanted)
+        yield Conflict("client", config.client, wanted)
 
 
 REGISTERING = 5.0

@@ -18,7 +18,7 @@ from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.run_config import RunConfig
 from ..config.unused_keys import SIMULATION, Caller
-from ..core.errors import not_allowed
+from ..core.errors import refuse
 from ..core.ground.columns import HALVES
 from ..core.ground.settings import overridden
 from ..core.ground.wire import (
@@ -39,14 +39,13 @@ from ..job.checks.unused_keys import unused_keys, unused_line
 from ..job.inputs import inputs_of
 from ..job.rule import errors_of_custom_rules, make_strategy, state_of, step_more
 from ..job.what_is_learnt import what_is_learnt
-from ..names import STRATEGY
 from ..privacy.example_privacy import ExamplePrivacy
 from ..records.cases import cases_used, make_exact
 from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.events import Observer, RoundResult, RunInfo, prefix_of
 from ..records.metrics import medians, pooled_metrics, round_means, spread
 from .built_in_extensions import collaborators
-from .checks import check_nodes, check_several_models
+from .checks import check_nodes, of_empty_rounds, of_several_models
 from .evaluation import GlobalEvaluation
 from .exchange import Exchange, Simulates
 from .extensions import extensions_of
@@ -91,22 +90,10 @@ class Federation:
         self.evaluation = GlobalEvaluation(self.inputs, model)
         self.shares = bool(self.inputs.split.shared)
         """Whether anything of the model travels."""
-        without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
-        if not (self.shares or without_model):
-            fedproto = ", or strategy and objective 'fedproto' with it" if config.client == "alone" else ""
-            raise not_allowed("client", config.client, f"another one{fedproto}: no entry is left to share")
-        if config.tests_each_round and not (config.clients_evaluate or self.inputs.server_evaluates):
-            key, value, allowed = (
-                ("patience", config.patience, "0")
-                if config.patience
-                else ("best", config.best, "'auto'")
-                if config.keeps_best
-                else ("stop-at-target", True, "false")
-            )
-            raise not_allowed(key, value, f"{allowed} with fraction-evaluate 0: nothing is evaluated")
+        refuse(of_empty_rounds(self.inputs))
         self.decide_by = decides(self.inputs)
         """Whose metric decides, of `records.events.DECIDING`."""
-        check_several_models(self.inputs)
+        refuse(of_several_models(self.inputs))
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
         who = replace(participation(config), clock=self.clock, untested=self.inputs.untested)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedbn_flower.clients.returned import WrongResult, kept_at_home
 from ...config.keys import RUN_KEYS
 from ...config.named_algorithms import NOT_GIVEN
 from ...config.run_config import RunConfig
-from ...core.errors import UserError, not_allowed
+from ...core.errors import Conflict, UserError, not_allowed, refuse
 from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
@@ -30,7 +30,7 @@ from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
 from ..tested_on import half_of, must_have_held_out
-from .recalibration import check_recalibration
+from .recalibration import of_recalibration
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -44,31 +44,36 @@ def check_fit(inputs: RunInputs) -> None:
         client would be evaluated on no examples, or on some that cannot be halved; when a target is set for
         a metric that the problem lacks.
     """
+    refuse(_conflicts(inputs))
+
+
+def _conflicts(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield what does not fit the data, in the order in which it is told; a mistake in these is raised."""
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise not_allowed("device", "cuda", "'cpu': PyTorch finds no GPU here")
-    _check_classes(config, dataset)
-    _check_target(config, dataset)
+        yield Conflict("device", "cuda", "'cpu': PyTorch finds no GPU here")
+    yield from _of_classes(config, dataset)
+    yield from _of_target(config, dataset)
     names = models_named(config.model)
     widths = {name: _check_model(inputs, i, name) for i, name in enumerate(names)}
     if len(names) > 1:
-        _check_several(inputs, widths)
-    check_recalibration(inputs)
-    _check_batch_size(inputs, names)
+        yield from _of_several(inputs, widths)
+    yield from of_recalibration(inputs)
+    yield from _of_batch_size(inputs, names)
     if not dataset.has_examples:
         if config.reference == "pooled":
-            raise not_allowed("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
+            yield Conflict("reference", "pooled", "'none' or 'alone': SuperNodes keep their data")
         if STRATEGY.find(config.strategy).in_simulations_only:
             wanted = f"another one with dataset {config.dataset!r}: it is for simulations, not for sites"
-            raise not_allowed("strategy", config.strategy, wanted)
+            yield Conflict("strategy", config.strategy, wanted)
         return
     if config.val_fraction and dataset.kind.trains_on_all:
-        raise not_allowed("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
+        yield Conflict("val-fraction", config.val_fraction, f"0 with {config.dataset!r}")
     if (dataset.has_classes or dataset.has_masks) and dataset.spec.outputs < 2:
         name = f", {dataset.class_names[0]!r}" if dataset.class_names else ""
         raise UserError(f"dataset: {config.dataset!r} has one class only{name}: nothing can be learnt")
     dataset.kind.augmentation(config.augment)
-    _check_partitions(inputs)
+    yield from _of_partitions(inputs)
     if config.cross_fits:
         half_of(inputs, inputs.partitions.test_rows, HALVES[0])
 
@@ -101,21 +106,21 @@ def decides(inputs: RunInputs) -> str:
     return "server" if of_server or not config.clients_evaluate else "pooled"
 
 
-def _check_target(config: RunConfig, dataset: Dataset) -> None:
+def _of_target(config: RunConfig, dataset: Dataset) -> Iterator[Conflict]:
     problem, target = dataset.problem, config.target_value
     if target is None:
         return
     if target[0] in problem.metrics:
         low, high = problem.ranges.get(target[0], (-math.inf, math.inf))
         if not low <= target[1] <= high:
-            raise not_allowed("target", config.target, f"a value from {low:g} to {high:g}")
+            yield Conflict("target", config.target, f"a value from {low:g} to {high:g}")
         return
     names = ", ".join(problem.metrics)
-    raise not_allowed("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
+    yield Conflict("target", config.target, f"METRIC=VALUE with a metric of this run: {names}")
 
 
-def _check_train_rows(inputs: RunInputs) -> None:
-    """Refuse what leaves a client that trains without an example to train on."""
+def _of_train_rows(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield what leaves a client that trains without an example to train on."""
     config = inputs.config
     empty = np.flatnonzero(inputs.partitions.train.sizes == 0).tolist()
     if lacking := [client for client in empty if client not in inputs.held_out_clients]:
@@ -129,22 +134,22 @@ def _check_train_rows(inputs: RunInputs) -> None:
             if value
         )
         who = f"{len(lacking)} of {config.num_clients} clients (the first is {lacking[0]})"
-        raise not_allowed(key, value, f"less: {who} would have no training examples")
+        yield Conflict(key, value, f"less: {who} would have no training examples")
 
 
-def _check_partitions(inputs: RunInputs) -> None:
-    """Refuse a partition that leaves a client without examples to validate, test or train on."""
+def _of_partitions(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield a partition that leaves a client without examples to validate, test or train on."""
     config, partitions = inputs.config, inputs.partitions
     if config.val_fraction and not len(partitions.val_rows):
-        raise not_allowed("val-fraction", config.val_fraction, "a share of at least one example")
-    _check_train_rows(inputs)
+        yield Conflict("val-fraction", config.val_fraction, "a share of at least one example")
+    yield from _of_train_rows(inputs)
     if inputs.evaluates_locally and must_have_held_out(inputs):
         for split, clients in inputs.without_held_out.items():
             who = f"{len(clients)} clients (the first is {clients[0]})"
-            raise not_allowed("eval-data", "local", f"'global', since {who} would have no {split} examples")
+            yield Conflict("eval-data", "local", f"'global', since {who} would have no {split} examples")
     if len(clients_of_one_example(inputs)) == config.num_training:
         reason = f"each client has one example, and {config.model!r} cannot train on one: BatchNorm needs two"
-        raise not_allowed("num-clients", config.num_clients, f"fewer; {reason}")
+        yield Conflict("num-clients", config.num_clients, f"fewer; {reason}")
 
 
 def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
@@ -250,13 +255,13 @@ def _check_optimizer(config: RunConfig, model: nn.Module, name: str) -> None:
         raise not_allowed("client-optimizer", config.client_optimizer, wanted) from None
 
 
-def _check_batch_size(inputs: RunInputs, names: Sequence[str]) -> None:
-    """Refuse batches of one example where a model cannot train on one."""
+def _of_batch_size(inputs: RunInputs, names: Sequence[str]) -> Iterator[Conflict]:
+    """Yield batches of one example where a model cannot train on one."""
     if inputs.config.batch_size != 1:
         return
     for i, name in enumerate(names):
         if not _trains_on_one(inputs, i):
-            raise not_allowed(
+            yield Conflict(
                 "batch-size", 1, f"2 or more, or 0: {name!r} cannot train on one example, BatchNorm needs two"
             )
 
@@ -283,33 +288,33 @@ def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
     return True
 
 
-def _check_several(inputs: RunInputs, widths: Mapping[str, int]) -> None:
-    """Refuse several models if they share anything, or if their features differ in width."""
+def _of_several(inputs: RunInputs, widths: Mapping[str, int]) -> Iterator[Conflict]:
+    """Yield several models if they share anything, or if their features differ in width."""
     config = inputs.config
     for i in range(len(widths)):
         model, initial = inputs.model(i)
         if initial.keys() - kept_at_home(CLIENT.find(config.client), model):
             wanted = f"one model with client {config.client!r}, or client 'alone', which shares nothing of it"
-            raise not_allowed("model", config.model, wanted)
+            yield Conflict("model", config.model, wanted)
     if len(set(widths.values())) > 1:
         found = ", ".join(f"{name} {width}" for name, width in widths.items())
-        raise not_allowed("model", config.model, f"models with features of one width, not {found}")
+        yield Conflict("model", config.model, f"models with features of one width, not {found}")
 
 
-def _check_classes(config: RunConfig, dataset: Dataset) -> None:
+def _of_classes(config: RunConfig, dataset: Dataset) -> Iterator[Conflict]:
     for registry, name in ((OBJECTIVE, config.objective), (LOSS, config.loss)):
         if registry.find(name).of_classes and not isinstance(dataset.problem, Classification):
             has = f"{config.dataset!r} has {dataset.spec.predicts}"
             if config.problem != NOT_GIVEN:
                 has = f"problem {config.problem!r} has other outputs"
-            raise not_allowed(registry.key, name, f"another one: it needs classes, and {has}")
+            yield Conflict(registry.key, name, f"another one: it needs classes, and {has}")
     if STRATEGY.find(config.strategy).of_classes and not dataset.has_classes:
         has = f"{config.dataset!r} has {dataset.spec.predicts}"
-        raise not_allowed(STRATEGY.key, config.strategy, f"another one: it needs classes, and {has}")
+        yield Conflict(STRATEGY.key, config.strategy, f"another one: it needs classes, and {has}")
     if LOSS.find(config.loss).of_masks and not isinstance(dataset.problem, Segmentation):
-        raise not_allowed(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
+        yield Conflict(LOSS.key, config.loss, "another one: it needs masks and problem 'segmentation'")
     if dataset.has_masks and config.softmax_output:
-        raise not_allowed("softmax-output", True, "false: of masks the loss applies the softmax")
+        yield Conflict("softmax-output", True, "false: of masks the loss applies the softmax")
 
 
 def _is_head_alone(model: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fedbn_flower.clients import Classification, MultiLabel
 
-from ...core.errors import not_allowed
+from ...core.errors import Conflict
 from ..inputs import RunInputs
 
 FEW = 50
@@ -26,15 +26,9 @@ def of_few_cases(inputs: RunInputs) -> Iterator[str]:
         )
 
 
-def check_recalibration(inputs: RunInputs) -> None:
-    """Refuse to recalibrate what has no scores, or where sites have no validation share of their own.
-
-    Raises
-    ------
-    UserError
-        For ``recalibrate``, when there are no scores of classes or labels; of more than two classes, when
-        only two have such a recalibration; when clients are not evaluated on examples of their own.
-    """
+def of_recalibration(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield why scores cannot be recalibrated: there are none of classes or labels; of more than two classes,
+    only two have such a recalibration; clients are not evaluated on examples of their own."""
     config, dataset = inputs.config, inputs.dataset
     method = config.recalibrate
     if method == "none":
@@ -43,10 +37,10 @@ def check_recalibration(inputs: RunInputs) -> None:
     if predicted not in (Classification.predicted, MultiLabel.predicted):
         what = dataset.spec.predicts if config.problem == "auto" else f"problem {config.problem!r}"
         wanted = f"'none' with {what}: there are no scores of classes or labels"
-        raise not_allowed("recalibrate", method, wanted)
+        yield Conflict("recalibrate", method, wanted)
     classes = dataset.spec.outputs if predicted is Classification.predicted else 2
     if classes > 2 and method != "temperature":
-        raise not_allowed("recalibrate", method, f"'none' or 'temperature' with {classes} classes, not two")
+        yield Conflict("recalibrate", method, f"'none' or 'temperature' with {classes} classes, not two")
     if dataset.has_examples and not inputs.evaluates_locally:
         wanted = "'none' without eval-data 'local': no site has a validation share of its own"
-        raise not_allowed("recalibrate", method, wanted)
+        yield Conflict("recalibrate", method, wanted)
