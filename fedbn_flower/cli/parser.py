@@ -45,7 +45,9 @@ commands:
   compare DIR DIR    runs side by side                   export DIR      the model, as a file
   ledger DIR         what privacy a site has spent       release DIR     what may be published
   app PATH           run any app that flwr run takes     runs DIR        a table of all runs
-  watch DIR          a page that follows them
+  watch DIR          a page that follows them            new NAME        write the app of a study
+  consortium VERB    keys, kits and studies of sites     doctor FLAGS    what a run might fail of
+  audit DIR          what has left a site
   COMMAND --help shows its options
 """
 END = f"--help TOPIC shows its keys, --help KEY one of them, --help {ALL} everything"
