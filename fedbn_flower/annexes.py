@@ -115,7 +115,7 @@ ANNEXES: dict[str, Annex] = {
             "texts": {"methods": "methods:methods", "model-card": "methods:model_card"},
             "verdicts": {"of-a-sweep": "sweeps:OfSweep"},
         },
-        keys=("recalibrate",),
+        keys=("recalibrate", "subgroups"),
     ),
     "trackers": Annex(
         "experiment trackers",

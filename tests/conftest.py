@@ -29,7 +29,6 @@ from xdist.scheduler import LoadGroupScheduling
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime import pools
-from fedbn_flower.study import intervals
 
 from .pictures import draw_none
 
@@ -212,6 +211,8 @@ def pictures_never_drawn():
 
 
 def draw_few(replace):
+    from fedbn_flower.study import intervals
+
     replace(intervals, "intervals_of_cases", partial(intervals.intervals_of_cases, draws=20))
 
 

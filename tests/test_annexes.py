@@ -15,7 +15,7 @@ PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml"
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
 VALUES = {
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
-    "recalibrate": "temperature",
+    **{"recalibrate": "temperature", "subgroups": "sex"},
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
     **{"concurrency": "2", "mixing": "0.5", "protocol": "fedbuff:2"},
     **{"spacing": "2", "window": "0..400"},
