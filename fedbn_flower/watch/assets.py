@@ -67,8 +67,8 @@ async function look() {
   try {
     do {
       again = false;
-      for (const element of document.querySelectorAll("[data-part]")) await part(element);
-      for (const element of document.querySelectorAll("[data-picture]")) await picture(element);
+      const all = (name, load) => [...document.querySelectorAll(`[data-${name}]`)].map(load);
+      await Promise.all([...all("picture", picture), ...all("part", part)]);
     } while (again);
     say("Follows the folder.");
   } catch (error) { say(error instanceof TypeError ? `No answer: ${error.message}` : error.message, "gone"); }

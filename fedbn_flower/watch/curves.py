@@ -4,7 +4,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -70,10 +70,8 @@ def smoothed(values: Sequence[float], window: int) -> list[float]:
 
 def csv_of(lines: Sequence[Line], axis: str, metric: str) -> str:
     """Return the numbers of curves, as the files have them."""
-    rows = (
-        row for line in lines for row in zip_longest([line.name] * len(line.x), line.x, line.y, line.spread)
-    )
-    return csv_lines(["run", axis, metric, "standard deviation"], rows)
+    every = (zip_longest([line.name] * len(line.x), line.x, line.y, line.spread) for line in lines)
+    return csv_lines(["run", axis, metric, "standard deviation"], chain.from_iterable(every))
 
 
 @dataclass

@@ -31,25 +31,23 @@ def swatches(lines: Sequence[str]) -> dict[str, str]:
 
 def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[Any]]]:
     """Return the columns of the sources of `curves`: what is measured, pale if it is also smoothed."""
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("xs", "ys", "name", "colour", "dash", "alpha", "width")
-    }
-    bands: dict[str, list[Any]] = {name: [] for name in ("xs", "ys", "colour")}
+    drawn: list[tuple[Any, ...]] = []
+    bands: list[tuple[Any, ...]] = []
     for number, line in enumerate(lines):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
-        drawn = (
-            [(line.y, 0.3, 1.0), (smoothed(line.y, window), 1.0, 2.5)] if window > 1 else [(line.y, 1.0, 2.0)]
-        )
-        for ys, alpha, width in drawn:
-            row = (line.x, ys, line.name, colour, dash, alpha, width)
-            for column, value in zip(columns.values(), row, strict=True):
-                column.append(value)
+        pale, width = (0.3, 1.0) if window > 1 else (1.0, 2.0)
+        drawn.append((line.x, line.y, line.name, colour, dash, pale, width))
+        if window > 1:
+            drawn.append((line.x, smoothed(line.y, window), line.name, colour, dash, 1.0, 2.5))
         if line.spread:
             low, high = ([y + sign * d for y, d in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
-            corners = [*line.x, *reversed(line.x)], [*high, *reversed(low)], colour
-            for column, value in zip(bands.values(), corners, strict=True):
-                column.append(value)
-    return {LINES: columns, BANDS: bands}
+            bands.append(([*line.x, *reversed(line.x)], [*high, *reversed(low)], colour))
+    names = {LINES: "xs ys name colour dash alpha width", BANDS: "xs ys colour"}
+    rows = {LINES: drawn, BANDS: bands}
+    return {
+        source: {name: [row[i] for row in rows[source]] for i, name in enumerate(columns.split())}
+        for source, columns in names.items()
+    }
 
 
 def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bool], dark: bool) -> Any:
@@ -90,22 +88,17 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
 
 def _item(plot: Any, dark: bool) -> Any:
     ink, rule, paper = INK[dark]
-    axis: dict[str, Any] = {
-        "axis_label_text_color": ink,
-        "major_label_text_color": ink,
-        "axis_line_color": rule,
-    }
-    axis |= {
-        "major_tick_line_color": rule,
-        "minor_tick_line_color": None,
-        "axis_label_text_font_style": "normal",
-    }
-    colour_bar = {"background_fill_color": paper, "major_label_text_color": ink, "title_text_color": ink}
+    lines = dict.fromkeys(("axis_line_color", "major_tick_line_color", "minor_tick_line_color"), rule)
+    texts = {"axis_label_text_color": ink, "axis_label_text_font_style": "normal"}
     attributes = {
         "Plot": {"background_fill_color": paper, "border_fill_color": paper, "outline_line_color": rule},
-        "Axis": axis,
+        "Axis": {"major_label_text_color": ink, **lines, **texts},
         "Grid": {"grid_line_color": rule},
-        "BaseColorBar": colour_bar,
+        "BaseColorBar": {
+            "background_fill_color": paper,
+            "major_label_text_color": ink,
+            "title_text_color": ink,
+        },
     }
     plot.toolbar.logo = None  # it leads to another site
     return json_item(plot, theme=Theme(json={"attrs": attributes}))

@@ -207,12 +207,8 @@ def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colou
 def _row(entry: Entry, columns: Sequence[str], asked: Asked, colour: str) -> str:
     name, starred = html(entry.name), bool(entry.values["starred"])
     checked = " checked" if entry.name in asked.run else ""
-    cells = "".join(
-        data(value, cell(entry, column))
-        if isinstance(value := entry.values.get(column), int | float)
-        else f"<td>{html(cell(entry, column))}</td>"
-        for column in columns[1:]
-    )
+    values = [(entry.values.get(column), cell(entry, column)) for column in columns[1:]]
+    cells = "".join(data(v, t) if isinstance(v, int | float) else f"<td>{html(t)}</td>" for v, t in values)
     return (
         f'<td><button type="button" class="star" data-star="{name}" data-key="star {name}" '
         f'aria-pressed="{as_text(starred)}" aria-label="star {name}">{"★" if starred else "☆"}</button></td>'

@@ -13,14 +13,9 @@ Values = Mapping[str, object]
 """A run's keys and figures by name."""
 Test = Callable[[Values], bool]
 
-OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+SIGNS = ("=", "!=", "<=", ">=", "<", ">")
+COMPARE = (operator.eq, operator.ne, operator.le, operator.ge, operator.lt, operator.gt)
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = dict(zip(SIGNS, COMPARE, strict=True))
 CONTAINS, SAME, OTHER = "~", "=", "!="
 TOKEN = re.compile(r"""\s*(?:([()])|(!=|<=|>=|[=<>~])|"([^"]*)"|'([^']*)'|([^\s()=<>!~"']+))""")
 WORDS = ("and", "or", "not")
@@ -83,9 +78,8 @@ class _Parser:
             yield mark or ("sign" if sign else "value"), text
 
     def _error(self, at: str) -> UserError:
-        return UserError(
-            f"where: {self.text!r} is not allowed at {at.strip() or 'its end'!r}; expected {FORM}"
-        )
+        place = at.strip() or "its end"
+        return UserError(f"where: {self.text!r} is not allowed at {place!r}; expected {FORM}")
 
     def _take(self, *kinds: str) -> str | None:
         """Return the next token's text and go on, if it is of one of these kinds."""

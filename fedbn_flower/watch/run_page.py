@@ -45,10 +45,11 @@ def heat_of(entry: Entry, asked: Asked) -> str:
 
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
-    metric, figures, left = entry.run.main_metric, entry.figures, time_text(entry.seconds_left)
+    metric, figures, why = entry.run.main_metric, entry.figures, entry.run.summary.stopped
     said = {
-        "state": (entry.state, entry.run.summary.stopped),
-        f"of {entry.rounds} rounds": (str(entry.rounds_done), f"about {left} left" if left else ""),
+        "state": (f"{entry.state}: {why}" if why else entry.state, None),
+        f"of {entry.rounds} rounds": (str(entry.rounds_done), entry.rounds_done),
+        "about left": (time_text(entry.seconds_left), entry.seconds_left),
         spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
         "whole run": (time_text(figures.get(SECONDS)), figures.get(SECONDS)),
         "lost or refused": (str(int(entry.total(FAILURES))), None),
@@ -57,12 +58,9 @@ def facts(entry: Entry) -> str:
     for way in ("sent", "received"):
         total = entry.total(f"bytes-{way}")
         said[way] = f"{total / 1e6:.2f} MB", total
-    items = "".join(
-        f'<div><dt>{html(name)}</dt><dd><data value="{html(value)}">{html(text)}</data></dd></div>\n'
-        for name, (text, value) in said.items()
-        if text
-    )
-    return f'<dl class="facts">{items}</dl>'
+    form = '<div><dt>{}</dt><dd><data value="{}">{}</data></dd></div>\n'
+    items = (form.format(html(name), html(value), html(text)) for name, (text, value) in said.items() if text)
+    return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 def _epsilon(entry: Entry) -> str:

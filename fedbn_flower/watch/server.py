@@ -209,15 +209,15 @@ def _heat(handler: Handler, asked: Asked) -> str:
 
 def _heat_csv(handler: Handler, asked: Asked) -> str:
     names, grid, _ = _grid(handler, asked)
-    values = zip(names, grid.astype(object).where(grid.notna(), "").to_numpy().tolist(), strict=True)
-    return csv_lines(["site", *map(str, grid.columns)], ([name, *row] for name, row in values))
+    values = grid.astype(object).where(grid.notna(), "").to_numpy().tolist()
+    rows = ([name, *row] for name, row in zip(names, values, strict=True))
+    return csv_lines(["site", *map(str, grid.columns)], rows)
 
 
 def _grid(handler: Handler, asked: Asked) -> "tuple[list[str], DataFrame, str]":
     """Return the sites' names, the values by site and round, and of what they are."""
     entry = _entry(handler, asked)
-    metric = heat_of(entry, asked)
-    federation = handler.server.federation(entry, metric)
+    federation = handler.server.federation(entry, metric := heat_of(entry, asked))
     return [*federation.names.values()], federation.grid(metric), metric
 
 
