@@ -29,7 +29,8 @@ QUERIES = {
 def answered(message: Message, context: Context, here: Answers) -> Message:
     """Answer a message through the doors that annexes bring, else by ``here``, as each door may, too.
 
-    Outermost are the doors that the site's owner demands by a key of the node config (``owners-doors``).
+    Innermost are those that the site's owner demands by a key of the node config (``owners-doors``): so each
+    message passes them once, in the process that answers it.
 
     Raises
     ------
@@ -38,11 +39,11 @@ def answered(message: Message, context: Context, here: Answers) -> Message:
     Exception
         What the client raised, or a door.
     """
-    for door in annexes.brought("doors").values():
-        here = partial(door, here=here)
     for key in annexes.names_of("owners-doors"):
         if key in context.node_config:
             here = partial(annexes.load("owners-doors", key), here=here)
+    for door in annexes.brought("doors").values():
+        here = partial(door, here=here)
     return here(message, context)
 
 

@@ -253,3 +253,18 @@ def test_without_this_folder_a_site_that_demands_it_answers_nothing(key, monkeyp
     monkeypatch.setattr(queries.annexes, "is_present", lambda name: name != "consortium")
     with pytest.raises(UserError, match=f"{key}: .* fedbn_flower/consortium, which is not there"):
         queries.answered(*asked({key: "x"}), answer)
+
+
+def test_a_message_that_a_worker_answers_is_one_line(tmp_path, monkeypatch):
+    """The door of the node's own process asks the worker, whose app has the same doors."""
+    in_worker = []
+
+    def ask_worker(message, context, here):
+        if in_worker:
+            return here(message, context)
+        in_worker.append(True)
+        return queries.answered(message, context, answer)
+
+    monkeypatch.setattr(queries.annexes, "brought", lambda kind: {"warm": ask_worker})
+    queries.answered(*asked({"audit": str(tmp_path / "audit")}), answer)
+    assert len(checked(tmp_path / "audit")) == 1
