@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import PurePosixPath
@@ -82,11 +82,6 @@ class Server(ThreadingHTTPServer):
         """What to open in a browser."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/{self.token}/"
-
-    @cached_property
-    def bokeh(self) -> str:
-        """Bokeh's own script."""
-        return str(Resources(mode="inline", components=["bokeh"]).js_raw[0])
 
     def federation(self, entry: Entry, metric: str) -> Federation:
         """Return a run's sites, with one metric of theirs."""
@@ -250,7 +245,7 @@ PAGES: dict[str, Page] = {
     "sites": _sites,
     "heat.json": _heat,
     "heat.csv": _heat_csv,
-    "bokeh.js": lambda handler, asked: handler.server.bokeh,
+    "bokeh.js": lambda handler, asked: str(Resources("inline", components=["bokeh"]).js_raw[0]),
     "watch.js": lambda handler, asked: SCRIPT,
     "watch.css": lambda handler, asked: STYLES,
 }

@@ -174,6 +174,21 @@ def test_csv_files_have_the_numbers_of_the_folder(runs):
         ]
 
 
+def test_a_star_and_a_note_are_kept_and_the_difference_of_two_runs_is_their_keys(runs):
+    with served(runs) as server:
+        body = json.dumps({"run": "avg-1", "starred": True, "note": "the better one", "else": 1})
+        assert get(server, "note", "POST", body=body)[0] == 200
+        text = get(server, "table")[1]
+        assert text.index("avg-1") < text.index("avg-0")
+        assert "the better one" in text
+        rows = get(server, "difference?run=avg-0&run=avg-1")[1].split("<tbody>")[1].split("</tbody>")[0]
+    assert rows == '<tr><th scope="row">seed</th><td>0</td><td>1</td></tr>'
+    assert json.loads((runs / "avg-1" / "watch.json").read_text()) == {
+        "starred": True,
+        "note": "the better one",
+    }
+
+
 def test_a_group_is_the_mean_of_its_runs_and_their_spread(runs):
     index = index_of(runs, "watch")
     line = line_of("avg", [index.entries["avg-0"], index.entries["avg-1"]], "accuracy", ROUND)
