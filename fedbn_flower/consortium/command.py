@@ -157,7 +157,7 @@ def _join(options: Options) -> int:
     site.join(at, options.data, options.port, options.new_key, options.admitted)
     if options.study:
         _admit_at(at, options.study)
-    failed = examine(at)
+    failed = 0 if options.new_key else examine(at)  # no list has the new key yet
     if at.admitted is None or options.new_key:
         print("send this line to the operator, and compare the fingerprint over the telephone:")
         print(at.line())

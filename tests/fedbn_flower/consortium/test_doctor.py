@@ -299,6 +299,9 @@ def test_the_command_looks_at_a_kit_an_operators_folder_and_data(tmp_path, serve
     assert "fine   data               target: 2 classes" in told
     assert f"start it: {kit}/run" in told
     assert main(["doctor", "--kit", kit, "--study", str(tmp_path / "study.toml")]) == 0
+    assert main(["consortium", "join", kit, "--new-key"]) == 0
+    assert main(["doctor", "--kit", kit]) == 1
+    assert "this key is not in list" in capsys.readouterr().out
     (Path(kit) / "site" / "site.key").chmod(0o644)
     assert main(["doctor", "--kit", kit]) == 1
     assert AtSite(Path(kit)).study_files()
