@@ -83,7 +83,7 @@ def _own_code(values: Mapping[str, Any]) -> dict[str, str]:
     for text in filter(lambda value: isinstance(value, str), values.values()):
         for file, package in OWN_CODE.findall(text):
             name = file or package
-            places = [Path(place, name) for place in (".", packages.HERE.parent, *sys.path)]
+            places = [Path(place, name) for place in (".", str(packages.HERE.parent), *sys.path)]
             if not (place := next((place for place in places if place.exists()), None)):
                 raise UserError(
                     f"study: there is no {name!r} here, which {text!r} names; install the app first"
