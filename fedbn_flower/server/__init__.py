@@ -1,1 +1,1 @@
-"""The server of a run: its rounds, who takes part, evaluation. It imports nothing of the sites."""
+"""The server of a run: its rounds, participation, evaluation. It imports nothing from the site package."""

@@ -1,4 +1,4 @@
-"""What the built-in extensions of a run are made of."""
+"""The objects of a run that its built-in extensions are constructed from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def collaborators(federation: Federation) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the built-in extensions are made of beside the run, by name; of others nothing."""
+    """Return the constructor arguments of built-in extensions in addition to ``run``, by extension name."""
     config, inputs, privacy = federation.config, federation.inputs, federation.privacy
     keeps = keeps_cases(inputs)
 
@@ -30,7 +30,7 @@ def collaborators(federation: Federation) -> Mapping[str, Mapping[str, Any]]:
         set_rates(rule, config, server_round)
 
     def learn_sizes(asked: Sequence[int], moment: Moment) -> None:
-        """Ask for the sizes of sites that joined late, where privacy is accounted by these."""
+        """Ask sites that joined late for their sizes, if the privacy accounting depends on them."""
         if isinstance(privacy, ExamplePrivacy) and privacy.lacks(asked):
             privacy.learn(sites_sizes(inputs, moment.rule, moment.exchange.grid))
 

@@ -1,4 +1,4 @@
-"""What a run's rule does not go with, and how many nodes are connected."""
+"""Check what a run's rule is incompatible with, and how many nodes are connected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .exchange import IN_THIS_PROCESS, waits_of
 
 
 def of_empty_rounds(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield what leaves nothing to share, or nobody to evaluate a model that is to be chosen."""
+    """Yield a run in which nothing is shared, or in which nobody evaluates the models to choose from."""
     config = inputs.config
     without_model = STRATEGY.find(config.strategy).goes_without_model or config.reference == "alone"
     if not (inputs.split.shared or without_model):
@@ -38,7 +38,7 @@ def of_empty_rounds(inputs: RunInputs) -> Iterator[Conflict]:
 
 
 def of_several_models(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield what knows of one model only, and models to choose from that are all the same."""
+    """Yield what handles a single model only, and candidate models that are all identical."""
     config = inputs.config
     rule = STRATEGY.find(config.strategy)
     if not rule.keeps_models:
@@ -78,16 +78,16 @@ REGISTERING = 5.0
 
 
 def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, concurrency: int = 0) -> None:
-    """Wait for the run's nodes; refuse more of them than ``num-clients``.
+    """Wait for the run's nodes; refuse more than ``num-clients`` of them.
 
-    Only ``concurrency`` are waited for if so many train at once: the others may come later.
+    With an asynchronous protocol only ``concurrency`` nodes are awaited: others may connect later.
 
     Raises
     ------
     UserError
-        When there are more; when Flower simulates fewer.
+        If there are more, or if Flower simulates fewer.
     TooFewNodes
-        When they are too few in time.
+        If too few connect in time.
     """
     reason = "concurrency" if concurrency else "num-clients"
     if (wanted := concurrency or expected) > (found := _simulated(grid, wanted)):
@@ -103,9 +103,9 @@ def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, con
 
 
 def _simulated(grid: Grid, wanted: int) -> int:
-    """Return how many nodes Flower simulates, up to so many: they register while the server starts.
+    """Return how many nodes Flower simulates, at most ``wanted``: they register while the server starts.
 
-    Of real nodes it is ``wanted``: they may connect at any time.
+    For real nodes it is ``wanted``, as they may connect at any time.
     """
     if waits_of(grid) != IN_THIS_PROCESS:
         return wanted

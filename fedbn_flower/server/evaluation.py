@@ -39,11 +39,11 @@ class EvaluatesInShares(Protocol):
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
     ) -> Mapping[str, list[Sums]] | None:
-        """Return the sums of every batch of each split, in order; None where this process is to do it."""
+        """Return the sums of every batch of each split, in order; None if this process has to evaluate."""
 
 
 class GlobalEvaluation:
-    """Evaluates the global model on the server's examples, where they are.
+    """Evaluates the global model on the server's examples, if the server has any.
 
     Parameters
     ----------
@@ -66,26 +66,28 @@ class GlobalEvaluation:
         report: PhaseReport | None = None,
         grid: Grid | None = None,
     ) -> tuple[dict[str, Any] | None, str]:
-        """Return the model's metrics, and who found that it is no longer finite.
+        """Return the model's metrics, and who found that it is no longer finite, if anybody did.
 
         Parameters
         ----------
         arrays : ArrayRecord
             The model's shared entries.
         splits : str
-            Held-out splits, with commas; nothing is evaluated without one.
+            Held-out splits, separated by commas; if empty, nothing is evaluated.
         classes : int
-            How many classes are counted by themselves; 0 for none.
+            Number of classes that get metrics of their own; 0 for none.
         report : PhaseReport, optional
-            What the clients found. It decides where the server cannot evaluate; and where single cases of
-            clients are known, metrics are of single cases here, too.
+            What the clients found. Without server-side evaluation, it decides whether the model is still
+            finite. If it has predictions of single cases, the server's metrics are computed from single
+            cases, too.
         grid : Grid, optional
-            Its processes evaluate, if they can and find what this process finds.
+            Its processes evaluate, if they can, and if their result equals that of this process.
 
         Returns
         -------
         tuple
-            The metrics, or None where the server cannot evaluate; and a reason, or an empty string.
+            The metrics, or None if the server cannot evaluate; and who found a model that is not finite, or
+            "".
         """
         inputs = self.inputs
         if not splits:
@@ -100,7 +102,7 @@ class GlobalEvaluation:
         load_model(self.model, arrays, inputs.constant)
         if not (found and self._shares_agree):
             whole = evaluated_share(inputs, self.model, splits, classes, kept=kept)
-            if found:  # a model that remembers, or is random, can find something else in shares
+            if found:  # a stateful or random model may give other results in shares
                 self._shares_agree = comparable(found) == comparable(whole)
             found = whole
         problem = inputs.dataset.problem
@@ -122,7 +124,7 @@ class GlobalEvaluation:
 
 
 def load_model(model: nn.Module, arrays: ArrayRecord, constant: Mapping[str, NDArray] = NONE) -> None:
-    """Copy a whole state dict into a model: the shared entries, and those that never change."""
+    """Load the shared entries and those that never change into a model, in place."""
     shared = {name: array.numpy() for name, array in arrays.items()}
     load_entries(model.state_dict(), {**constant, **shared})
 

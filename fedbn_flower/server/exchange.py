@@ -15,44 +15,43 @@ from .one_exchange import JointEvaluation
 
 
 class Waits(NamedTuple):
-    """Seconds between two looks for replies: the first after one that was found, and a quarter longer after
-    each that found none, up to the longest. So a reply waits for about a quarter of what it
-    took at most."""
+    """Seconds between two polls for replies: ``shortest`` after a poll that found some, then growing by a
+    quarter up to ``longest``. So polling delays a reply by at most about a quarter of the time it took."""
 
     shortest: float
     longest: float
 
     def after(self, wait: float) -> float:
-        """Return how long to wait once nothing was found after a wait."""
+        """Return the next wait after a poll that found nothing."""
         return min(1.25 * wait, self.longest)
 
 
 OVER_THE_NETWORK = Waits(0.1, 3.0)
-"""A look is a request to the SuperLink; Flower's own wait is 3."""
+"""A poll is a request to the SuperLink; Flower's own wait is 3."""
 IN_THIS_PROCESS = Waits(0.02, 0.1)
-"""A look costs nothing where Flower simulates nodes; Flower's own wait is 0.1."""
+"""A poll costs nothing where Flower simulates nodes; Flower's own wait is 0.1."""
 
 
 @runtime_checkable
 class HasWaits(Protocol):
-    """A Grid that says how often to look for its replies."""
+    """A Grid that says how often to poll for its replies."""
 
     @property
     def waits(self) -> Waits:
-        """Seconds between two looks."""
+        """Seconds between two polls."""
 
 
 def waits_of(grid: Grid) -> Waits:
-    """Return the seconds between two looks for replies that were asked for by `Exchange.push`."""
+    """Return the seconds between two polls for replies to messages sent by `Exchange.push`."""
     return grid.waits if isinstance(grid, HasWaits) else OVER_THE_NETWORK
 
 
 @runtime_checkable
 class Simulates(Protocol):
-    """A Grid that has the memories of its clients: these are this program's own."""
+    """A Grid with simulated clients, whose memories this program holds."""
 
     def client_memory(self, partition_id: int) -> Any:
-        """Return what a client remembers."""
+        """Return a client's memory."""
 
 
 class Exchange:
@@ -65,29 +64,29 @@ class Exchange:
     timeout : float
         Seconds to wait for the replies of a phase.
     summed : bool
-        Whether models are summed where they were trained. Replies then say how many bytes each model has.
+        Whether models are summed in the workers that trained them. Replies then report each model's bytes.
     on_answer : callable
-        Told of the replies of a phase as they arrive.
+        Called with the replies of a phase as they arrive.
     joint : JointEvaluation, optional
         An evaluation that goes with the train messages.
 
     Attributes
     ----------
     read : callable
-        Returns a reply to a train message, from it and that message, as the server reads it.
+        Decodes a reply to a train message; called with the reply and that message.
     carry : callable
-        Sends a phase's messages and returns their replies; by default the grid does.
+        Sends a phase's messages and returns their replies; the grid's own method by default.
     train : callable
-        Returns the answers to the round's train messages, from the server's model and what configures them;
-        by default these are sent.
+        Returns the answers to the round's train messages, given the server's model and the round's
+        configuration; by default it sends these messages.
     seconds : dict[str, float]
         Seconds spent waiting for replies, by phase (``train``, ``evaluate``).
     bytes_sent, bytes_received : int
-        Bytes of all arrays, counted once for each client, as a deployment would carry them. Models that a
-        simulation sums where they were trained count one by one, and cases not at all.
+        Bytes of all arrays, counted for each client, as in a deployment. Models that a worker has summed
+        count one by one; held-out cases do not count.
     cases : dict[int, ArrayRecord]
-        The held-out cases that simulated clients sent, by node. No site sends any: those of others are
-        dropped unread.
+        The held-out cases of simulated clients, by node id. Sites send none; any that arrive from elsewhere
+        are dropped unread.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Exchange:
     def answers(self, phase: str, messages: Iterable[Message], counted: bool = True) -> Iterator[Message]:
         """Send a phase's messages; yield the replies as they arrive.
 
-        ``counted``: whether `on_answer` is told of them.
+        ``counted``: whether `on_answer` is called with them.
         """
         sent, joint = list(messages), self.joint if phase == MessageType.TRAIN else None
         if joint:
@@ -155,12 +154,12 @@ class Exchange:
         return self.answers(MessageType.TRAIN, configure())
 
     def push(self, messages: Sequence[Message]) -> None:
-        """Send messages whose answers are to be looked for; each goes through `received`."""
+        """Send messages without waiting; the caller polls for the answers and passes each to `received`."""
         self._count(messages)
         self.grid.push_messages(messages)
 
     def received(self, reply: Message, asked: Message | None) -> Message:
-        """Count a reply; return it as the server reads it, if it answers the train message ``asked``."""
+        """Count a reply; return it, decoded if it answers the train message ``asked``."""
         self._take_cases(reply)
         self.bytes_received += self._bytes_of(reply)
         return self.read(reply, asked) if asked else reply
@@ -180,7 +179,7 @@ class Exchange:
             self.bytes_sent += sizes[id(content)]
 
     def _bytes_of(self, reply: Message) -> int:
-        """Return the bytes of a reply's arrays, also of those that were summed elsewhere."""
+        """Return the bytes of a reply's arrays, including those already summed in a worker."""
         if not reply.has_content():
             return 0
         metrics = reply.content.get(METRICS)

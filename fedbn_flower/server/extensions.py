@@ -1,4 +1,4 @@
-"""The extensions of a run: what is called of them, in which order, and what they may return."""
+"""Call the hooks of a run's extensions in order, and check what they return."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Extensions:
     Parameters
     ----------
     all : Mapping[str, ServerHook]
-        By the name in messages and files, in the order from the wire.
+        By the name used in messages and files, ordered from the wire inwards.
     at_sites : str
-        The names, with commas, of those that a site has to load.
+        The names of those that a site has to load, separated by commas.
     """
 
     all: Mapping[str, ServerHook]
@@ -71,7 +71,7 @@ class Extensions:
 
     @property
     def notices(self) -> list[str]:
-        """What is allowed, but hardly meant."""
+        """Settings that are allowed, but probably not intended."""
         return [line for one in self.all.values() for line in one.notices]
 
     def before_round(self, server_round: int) -> bool:
@@ -79,7 +79,7 @@ class Extensions:
         return any([self._call(name, "before_round", server_round) for name in self.all])
 
     def prepare(self, moment: Moment) -> None:
-        """Have all set what the round needs."""
+        """Call `ServerHook.prepare` of all extensions."""
         for name in self.all:
             self._call(name, "prepare", moment)
         moment.exchange.read = partial(self._received, moment)
@@ -93,7 +93,7 @@ class Extensions:
         return model
 
     def settings(self, phase: str, moment: Moment) -> dict[str, Any]:
-        """Return what messages of a phase say beside the model."""
+        """Return the settings that messages of a phase carry in addition to the model."""
         found: dict[str, Any] = {}
         for name in self.to_the_wire:
             found |= self._call(name, "settings", phase, moment)
@@ -115,14 +115,14 @@ class Extensions:
     def evaluate(
         self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
     ) -> dict[str, PhaseReport]:
-        """Return what clients that do not train found of the next model, by the name of a phase."""
+        """Return the evaluations of the next model by clients that do not train, by phase name."""
         found: dict[str, PhaseReport] = {}
         for name in self.all:
             found |= self._call(name, "evaluate", model, settings, moment)
         return found
 
     def after_round(self, result: RoundResult) -> RoundResult:
-        """Return a round with what they make of it; of those that end the run, the first says why."""
+        """Return the round as changed by the extensions; the first that ends the run gives the reason."""
         facts: dict[str, dict[str, float]] = {}
         of_clients: dict[int, dict[str, float]] = {}
         for name in self.all:
@@ -146,7 +146,7 @@ class Extensions:
         Raises
         ------
         RunFailed
-            For one that is another's, or holds no numbers.
+            For a name that is taken, or values that are not numbers.
         """
         extension, columns = self.all[name], self._call(name, "columns")
         others = {column for one in self.all.values() if one is not extension for column in one.reserves}
@@ -163,11 +163,11 @@ class Extensions:
 
     @property
     def header(self) -> list[str]:
-        """The columns of ``metrics.csv`` that are there from the first round on."""
+        """The extensions' columns of ``metrics.csv``, present from the first round on."""
         return [column for one in self.all.values() for column in one.header]
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Return what a hook returns, which is checked; its errors are named."""
+        """Call a hook and check its result; an error names the extension."""
         extension = self.all[name]
         with _mistakes_of(name):
             found = getattr(extension, method)(*arguments)
@@ -177,7 +177,7 @@ class Extensions:
             return found
 
     def summary(self) -> dict[str, Any]:
-        """Return what ``summary.json`` has of them, in ``extensions`` by name where it is not beside that."""
+        """Return the extensions' part of ``summary.json``: top-level entries, and ``extensions`` by name."""
         beside: dict[str, Any] = {}
         found: dict[str, Any] = {}
         for name, extension in self.all.items():
@@ -189,7 +189,7 @@ class Extensions:
         return beside | ({"extensions": found} if found else {})
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Return what a checkpoint keeps: values that JSON can hold by name, and arrays by ``NAME/KEY``."""
+        """Return the state for a checkpoint: JSON values by extension name, and arrays by ``NAME/KEY``."""
         plain: dict[str, Any] = {}
         arrays: dict[str, NDArray] = {}
         for name, extension in self.all.items():
@@ -222,12 +222,12 @@ def extensions_of(
     info : RunInfo
         The run.
     collaborators : Mapping[str, Mapping[str, Any]]
-        What they are made of beside the run and their settings, by name.
+        Constructor arguments in addition to the run and the settings, by extension name.
 
     Raises
     ------
     UserError
-        When one cannot be made, or two have the same name.
+        If one cannot be constructed, or two have the same name.
     """
     named = extension_names(config.extension)
     made: dict[str, ServerHook] = {}
@@ -240,7 +240,7 @@ def extensions_of(
 
 
 def may_run_in_workers(config: RunConfig) -> bool:
-    """Return whether a worker that sums the updates of a group can do all that extensions do to them."""
+    """Return whether workers may sum a group's updates, with the work of all extensions on these updates."""
     return not config.needs_all_answers and all(
         cls.in_workers
         or not (overrides(cls, SiteHook, ("trained",)) or overrides(cls, ServerHook, ("received",)))
@@ -249,7 +249,7 @@ def may_run_in_workers(config: RunConfig) -> bool:
 
 
 def nodes_keep_state(config: RunConfig) -> bool:
-    """Return whether clients need what their nodes keep from one message to the next."""
+    """Return whether clients need the state that their nodes keep between messages."""
     values = config.to_user_config()
     return any(cls.about(values).keeps_state for cls in extension_classes(values).values())
 
@@ -259,7 +259,7 @@ def _mistakes_of(name: str) -> AbstractContextManager[None]:
 
 
 def _plain(name: str, extension: ServerHook, method: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a method gave, which JSON has to hold."""
+    """Return a method's result; refuse values that are not JSON."""
     with _mistakes_of(name):
         try:
             json_text(dict(found))

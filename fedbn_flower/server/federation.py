@@ -72,7 +72,7 @@ class Federation:
     Raises
     ------
     UserError
-        When the data cannot be read or do not fit the configuration; when the rule or client cannot be used.
+        If the data cannot be read or do not fit the configuration, or the rule or client cannot be used.
     """
 
     @usual_surroundings()
@@ -128,34 +128,34 @@ class Federation:
 
     @cached_property
     def learnt(self) -> tuple[Note, ...]:
-        """What the run learns, from what, and from whom."""
+        """The table shown before the first round: task, data, clients."""
         return what_is_learnt(self.inputs)
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What is no mistake but hardly meant."""
+        """Warnings about settings that are valid, but probably not intended."""
         of_privacy = self.privacy.notices() if self.privacy else ()
         found = [*notices(self.inputs), *self.extensions.notices, *of_privacy, self.unused_line]
         return [line for line in found if line]
 
     @property
     def unused(self) -> list[str]:
-        """The keys that are given, and that nothing reads."""
+        """The given keys that nothing in the run reads."""
         return list(unused_keys(inputs_of(self.config), self.caller))
 
     @property
     def unused_line(self) -> str:
-        """What tells of these keys; empty if there are none."""
+        """The message about these keys; empty if there are none."""
         return unused_line(inputs_of(self.config), self.caller)
 
     @one_line_ends_the_run()
     def ask_sizes(self, grid: Grid) -> None:
-        """Ask sites with data of their own how many examples they have, where privacy is accounted by these.
+        """Ask sites with data of their own for their number of examples, if privacy accounting depends on it.
 
         Raises
         ------
         UserError, RunFailed
-            As `run`; when a site does not answer.
+            As `run`; if a site does not answer.
         """
         if isinstance(self.privacy, ExamplePrivacy) and not self.privacy.known:
             check_nodes(self.strategy, grid, self.config.num_clients)
@@ -171,10 +171,10 @@ class Federation:
         Raises
         ------
         UserError
-            When the federation has more nodes than ``num-clients``.
+            If the federation has more nodes than ``num-clients``.
         RunFailed
-            When no round had enough usable answers, all of a phase were refused for one reason, too few
-            nodes were there in time, every site lost its memory of a resumed run, or the model diverged.
+            If no round had enough usable answers, all answers of a phase were refused for one reason, too few
+            nodes connected in time, every site lost its memory of a resumed run, or the model diverged.
         """
         config, strategy = self.config, self.strategy
         check_nodes(strategy, grid, config.num_clients, 0 if self.clock else config.concurrency)
@@ -200,7 +200,7 @@ class Federation:
         learn_class_counts(self.inputs, strategy, grid)
         updates, history = strategy.rule_state.updates, History()
         self.observers, self.one_exchange = tuple(observers), self._has_one_exchange(grid)
-        waiting: TrainedRound | None = None  # for its evaluation, which goes with the next round's training
+        waiting: TrainedRound | None = None  # its evaluation is sent with the next round's train messages
         for server_round in range(first_round, config.rounds + 1):
             arrays = self._shared_in(server_round, arrays)
             collected = self._collect(server_round, arrays, grid, waiting)
@@ -225,7 +225,7 @@ class Federation:
         return strategy.counted(arrays)
 
     def _has_one_exchange(self, grid: Grid) -> bool:
-        """Return whether clients evaluate a round's model with the next one's training; say why not."""
+        """Return whether evaluations travel with the next round's train messages; log the reason if not."""
         config = self.config
         why = why_separate(config, self.strategy)
         if isinstance(grid, Simulates):
@@ -236,15 +236,15 @@ class Federation:
         return not why
 
     def _decided(self, result: RoundResult) -> RoundResult:
-        """Return a round with what the extensions make of it."""
+        """Return the round as changed by the extensions."""
         result = self.extensions.after_round(result)
         self.totals.stopped = self.totals.stopped or result.stopped or None
         return result
 
     def _shared_in(self, server_round: int, arrays: ArrayRecord) -> ArrayRecord:
-        """Return what travels in a round, from the last one's; use the inputs of the round from now on.
+        """Return the shared entries of a round, given the last one's; switch to the round's inputs.
 
-        What has not travelled before has its initial values.
+        An entry that becomes shared in this round (``unfreeze-at``) has its initial value.
         """
         before, self.inputs = self.inputs, inputs_of(self.config.at_round(server_round))
         if self.inputs is not before:
@@ -256,13 +256,13 @@ class Federation:
         )
 
     def tell_complete(self, grid: Grid) -> None:
-        """Tell sites that the run is complete, once its folder is."""
+        """Tell sites that the run is complete, once its folder is written."""
         self.memories.tell_complete(grid, self.run_name, self.last_round, self.config.round_timeout)
 
     def _collect(
         self, server_round: int, arrays: ArrayRecord, grid: Grid, waiting: TrainedRound | None
     ) -> CollectedRound:
-        """Have clients train, and read their answers; with these come those to the evaluation that waits."""
+        """Have clients train, and read their answers, along with those to the pending evaluation."""
         began, strategy, found = time.monotonic(), self.strategy, list[FoundMemory]()
         moment = self._moment(server_round, grid, waiting.joint if waiting else None)
         self.extensions.prepare(moment)
@@ -279,7 +279,7 @@ class Federation:
         return collected
 
     def _step(self, collected: CollectedRound) -> TrainedRound:
-        """Return the round with the model that the rule makes of its answers."""
+        """Apply the server rule to the round's answers."""
         began, strategy, moment, before = time.monotonic(), self.strategy, collected.moment, collected.before
         updated: ArrayRecord | None = None
         metrics: MetricRecord | None = None
@@ -302,7 +302,7 @@ class Federation:
         return trained
 
     def _finish(self, trained: TrainedRound, history: History) -> RoundResult:
-        """Evaluate, record and decide on a round."""
+        """Evaluate and record a round; let extensions decide whether it is the best or the last."""
         began, moment = time.monotonic() - trained.seconds, trained.moment
         evaluate, means = self._evaluated(trained)
         others = self._evaluated_by_others(moment, trained.sent) if moment.tests else {}
@@ -314,7 +314,7 @@ class Federation:
         return result
 
     def _moment(self, server_round: int, grid: Grid, joint: JointEvaluation | None) -> Moment:
-        """Return what a round is about."""
+        """Return the round as extensions see it."""
         config, inputs = self.config, self.inputs
         last = self.extensions.before_round(server_round) or server_round == config.rounds
         due = last or server_round % config.evaluate_every == 0
@@ -339,7 +339,7 @@ class Federation:
         )
 
     def _told(self, phase: str, splits: str, moment: Moment) -> dict[str, Any]:
-        """Return what messages of a phase say beside the model and the algorithms' settings."""
+        """Return what a phase's messages carry in addition to the model and the algorithms' settings."""
         classes = self._counted_classes(moment) if splits else 0
         return {
             RUN: self.run_name,
@@ -355,7 +355,7 @@ class Federation:
     def _answers(
         self, moment: Moment, arrays: ArrayRecord, sent: ArrayRecord, told: ConfigRecord
     ) -> Iterable[Message]:
-        """Return the answers to the round's train messages, as they come."""
+        """Yield the answers to the round's train messages, in order of arrival."""
 
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
@@ -366,7 +366,7 @@ class Federation:
 
     @property
     def _reads_its_answers(self) -> bool:
-        """Whether the rule has an `aggregate_train` of its own."""
+        """Whether the rule overrides `aggregate_train`."""
         return bool(overridden(type(self.strategy), PseudoGradientStrategy, ("aggregate_train",)))
 
     @property
@@ -374,18 +374,18 @@ class Federation:
         return self.config.eval_model == "local"
 
     def _counted_classes(self, moment: Moment) -> int:
-        """Return how many classes are counted by themselves in a round; 0 for none."""
+        """Return how many classes get metrics of their own in a round; 0 for none."""
         return self.dataset.spec.outputs if moment.tests and self.dataset.has_classes else 0
 
     def _to_evaluate(self, trained: TrainedRound) -> list[Message]:
-        """Return the messages that have clients evaluate the next model."""
+        """Return the evaluate messages for the next model."""
         told = ConfigRecord(self._told(MessageType.EVALUATE, trained.moment.splits, trained.moment))
         number, grid = trained.moment.number, trained.moment.exchange.grid
         with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
             return list(self.strategy.configure_evaluate(number, trained.sent, told, grid))
 
     def _evaluated(self, trained: TrainedRound) -> tuple[PhaseReport, dict[str, float]]:
-        """Return what clients found of the next model, and the round's means over clients."""
+        """Return the clients' evaluation of the next model, and the round's means over clients."""
         strategy, moment = self.strategy, trained.moment
         number, exchange = moment.number, moment.exchange
         after_training = bool(moment.splits) and self._evaluates_after_training
@@ -408,7 +408,7 @@ class Federation:
         return report, {**of_half, **means}
 
     def _evaluated_by_others(self, moment: Moment, sent: ArrayRecord) -> dict[str, PhaseReport]:
-        """Return what clients that do not train found of the next model."""
+        """Return the evaluations of the next model by clients that do not train."""
         told = self._told(MessageType.EVALUATE, moment.splits, moment) | {EVAL_SPLITS: moment.splits}
         of_others = {key: value for key, value in told.items() if key not in (CASES, CLASSES, RECALIBRATE)}
         return self.extensions.evaluate(sent, of_others, moment)
@@ -421,7 +421,7 @@ class Federation:
         means: Mapping[str, float],
         others: Mapping[str, PhaseReport],
     ) -> RoundResult:
-        """Return a round as observers see it, once the server has evaluated its model."""
+        """Evaluate the round's model on the server; return the round as observers see it."""
         moment, model, train = trained.moment, trained.counted, trained.train
         exchange, classes, problem = moment.exchange, self._counted_classes(moment), self.problem
         of_global, diverged = self.evaluation.evaluate(model, moment.splits, classes, evaluate, exchange.grid)

@@ -1,8 +1,9 @@
-"""One exchange a round: clients evaluate the model of a round with the next round's training, before it.
+"""One exchange per round: clients evaluate a round's model just before they train it in the next round.
 
-What a client keeps at home does not change between a round's training and the next one's. So the metrics are
-the same bits, and only the last round has an evaluation of its own. A round is complete, and can end the run,
-when the answers to the next round's train messages are there. If it does end the run, these count no more.
+A client's local state does not change between two rounds of training. So the metrics are bit-identical to
+those of a separate evaluation, which only the last round needs. A round is complete, and can end the run,
+once the answers to the next round's train messages have arrived. If it does end the run, these answers are
+discarded.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OF_MESSAGES = (
 
 
 class Reason(NamedTuple):
-    """Why the evaluation of a round has an exchange of its own."""
+    """Why evaluation needs a separate exchange."""
 
     why: str
     """In words, with the run's keys between braces."""
@@ -80,13 +81,13 @@ the second. The first that holds is told."""
 
 
 def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
-    """Yield the classes that define a rule's methods `OF_MESSAGES`, up to the base of all rules."""
+    """Yield the classes below the base of all rules that override a rule's methods `OF_MESSAGES`."""
     below = type(rule).__mro__[: type(rule).__mro__.index(PseudoGradientStrategy)]
     yield from (cls for cls in below if not vars(cls).keys().isdisjoint(OF_MESSAGES))
 
 
 def why_separate(config: RunConfig, rule: PseudoGradientStrategy) -> str:
-    """Return why the evaluations of a run have exchanges of their own; empty if they need none.
+    """Return why a run's evaluations need separate exchanges; empty if they do not.
 
     Parameters
     ----------
@@ -103,13 +104,13 @@ def why_separate(config: RunConfig, rule: PseudoGradientStrategy) -> str:
 
 @dataclass
 class JointEvaluation:
-    """An evaluation that goes with a training, and what has come of it so far.
+    """An evaluation that travels with train messages, and its answers so far.
 
     Parameters
     ----------
     messages : Sequence[Message]
-        Those of the evaluation. A client that trains, too, is sent only their configuration, with its train
-        message: the model is the same.
+        The evaluate messages. For a client that also trains, only the configuration is added to its train
+        message, as the model is the same.
     """
 
     messages: Sequence[Message]
@@ -122,9 +123,9 @@ class JointEvaluation:
         self._asked: Mapping[str, tuple[Message | None, Message]] = {}
 
     def joined(self, training: Sequence[Message]) -> list[Message]:
-        """Return what is sent: the train messages, and those of whoever evaluates only."""
+        """Return the messages to send: the train messages, and those to clients that only evaluate."""
         waiting = {message.metadata.dst_node_id: message for message in self.messages}
-        contents: dict[int, tuple[RecordDict, RecordDict]] = {}  # both, so that no id is used again
+        contents: dict[int, tuple[RecordDict, RecordDict]] = {}  # holds both, so that no id is reused
         for message in training:
             if evaluation := waiting.pop(message.metadata.dst_node_id, None):
                 content = message.content
@@ -137,7 +138,7 @@ class JointEvaluation:
         return [*training, *self._alone]
 
     def parts(self, reply: Message) -> tuple[Message | None, Message | None]:
-        """Return the answer to an evaluation, and the one to a train message, that a reply is."""
+        """Split a reply into the answer to an evaluation and the answer to a train message."""
         if not self._asked:  # messages get their ids when they are sent
             self._asked = {one.metadata.message_id: (None, one) for one in self._alone}
             for training, evaluation in self._pairs:
@@ -157,7 +158,7 @@ class JointEvaluation:
 
 
 def _as_answer(content: RecordDict, asked: Message) -> Message:
-    """Return the answer to a message, an error if that is what it says."""
+    """Return the content as an answer to a message: as an error if it says that the client failed."""
     failed = content.get(FAILED)
     if not isinstance(failed, ConfigRecord):
         return Message(content, reply_to=asked)

@@ -1,4 +1,4 @@
-"""Make what a run needs to know who takes part in which round, and when: of its configuration."""
+"""Derive from a configuration who takes part in which round, and the simulated time of the rounds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +34,7 @@ def participation(config: RunConfig) -> SeededParticipation:
     Raises
     ------
     UserError
-        When ``availability`` names a file that cannot be used.
+        If ``availability`` names a file that cannot be used.
     """
     count, named = config.holdout_clients, config.left_out
     held_out = held_out_clients(config.seed, config.num_clients, count, named)
@@ -54,7 +54,7 @@ BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "refe
 
 
 def goes_by_partition(inputs: RunInputs) -> str:
-    """Return the key of this run that goes by partition; empty if there is none."""
+    """Return a given key whose effect depends on partition ids; empty if there is none."""
     config = inputs.config
     values = config.to_user_config()
     keys = [key for key in BY_PARTITION if values[key] != RUN_KEYS[key].default]
@@ -70,7 +70,7 @@ def clock_of(inputs: RunInputs) -> Clock | None:
     Raises
     ------
     UserError
-        When they are named by a file that cannot be used.
+        If they are a file that cannot be used.
     """
     config = inputs.config
     if config.devices == NONE:
@@ -100,7 +100,7 @@ class Buffers(Protocol):
 
 
 def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
-    """Return the rounds of an asynchronous protocol, on the run's clock or the real one; else None."""
+    """Return the buffers of an asynchronous protocol, on the simulated or the real clock; else None."""
     if not inputs.config.asynchronous:
         return None
     buffers: Buffers = annexes.load("buffers", "protocol")(inputs, clock)
@@ -108,16 +108,16 @@ def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:
 
 
 def end_of_round(clock: Clock | None, buffers: Buffers | None) -> Callable[[int, float], float] | None:
-    """Return what tells when a round ends, from its number and when it began; None without a clock."""
+    """Return a function from a round's number and start to its end; None without a clock."""
     if buffers and (ends := buffers.ends):
         return lambda server_round, began: ends(server_round)
     return (lambda server_round, began: began + clock.round_seconds) if clock else None
 
 
 def train_bytes(inputs: RunInputs) -> tuple[int, int]:
-    """Return the bytes of the arrays of a train message and of its answer, before there is one.
+    """Return the bytes of the arrays in a train message and in its answer, before any is sent.
 
-    Those of prototypes and of struggle scores, which depend on the clients' classes, are not counted.
+    Prototypes and struggle scores, whose size depends on the clients' classes, are not counted.
     """
     config, (model, _) = inputs.config, inputs.model()
     entries = {name: inputs.initial().entries[name] for name in inputs.split.shared}

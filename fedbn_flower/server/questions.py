@@ -1,4 +1,4 @@
-"""What the server asks sites with data of their own before the first round: sums, counts, sizes, names."""
+"""Query sites with data of their own before the first round, for moments, counts, sizes and class names."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ def answers_of_sites(
     all_of_them: bool = False,
     who: Participation | None = None,
 ) -> dict[int, T]:
-    """Return what ``read`` makes of the nodes' answers to a query, by partition or node id.
+    """Send a query to the nodes; return each answer as parsed by ``read``, by partition or node id.
 
-    The nodes are those connected that take part, by default in the rounds. One whose answer cannot be used,
-    or does not come within ``round-timeout`` seconds, is left out, with a warning that names it. So a site
-    costs only itself: it may still train, by what the others have told.
+    Connected nodes are asked, by default those that take part in the rounds. One whose answer cannot be used,
+    or does not come within ``round-timeout`` seconds, is left out with a warning that names it. So a faulty
+    site does not end the run, and may still train, with the statistics of the others.
 
     Raises
     ------
     RunFailed
-        When no answer can be used, or one cannot and ``all_of_them`` are needed.
+        If no answer can be used; with ``all_of_them``, if any cannot.
     """
     nodes = strategy.node_directory
     members, _ = nodes.taking_part(who or strategy.node_participation, 1)
@@ -96,19 +96,20 @@ def answers_of_sites(
 
 
 def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, list[float]]:
-    """Return mean and deviation over the training examples of all sites, as sites get them.
+    """Return mean and standard deviation over the training examples of all sites, in the form sent to sites.
 
-    They are by channel of images, by column of tables, and by the first axis of other numbers: of all values,
-    or of the median site with ``normalize`` ``median``. Sites that stand out are named in a warning.
+    They are per channel of images, per column of tables, and per index of the first axis of other numbers:
+    over all values, or with ``normalize`` ``median`` those of the median site. A warning names outlying
+    sites.
 
-    Empty without ``normalize``, and where the server has the data.
+    Empty without ``normalize``, and if the server has the data.
 
     Raises
     ------
     UserError
         When the data are text.
     RunFailed
-        When no site answers with the moments of at least one example of such data.
+        If no site answers with moments of at least one example.
     """
     config, spec = inputs.config, inputs.dataset.spec
     if not config.normalize or inputs.dataset.has_examples:
@@ -138,7 +139,7 @@ def sites_scale(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
 
 
 def _of_one_kind(sites: Mapping[int, SiteMoments]) -> dict[int, SiteMoments]:
-    """Return the sites whose moments are of the kind that most have: images, or numbers."""
+    """Return the sites whose moments are of the majority's kind, images or numbers."""
     ((kind, _),) = Counter(map(type, sites.values())).most_common(1)
     for site, moments in sites.items():
         if type(moments) is not kind:
@@ -155,7 +156,7 @@ LONGEST = 2**24
 def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
     """Return the counts of every connected site, by partition or node id.
 
-    A site whose answer cannot be used, or that has other features than most have, is left out with a warning.
+    A site is left out with a warning if its answer cannot be used or its features differ from the majority's.
 
     Raises
     ------
@@ -188,12 +189,12 @@ def _described(counts: SiteCounts) -> tuple[tuple[object, ...], ...]:
 
 
 def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, int]:
-    """Return what every connected site says is its number of examples or units, by partition or node id.
+    """Return the number of examples or units that every connected site reports, by partition or node id.
 
     Raises
     ------
     RunFailed
-        When a site does not answer with a positive whole number: the run's epsilon would not be its.
+        If a site does not answer with a positive integer: the run's epsilon would not hold for it.
     """
 
     def read(content: RecordDict) -> int:
@@ -207,15 +208,15 @@ def sites_sizes(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid)
 
 
 def learn_class_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> None:
-    """Give a rule that is about classes the counts of all clients, once: they are in its state from then on.
+    """Give a rule that uses class counts those of all clients, once; afterwards they are part of its state.
 
-    The server counts where it has the data; sites that have their own are asked. One whose counts cannot be
-    used has zeros, with a warning.
+    The server counts if it has the data; otherwise sites are asked. One whose counts cannot be used gets
+    zeros, with a warning.
 
     Raises
     ------
     RunFailed
-        When no site's counts can be used.
+        If no site's counts can be used.
     """
     if type(strategy).of_classes and CLASS_COUNTS not in strategy.rule_state.vectors:
         strategy.rule_state.vectors[CLASS_COUNTS] = _counts(inputs, strategy, grid)
@@ -241,15 +242,15 @@ LONGEST_NAMES = 2**20
 
 
 def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, str]:
-    """Refuse sites that number other names, where the server knows classes by number.
+    """Refuse sites whose class numbers mean other names, as the server knows classes by number only.
 
-    All that are connected are asked, also those that are held out of the rounds. Return the digests, for the
-    messages, by which a site that connects later refuses: see `check_names_here`. Empty if nothing has names.
+    All connected sites are asked, including those held out of the rounds. Return the digests that go into
+    messages, so that a site that connects later can check its own (`check_names_here`). Empty without names.
 
     Raises
     ------
     RunFailed
-        Names two sites and both lists; also when no site's answer can be used.
+        If two sites differ, with both lists; or if no site's answer can be used.
     """
     if inputs.dataset.has_examples:
         return {}

@@ -1,4 +1,4 @@
-"""Count why replies were refused, over a whole run; and what of it ends the run."""
+"""Count the reasons for refused replies over a run, and decide when they end it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from ..core.errors import RunFailed
 from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
-LISTED = 3  # reasons in the log, and clients of one reason
+LISTED = 3  # at most so many reasons in the log, and clients for each
 
 DIVERGED = "diverged"
 """A word in the reason of a client whose training or evaluation was not finite; see `FedAvgClient`."""
@@ -25,7 +25,7 @@ ONE_LINE_ERRORS = (TooFewNodes, AggregationError, InconsistentMessageReplies)
 
 
 def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
-    """Return the first client and its reason if all clients of a phase, ``at_least`` so many, diverged."""
+    """Return the first client and its reason if all of a phase's clients, ``at_least`` so many, diverged."""
     reasons = report.failures
     if report.metrics or len(reasons) < at_least or not all(DIVERGED in why for why in reasons.values()):
         return ""
@@ -33,7 +33,7 @@ def first_to_diverge(report: PhaseReport, at_least: int = 1) -> str:
 
 
 def advice(client_lr: float) -> str:
-    """Return what to do where all training diverges, as the end of a sentence."""
+    """Return advice for a run in which all training diverges, as the end of a sentence."""
     return f"; take a smaller client-lr than {client_lr:g}"
 
 
@@ -76,7 +76,7 @@ class Refusals:
         return f"; {clients.total()} of {total} failures: {reason}"
 
     def never_updated(self, config: RunConfig, sampled: bool) -> RunFailed:
-        """Return the error of a run of which no round had enough usable replies."""
+        """Return the error for a run in which no round had enough usable replies."""
         settings: dict[str, Any] = dict(config.algorithm_settings)
         least = max(settings.get("min-replies", 1), named_mean(settings.get("mean", "weighted")).least)
         failed = "every client failed" if least == 1 else "too few clients answered usefully"
@@ -102,19 +102,19 @@ class Divergence:
     finite_round: int = 0
     """The last round whose model was evaluated and finite."""
     since: int = 0
-    """The first of the latest consecutive rounds in which all training diverged; 0 if there is none."""
+    """The first of the latest consecutive rounds in which all training diverged; 0 if there are none."""
     rounds: int = 0
-    """How many rounds these are."""
+    """The number of these rounds."""
     who: str = ""
     """The first client to diverge in them, and its reason."""
 
     def note(self, result: RoundResult) -> None:
-        """Note a round that is written.
+        """Note a round that has been written.
 
         Raises
         ------
         RunFailed
-            When its model is not finite.
+            If its model is not finite.
         """
         if result.diverged:
             last = f"that of round {self.finite_round}" if self.finite_round else "the initial one"
@@ -131,12 +131,12 @@ class Divergence:
             self.since, self.rounds, self.who = 0, 0, ""
 
     def check_end(self, client_lr: float) -> None:
-        """Check that the last rounds trained somebody.
+        """Check that some client trained successfully in the last rounds.
 
         Raises
         ------
         RunFailed
-            When all training diverged in at least the last two rounds.
+            If all training diverged in at least the last two rounds.
         """
         if self.rounds > 1:
             raise RunFailed(

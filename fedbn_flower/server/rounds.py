@@ -1,4 +1,4 @@
-"""A round between its steps, what became of the rounds so far, and the totals of a run."""
+"""The state of a round between its steps, the history of complete rounds, and a run's totals."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,17 +26,16 @@ class CollectedRound:
     moment : Moment
         The round.
     before, sent : ArrayRecord
-        The server's model when it began, and that as clients get it.
+        The server's model at the beginning of the round, and the version sent to clients.
     answers : Any
-        What `PseudoGradientStrategy.collect_train` returned; the answers themselves, still to be read, with
-        a rule that has an `aggregate_train` of its own.
+        What `PseudoGradientStrategy.collect_train` returned; for a rule that overrides `aggregate_train`, the
+        unread answers themselves.
     train : PhaseReport, optional
-        Who answered what; None while the answers are still to be read.
+        The answers by client; None while they are unread.
     memories : list[FoundMemory]
-        What sites said of their memories with their answers.
+        What sites reported about their memories.
     seconds : float
-        What it has taken.
-    """
+        Its duration so far. """
 
     moment: Moment
     before: ArrayRecord

@@ -26,7 +26,7 @@ from ..names import as_user_error
 def selection_of_round(inputs: RunInputs, moment: Moment) -> SelectionOfRound | None:
     """Return how the nodes of a round are selected; None for a uniform sample."""
     text = inputs.config.selection
-    if text == UNIFORM:  # which needs nothing of the clients
+    if text == UNIFORM:  # needs no sizes or losses of clients
         return None
     sizes = inputs.partitions.train.sizes
     return SelectionOfRound(text, selection_named(text), sizes, moment.exchange, moment.rule)
@@ -34,20 +34,20 @@ def selection_of_round(inputs: RunInputs, moment: Moment) -> SelectionOfRound | 
 
 @dataclass(frozen=True)
 class SelectionOfRound:
-    """A `strategies.messages.nodes.NodeSelection` by a run's key ``selection``.
+    """The `strategies.messages.nodes.NodeSelection` of a run's key ``selection``.
 
     Parameters
     ----------
     name : str
         The key's value.
     selection : Selection
-        What it names.
+        The selection of this name.
     sizes : NDArray
         int64, shape (num-clients,): the training examples of each partition.
     exchange : Exchange
-        Asks for losses; their bytes are the round's.
+        Asks for losses; their bytes count towards the round.
     strategy : PseudoGradientStrategy
-        Knows the nodes' partitions, and what their metrics may be.
+        Knows the nodes' partitions, and the allowed ranges of their metrics.
     """
 
     name: str
@@ -64,12 +64,12 @@ class SelectionOfRound:
         rng: np.random.Generator,
         content: RecordDict,
     ) -> list[int]:
-        """Return at most ``count`` of the nodes, in their order.
+        """Return at most ``count`` of the nodes, in their given order.
 
         Raises
         ------
         RunFailed
-            When a selection of one's own raises, or returns what are no positions.
+            If a user's selection raises, or returns anything but positions.
         """
         partitions = np.array([self.strategy.node_directory.partition(node) for node in nodes])
         known = partitions < len(self.sizes)
@@ -100,7 +100,7 @@ class SelectionOfRound:
         return [nodes[i] for i in distinct]
 
     def _losses(self, server_round: int, nodes: Sequence[int], content: RecordDict) -> dict[int, float]:
-        """Return the loss on its training examples of each client that answers, by partition."""
+        """Return each answering client's loss on its training examples, by partition."""
         config = {key: value for key, value in content.config_records[CONFIG].items() if key != FINE_TUNE}
         question = RecordDict({**content, CONFIG: ConfigRecord({**config, EVAL_SPLITS: TRAIN})})
         messages = [Message(question, node, MessageType.EVALUATE) for node in nodes]

@@ -1,4 +1,4 @@
-"""Memories that sites keep, as the server knows of them: which are missing, and who hears of a run's end."""
+"""The server's view of the memories that sites keep: which are missing, and who is told of a run's end."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ LONGEST_WAIT = 60.0
 
 
 class FoundMemory(NamedTuple):
-    """The rounds of the memory that a site found and keeps, and whether on disk."""
+    """The rounds of the memory that a site found and of the one that it keeps, and whether on disk."""
 
     node: int
     found: int
@@ -30,22 +30,22 @@ class FoundMemory(NamedTuple):
 
 @dataclass
 class SiteMemories:
-    """Compares the memory that a site found with the one that it said it keeps.
+    """Compares the memory that a site found with the one that it last reported to keep.
 
-    A simulation keeps the memories itself, so nothing is compared there.
+    Nothing is compared in a simulation, which keeps the memories itself.
 
     Parameters
     ----------
     nodes : NodeDirectory
         Says which site a node is.
     resumes : bool
-        Whether the run goes on from a checkpoint, which it does only if some site still has its memory.
+        Whether the run was resumed from a checkpoint, which requires that some site still has its memory.
     kept : dict[str, int]
-        By partition, or node id if that is unknown, the round of the memory that a site says it keeps.
+        The round of the memory that a site reports to keep, by partition, or by node id if that is unknown.
     on_disk : bool
         Whether a site keeps it in files, which outlive the run.
     lost : dict[str, list[int]]
-        By the same, the rounds in which a site had not the memory that it had said it keeps.
+        The rounds in which a site lacked the memory that it had reported, by the same.
     """
 
     nodes: NodeDirectory
@@ -56,17 +56,17 @@ class SiteMemories:
 
     def __post_init__(self) -> None:
         self._answered: list[bool] = []
-        """Of each train answer in a resumed run's first round, whether the memory was there."""
+        """For each train answer in a resumed run's first round, whether the memory was there."""
         self._enough = min(2, len(self.kept))
-        """How many of these make it certain that the run's memories are gone."""
+        """How many of these must be False before the run's memories count as lost."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint has of it, by parameter; empty if no site keeps a memory."""
+        """Return the checkpoint's entries, by attribute; empty if no site keeps a memory."""
         state = {"kept": self.kept, "on_disk": self.on_disk, "lost": self.lost}
         return state if self.kept or self.lost else {}
 
     def note(self, grid: Grid, server_round: int, phase: str, found: Iterable[FoundMemory]) -> None:
-        """Note what sites said with a phase's answers, see `noting`; name those without their memory."""
+        """Note what sites reported in a phase (see `noting`); warn of those without their memory."""
         for memory in () if isinstance(grid, KnowsPartitions) else found:
             self._note(server_round, phase, memory)
 
@@ -76,7 +76,7 @@ class SiteMemories:
         Raises
         ------
         RunFailed
-            When there were at least two of them, or no more than one keeps a memory.
+            If there were at least two of them, or only one site keeps a memory at all.
         """
         if self.resumes and self._answered:
             self.resumes = False
@@ -106,9 +106,9 @@ class SiteMemories:
             self.kept.pop(site, None)
 
     def tell_complete(self, grid: Grid, run: str, last_round: int, timeout: float) -> None:
-        """Tell the sites that a run is complete, so that they remove what nobody will need.
+        """Tell the sites that a run is complete, so that they remove files that are no longer needed.
 
-        One that does not hear of it keeps its memories, and a line says so.
+        A site that cannot be reached keeps its memories; a log line says so.
         """
         waiting = set(self.kept)
         if not waiting or not self.on_disk:
@@ -127,7 +127,7 @@ class SiteMemories:
 
 
 def noting(replies: Iterable[Message], found: list[FoundMemory]) -> Iterator[Message]:
-    """Yield replies; add to ``found`` what they say of memories."""
+    """Yield the replies unchanged; append what they report about memories to ``found``."""
     for reply in replies:
         if reply.has_content() and (memory := _memory_in(reply)):
             found.append(memory)
@@ -135,9 +135,9 @@ def noting(replies: Iterable[Message], found: list[FoundMemory]) -> Iterator[Mes
 
 
 def _memory_in(reply: Message) -> FoundMemory | None:
-    """Return what a reply says of its site's memory; None where it says nothing, or what cannot be."""
+    """Return what a reply reports about its site's memory; None without a report, or with an invalid one."""
     record = reply.content.config_records.get(MEMORY)
-    if record is None:  # of an earlier version
+    if record is None:  # a site with an earlier version
         return None
     found, kept = record.get(FOUND), record.get(KEPT)
     if not (type(found) is int and type(kept) is int and 0 <= found <= kept):
