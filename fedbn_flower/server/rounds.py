@@ -35,7 +35,7 @@ class CollectedRound:
     memories : list[FoundMemory]
         What sites reported about their memories.
     seconds : float
-        Its duration so far. """
+        Its duration so far."""
 
     moment: Moment
     before: ArrayRecord
