@@ -74,7 +74,7 @@ def _of_statistics(inputs: RunInputs, with_it: str) -> Iterator[Conflict]:
 
 
 REGISTERING = 5.0
-"""Seconds in which Flower has registered a further node that it simulates, if there is one."""
+"""Seconds within which Flower registers another simulated node, if there is one."""
 
 
 def check_nodes(strategy: PseudoGradientStrategy, grid: Grid, expected: int, concurrency: int = 0) -> None:

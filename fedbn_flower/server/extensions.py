@@ -31,7 +31,7 @@ from ..records.events import RoundResult, RunInfo
 from .refusals import ONE_LINE_ERRORS
 
 TAKEN = frozenset({*ROUND_COLUMNS, *COSTS})
-"""Columns of ``metrics.csv`` that are every run's."""
+"""The columns of ``metrics.csv`` of every run."""
 COLUMNS = "numbers by the name of a column"
 MAPPING = (Mapping, "a mapping of values that JSON can hold")
 RESULTS: Mapping[str, tuple[Any, str]] = {
@@ -46,7 +46,7 @@ RESULTS: Mapping[str, tuple[Any, str]] = {
     "summary": MAPPING,
     "state": MAPPING,
 }
-"""What a hook may return, and in words."""
+"""The types that a hook may return, and their description for errors."""
 
 
 @dataclass(frozen=True)

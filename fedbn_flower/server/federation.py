@@ -89,10 +89,10 @@ class Federation:
         model, self.initial = self.inputs.model()
         self.evaluation = GlobalEvaluation(self.inputs, model)
         self.shares = bool(self.inputs.split.shared)
-        """Whether anything of the model travels."""
+        """Whether any entry of the model is shared."""
         refuse(of_empty_rounds(self.inputs))
         self.decide_by = decides(self.inputs)
-        """Whose metric decides, of `records.events.DECIDING`."""
+        """Which metric selects rounds, the clients' or the server's: one of `records.events.DECIDING`."""
         refuse(of_several_models(self.inputs))
         self.strategy = make_strategy(self.inputs)
         self.clock = clock_of(self.inputs)
@@ -101,7 +101,7 @@ class Federation:
         self.strategy.node_directory.needed_by = goes_by_partition(self.inputs)
         self.buffers = buffers_of(self.inputs, self.clock)
         self.run_name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-        """The run's name for clients; a run that starts later has a greater name."""
+        """The run's name for clients; names sort by start time."""
         self.totals = RunTotals()
         self.info = RunInfo(
             config=config.to_user_config(),
@@ -118,13 +118,13 @@ class Federation:
         self.extensions = extensions_of(config, self.info, collaborators(self))
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
-        """The last round that is done."""
+        """The last round that has been completed."""
         self.names: dict[str, str] = {}
-        """What tells a site of the names that the others number; see `check_names`."""
+        """Digests of the other sites' class names, for sites that connect later; see `check_names`."""
         self.one_exchange = False
-        """Whether clients evaluate a round's model with the next one's training."""
+        """Whether evaluations travel with the next round's train messages."""
         self.observers: Sequence[Observer] = ()
-        """Told of each round that is complete."""
+        """Notified of each complete round."""
 
     @cached_property
     def learnt(self) -> tuple[Note, ...]:

@@ -27,19 +27,19 @@ from ..extensions.declared import overrides
 BEFORE_THE_ANSWERS = (
     "before_round", "prepare", "send", "settings", "received", "on_answer",
 )  # fmt: skip
-"""Hooks of an extension that are called for a round before the last one is evaluated."""
+"""Extension hooks that, with one exchange, run for a round before the last one is evaluated."""
 OF_MESSAGES = (
     "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate",
     "_construct_messages", "_check_and_log_replies", "collect_train", "step_train",
 )  # fmt: skip
-"""Methods of a strategy that have to do with a phase's messages."""
+"""Strategy methods that make or read a phase's messages."""
 
 
 class Reason(NamedTuple):
     """Why evaluation needs a separate exchange."""
 
     why: str
-    """In words, with the run's keys between braces."""
+    """The text, with the run's keys in braces."""
     holds: Callable[[RunConfig, PseudoGradientStrategy], bool]
 
 
@@ -76,8 +76,8 @@ REASONS = (
         ),
     ),
 )
-"""Reasons beside a simulation, whose clients are asked at no cost, and those of extensions, which come after
-the second. The first that holds is told."""
+"""The reasons, of which the first that holds is logged. Two are not listed: a simulation, where an exchange
+is free, and the reasons of extensions, which come after the second."""
 
 
 def _defining(rule: PseudoGradientStrategy) -> Iterator[type]:
@@ -115,7 +115,7 @@ class JointEvaluation:
 
     messages: Sequence[Message]
     answers: list[Message] = field(default_factory=list)
-    """The answers to the messages, also of those that were not sent by themselves."""
+    """The answers to the messages, including those joined to train messages."""
 
     def __post_init__(self) -> None:
         self._pairs: list[tuple[Message, Message]] = []

@@ -50,7 +50,7 @@ def participation(config: RunConfig) -> SeededParticipation:
 
 
 BY_PARTITION = ("holdout-clients", "availability", "selection", "devices", "reference", "attack")
-"""The keys that, if they are not the default, say of which partitions a run is, or when each takes part."""
+"""Keys whose effect depends on partition ids, unless they have their default."""
 
 
 def goes_by_partition(inputs: RunInputs) -> str:
@@ -94,9 +94,9 @@ class Buffers(Protocol):
     """The rounds of an asynchronous protocol, each of which ends when a buffer of answers is full."""
 
     versions: dict[int, ArrayRecord]
-    """Older versions of the model that a resumed run needs."""
+    """Older versions of the model, which a resumed run needs."""
     ends: Callable[[int], float] | None
-    """Tells when a round ends, on the simulated clock; None on the real one."""
+    """Returns the end of a round on the simulated clock; None on the real one."""
 
 
 def buffers_of(inputs: RunInputs, clock: Clock | None) -> Buffers | None:

@@ -45,9 +45,9 @@ from ..job.what_is_learnt import MAX_SHOWN
 
 LOGGER = logging.getLogger("flwr.fedbn")
 SHOWN = 8
-"""Values of a mean that the log shows."""
+"""How many values of a mean the log shows."""
 MOST_ARRAYS = 8
-"""Arrays of a site's moments."""
+"""At most so many arrays of a site's moments."""
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def _of_one_kind(sites: Mapping[int, SiteMoments]) -> dict[int, SiteMoments]:
 
 
 LONGEST = 2**24
-"""Characters of a site's counts."""
+"""The longest counts of a site that are read, in characters."""
 
 
 def sites_counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[int, SiteCounts]:
@@ -238,7 +238,7 @@ def _counts(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> 
 
 
 LONGEST_NAMES = 2**20
-"""Characters of a site's answer."""
+"""The longest names of a site that are read, in characters."""
 
 
 def check_names(inputs: RunInputs, strategy: PseudoGradientStrategy, grid: Grid) -> dict[str, str]:

@@ -35,7 +35,8 @@ class CollectedRound:
     memories : list[FoundMemory]
         What sites reported about their memories.
     seconds : float
-        Its duration so far."""
+        Its duration so far.
+    """
 
     moment: Moment
     before: ArrayRecord
@@ -85,13 +86,13 @@ class History:
     """The rounds of a run that are complete."""
 
     result: RoundResult | None = None
-    """The last one."""
+    """The last complete round."""
     refusals: Refusals = field(default_factory=Refusals)
     divergence: Divergence = field(default_factory=Divergence)
     sampled: bool = False
-    """Whether anybody was asked to train."""
+    """Whether any client was asked to train."""
     trained: bool = False
-    """Whether anybody's training was used."""
+    """Whether any client's update was used."""
 
     def note(self, result: RoundResult) -> None:
         """Note a round that is complete.

@@ -1,1 +1,1 @@
-"""All that runs at a site beside its data, one room to audit: it imports nothing of the server."""
+"""All code that runs next to a site's data, in one place to audit: it imports nothing from the server."""

@@ -1,4 +1,4 @@
-"""From a Message to a client's call, and back: the one place that knows both Messages and NumPyClients."""
+"""Translate a Message to a client's call, and back: the only module that knows Messages and NumPyClients."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -59,9 +59,9 @@ from .queries import answer_queries
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Take = Callable[[Array, NDArray | None], NDArray]
-"""Returns an array as a client gets it, whose own is like another."""
+"""Decodes an array; the second argument is one of the same shape and dtype, if known."""
 SHOWN = "learnt"
-"""The entry of a node's Context that says that its log has what is learnt from its data."""
+"""The entry of a node's Context that marks that `_log_what_is_learnt` has been done."""
 
 app = ClientApp()
 answer_queries(app)
@@ -88,14 +88,14 @@ def _client(message: Message, context: Context, config: RunConfig) -> FedAvgClie
 
 
 def round_of(message: Message) -> int:
-    """The number of the round that a message is of; 0 where it does not say."""
+    """The round number of a message; 0 if it states none."""
     config = message.content.config_records.get(wire.CONFIG)
     number = config.get(wire.SERVER_ROUND, 0) if config else 0
     return number if type(number) is int else 0
 
 
 def _memory(message: Message, context: Context, config: RunConfig, task: LocalTask) -> Memory:
-    """The client's: in the node's ``state-dir`` if it has one, else in the Context."""
+    """The client's memory: in the node's ``state-dir`` if it has one, else in the Context."""
     state_dir = context.node_config.get("state-dir")
     if state_dir is None:
         for key, value in (("resume", config.resume), ("continue-state", config.continue_state)):
@@ -113,7 +113,7 @@ def _memory(message: Message, context: Context, config: RunConfig, task: LocalTa
 
 
 def _received(client: FedAvgClient, message: Message, take: Take | None = None) -> Received:
-    """What a client got, read by a function, which copies it by default."""
+    """The received records, each array decoded by ``take``, which copies by default."""
     take, initial = take or _array, client.task.initial
     records = {
         name: {entry: take(array, initial.get(entry)) for entry, array in record.items()}
@@ -123,17 +123,17 @@ def _received(client: FedAvgClient, message: Message, take: Take | None = None) 
 
 
 def _array(array: Array, like: NDArray | None) -> NDArray:
-    """A copy that is the client's own; ten times as fast as ``array.numpy()`` where it is like another."""
+    """A writable copy; given an array of its shape and dtype, ten times as fast as ``array.numpy()``."""
     return array.numpy() if like is None else np.array(decoded(array, like))
 
 
 def _view(array: Array, like: NDArray | None) -> NDArray:
-    """An array that is not to be written to."""
+    """A view, not to be written to."""
     return viewed(array) if like is None else decoded(array, like)
 
 
 def _config(message: Message, context: Context, config: RunConfig) -> dict[str, Scalar]:
-    """What the message says, without what this client does not answer."""
+    """The message's configuration, without requests that this client does not answer."""
     left_out = () if allows_cases(context, config) else (wire.CASES,)
     asked = message.content.config_records[wire.CONFIG]
     return {k: v for k, v in asked.items() if not isinstance(v, list) and k not in left_out}
@@ -152,7 +152,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The records of what a client reports: its metrics, and the states among them."""
+    """The records of a client's report: its metrics, and the metric states among them."""
     states = metrics.get(wire.STATES)
     numbers = {name: value for name, value in metrics.items() if name not in (wire.CASES, wire.STATES)}
     records = {wire.METRICS: _metrics(numbers)}
@@ -162,7 +162,7 @@ def _reported(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def _recalibrated(
     metrics: dict[str, Any], client: FedAvgClient, message: Message, context: Context, config: RunConfig
 ) -> dict[str, Any]:
-    """The metrics, with those of recalibrated scores where the message asks for them."""
+    """The metrics, with those of recalibrated scores if the message asks for them."""
     asked = _config(message, context, config)
     if wire.RECALIBRATE not in asked:
         return metrics
@@ -174,7 +174,7 @@ def _recalibrated(
 
 
 def _remembered(client: FedAvgClient, context: Context) -> dict[str, ConfigRecord]:
-    """The record of which memory the client found and keeps; empty where there is no place for one."""
+    """The record of the memories that the client found and keeps; empty if it has nowhere to keep one."""
     memory, on_disk = client.memory, "state-dir" in context.node_config
     found, kept = memory.found_round, memory.last_round
     if not (found or kept or on_disk):
@@ -189,7 +189,7 @@ def _fit(
     config: RunConfig,
     trained: Update | Exception | None = None,
 ) -> Update:
-    """The client's update: that of its `fit`, or what came of it in lockstep."""
+    """The client's update, from its `fit` or from training in lockstep."""
     privacy = SitePrivacy.of(config_at_site(context), context)
     privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
@@ -223,9 +223,9 @@ def _reply(
     config: RunConfig,
     group: AddsAnswers | None = None,
 ) -> Message:
-    """The reply with what `fit` gave; the client's memory changes now.
+    """The reply with the result of `fit`; commits the client's memory.
 
-    With a group the model goes into its sum, and stays in the reply only if the server is to refuse it.
+    With a group, the model is added to its sum, and stays in the reply only if the server has to refuse it.
     """
     at = _at(client, message, context, config)
     found = _recalibrated(update.metrics, client, message, context, config)
@@ -285,7 +285,7 @@ def _at(client: FedAvgClient, message: Message, context: Context, config: RunCon
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train on the received model, once it is evaluated if the message asks for both."""
+    """Train on the received model; evaluate it before, if the message asks for both."""
     return answer_both(message, context, evaluate, _train)
 
 
@@ -302,10 +302,10 @@ def _train_one(
     group: AddsAnswers | None = None,
     trained: tuple[FedAvgClient, Update | Exception] | None = None,
 ) -> Message:
-    """Train a client on the received model; its memory changes only if all went well.
+    """Train a client on the received model; its memory changes only on success.
 
-    Every training ends here: that of a client by itself, in a ``group`` that is summed, and in lockstep,
-    where ``trained`` is the client with what came of it.
+    All training passes through here: of a single client, in a ``group`` that is summed, and in lockstep,
+    where ``trained`` is the client with its update or error.
     """
     client, result = trained or (_client(message, context, config), None)
     _log_what_is_learnt(message, context, config)
@@ -315,7 +315,7 @@ def _train_one(
 
 
 def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -> None:
-    """Log once, at a site with data of its own, what is learnt from them and what is doubtful in them."""
+    """Log once, at a site with data of its own, what is learnt from them, and the warnings about them."""
     if "data-path" not in context.node_config or SHOWN in context.state:
         return
     context.state[SHOWN] = ConfigRecord()
@@ -331,7 +331,7 @@ def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -
 @usual_surroundings()
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
-    """Evaluate the received model; or answer a question before training, or a message of an extension."""
+    """Evaluate the received model, or answer a question before training or a message from an extension."""
     if answer := answered_by_extension(message, context, config_at_site(context)):
         return answer
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
@@ -362,7 +362,7 @@ def evaluate(message: Message, context: Context) -> Message:
 def _first_answer(
     question: str, client: FedAvgClient, message: Message, context: Context, config: RunConfig
 ) -> Message:
-    """The answer to what the server asks before a round's training: one record of the objective's."""
+    """The answer to the server's question before a round's training: one record of the objective."""
     found = client.first_answer(_received(client, message), _config(message, context, config))
     if question not in found:
         raise ValueError(f"{client.task.objective.__name__} has no answer to the question of {question!r}")
@@ -374,11 +374,11 @@ def _first_answer(
 def answer_all(
     messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
 ) -> list[Message]:
-    """The app's replies to messages of one content; train messages are done at once if that is how the run's
-    clients train. A client that raises is answered for by an error that says what.
+    """The app's replies to messages with the same content; training is done at once if the run's clients can.
+    If a client raises, its reply is an error with the reason.
 
-    ``summed``: the train messages are a group of the server's fold, and the first of the replies that can be
-    used carries the sum of their models, in the place of all.
+    ``summed``: the train messages are a group of the server's fold. The first usable reply then carries the
+    sum of their models, and the others none.
     """
     config = _config_at(messages[0], contexts[0])
     group = _group(config, messages[0]) if summed else None
@@ -399,7 +399,7 @@ class FedbnClients:
     prints = False
 
     def remembers(self, message: Message) -> bool:
-        """Whether the message is none that queries the node itself."""
+        """Whether the message is for the client, rather than a query to the node."""
         return not message.metadata.message_type.startswith(MessageType.QUERY)
 
     def answer(
@@ -436,7 +436,7 @@ def _answer(
         if group is None and trained is None:
             return app(message, context)
         return _train_one(message, context, config, group, trained)
-    except Exception as error:  # a client's failure is an answer, never the end of the runtime
+    except Exception as error:  # a client's failure is an answer and must not end the worker
         return failed(message, why_failed(config, error))
 
 
@@ -447,7 +447,7 @@ def _train_at_once(
     config: RunConfig,
     group: AddsAnswers | None,
 ) -> list[Message]:
-    """The replies of a cohort; one by one where one of its clients cannot even begin."""
+    """The replies of a cohort; clients train one by one if lockstep fails as a whole."""
     pairs = list(zip(messages, contexts, strict=True))
     try:
         clients = [_client(message, context, config) for message, context in pairs]

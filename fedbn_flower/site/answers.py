@@ -1,4 +1,4 @@
-"""What a site answers before the first round, each question in as far as its owner and the run allow it."""
+"""A site's answers to the queries before the first round, as far as its owner and the run permit them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 
 def received_scale(config: ConfigRecord) -> Scale | None:
-    """Return what `sites_scale` gives, from the configuration of a message; None if it has none."""
+    """Return the result of `sites_scale` from a message's configuration; None if it has none."""
     if FEATURE_MEAN not in config:
         return None
     return Scale(*(tuple(map(float, config[name])) for name in (FEATURE_MEAN, FEATURE_STD)))  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def received_scale(config: ConfigRecord) -> Scale | None:
 
 @refusals_in_one_line
 def answer_moments(message: Message, context: Context) -> Message:
-    """Tell the moments of a site's training examples, without those of the fold that is tested on."""
+    """Report the moments of a site's training examples, excluding the fold that is tested on."""
     config = config_at_site(context)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "moments")
@@ -54,7 +54,7 @@ def answer_moments(message: Message, context: Context) -> Message:
 
 @refusals_in_one_line
 def answer_counts(message: Message, context: Context) -> Message:
-    """Tell the counts of a site's data."""
+    """Report the counts of a site's data."""
     config = config_at_site(context)
     SitePrivacy.of(config, context)
     refuse_statistics(config, "counts")
@@ -67,9 +67,9 @@ def answer_counts(message: Message, context: Context) -> Message:
 
 @refusals_in_one_line
 def answer_sizes(message: Message, context: Context) -> Message:
-    """Tell how many training examples a site has, with ``dp`` example: there the number is public.
+    """Report a site's number of training examples, with ``dp`` example only, where it is public.
 
-    It is that of units where all examples of one are protected.
+    With ``dp-unit`` it is the number of privacy units.
     """
     config = config_at_site(context)
     SitePrivacy.of(config, context)
@@ -83,7 +83,7 @@ def answer_sizes(message: Message, context: Context) -> Message:
 
 @refusals_in_one_line
 def answer_names(message: Message, context: Context) -> Message:
-    """Tell the names of a site's classes: with ``dp`` or secure aggregation a digest of them."""
+    """Report the names of a site's classes; with ``dp`` or secure aggregation only their digest."""
     config = config_at_site(context)
     SitePrivacy.of(config, context)
     names = names_of(inputs_at(config, context.node_config))
@@ -95,12 +95,12 @@ def answer_names(message: Message, context: Context) -> Message:
 
 
 def check_names_here(inputs: RunInputs, digests: str) -> None:
-    """Refuse the names of a site that are not those of the run's first sites, which have these digests.
+    """Refuse a site whose class names differ from those of the run's first sites, which have these digests.
 
     Raises
     ------
     UserError
-        When they differ: gives the site's own, or a digest where names are not told.
+        When they differ, with the site's own names, or their digest if names may not leave.
     """
     first = json.loads(digests)
     for what, names in told_names(inputs.config, names_of(inputs)).items():

@@ -24,14 +24,14 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 KEY, STATE_DIR = "predictions", "state-dir"
 FOLDER = "predictions"
-"""The folder in a ``state-dir``: it has one for each run."""
+"""The folder in a ``state-dir``, with a subfolder for each run."""
 ONLY_OWNERS = 0o700
 OF_SIMULATION = frozenset({"partition-id", "num-partitions"})
-"""All keys of a simulated node."""
+"""The keys in the node config of a simulated node."""
 
 
 class SimulatedContext(Context):
-    """The Context of a node of one of our own Grids: what it sends stays in this program."""
+    """The Context of a node of one of our own Grids: its messages never leave this program."""
 
 
 def is_simulated(context: Context) -> bool:
@@ -40,12 +40,12 @@ def is_simulated(context: Context) -> bool:
 
 
 def allows_cases(context: Context, config: RunConfig) -> bool:
-    """Return whether the cases of a client may be kept, wherever that is.
+    """Return whether a client's cases may be kept, at the server or at the site.
 
     Raises
     ------
     UserError
-        When the node config says what it cannot.
+        When the node config's value is not allowed.
     """
     given = context.node_config.get(KEY, False)
     if not isinstance(given, bool):
@@ -56,7 +56,7 @@ def allows_cases(context: Context, config: RunConfig) -> bool:
 
 
 def settled(cases: object, message: Message, context: Context, config: RunConfig) -> dict[str, ArrayRecord]:
-    """Return the record of a client's cases that is sent, if any; write what stays at a site.
+    """Return the record of a simulated client's cases; at a site write them to a file, and return none.
 
     Raises
     ------

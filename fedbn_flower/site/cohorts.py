@@ -14,7 +14,7 @@ from ..job.inputs import RunInputs
 LOGGER = logging.getLogger("flwr.fedbn")
 
 Fit = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], list[Update | Exception]]
-"""Trains clients at once on what they received, with one configuration: what came of each."""
+"""Trains clients that received the same records and settings; returns each one's update or error."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Cohort:
     Parameters
     ----------
     size : int
-        How many at once.
+        Number of clients trained at once.
     why : str
-        In words.
+        The reason for this size, in words.
     fit : Fit, optional
-        What trains so many; None for one.
+        The function that trains them at once; None for one.
     is_wrong : bool
-        Whether they are one by one since a class says what is not true.
+        Whether clients train one by one because a class made a false declaration.
     """
 
     size: int
@@ -43,15 +43,15 @@ ONE_BY_ONE = Cohort(1, "nothing here trains several at once")
 
 
 def cohort_of(inputs: RunInputs) -> Cohort:
-    """Return how a run's clients train: as an annex finds that they can, or one by one."""
+    """Return how a run's clients train: at once if an annex can do that for this run, else one by one."""
     found = (cohort_of(inputs) for cohort_of in annexes.brought("cohorts").values())
     return next(found, ONE_BY_ONE)
 
 
 def cohort_size(inputs: RunInputs) -> int:
-    """Return how many clients train at once; log it, with the reason.
+    """Return how many clients train at once; log the number and the reason.
 
-    Where a class says what is not true, it is a warning.
+    The log line is a warning if a class made a false declaration.
     """
     cohort = cohort_of(inputs)
     how = "one by one" if cohort.size == 1 else f"{cohort.size} at a time"

@@ -20,12 +20,11 @@ Found = tuple[float, int, dict[str, Scalar]]
 
 
 class Evaluations:
-    """The last evaluation, for those clients that would do it again: of the same content, by a client that
-    keeps nothing of the model at home and evaluates as `FedAvgClient` does, on the same objects of examples,
-    without training or adapting for it.
+    """The last evaluation, reused for clients whose evaluation would be identical: same message content, same
+    example objects, no local model entries, the methods of `FedAvgClient`, and no training or adaptation.
 
-    A user's model might draw at random, or remember, without PyTorch's knowledge. So the second
-    client evaluates too, once for each model; unless it finds the very same, every client goes on doing so.
+    A user's model may be random or stateful in ways that PyTorch does not show. So the second client
+    evaluates, too, once for each model; if its result is not exactly the same, nothing is reused.
     """
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class Evaluations:
         self._finds_the_same: bool | None = None
 
     def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
-        """Return the result of ``evaluate()``, which is called only if it is not known."""
+        """Return the cached result, or that of ``evaluate()``."""
         config = content.config_records[CONFIG]
         if not _evaluates_as_all_do(client) or config.get(FINE_TUNE) or config.get(ADAPT_BN):
             return evaluate()
@@ -56,7 +55,7 @@ class Evaluations:
 
 
 def _evaluates_as_all_do(client: FedAvgClient) -> bool:
-    """Whether the client evaluates the received model as it came, with the methods of `FedAvgClient`."""
+    """Whether the client evaluates the received model unchanged, with the methods of `FedAvgClient`."""
     if len(client.shared_names) + len(client.constant_names) < len(client.task.initial):
         return False
     if client.personal_group:
@@ -66,7 +65,7 @@ def _evaluates_as_all_do(client: FedAvgClient) -> bool:
 
 
 def _copied(content: RecordDict) -> dict[str, dict[str, Any]]:
-    """Copy what can be changed in place; arrays are immutable bytes."""
+    """Copy records that can be changed in place; arrays need no copy, being immutable bytes."""
     return {
         name: {key: (a.dtype, a.shape, a.stype, a.data) for key, a in record.items()}
         if isinstance(record, ArrayRecord)

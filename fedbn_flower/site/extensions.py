@@ -1,4 +1,4 @@
-"""What extensions do at a site: they change what is sent, and answer messages of their own."""
+"""Call the extensions' hooks at a site: they change outgoing records, and answer messages of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..names import as_user_error, short
 
 
 def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
-    """Return what a client sends in the place of what it trained: extensions have it in turn, to the wire."""
+    """Return a client's update as it is sent: passed through each extension in turn, towards the wire."""
     for name, cls in reversed(_hooks(at.config, at.asked).items()):
         with as_user_error(EXTENSION.key, name, RunFailed):
             outgoing = cls.trained(outgoing, at)
@@ -31,29 +31,29 @@ def sent_by_client(outgoing: Outgoing, at: AtClient) -> Outgoing:
 def reported_by_client(
     num_examples: int, metrics: Mapping[str, Any], at: AtClient
 ) -> Mapping[str, Record] | None:
-    """Return what a client sends in the place of what it found of a model; None to send that."""
+    """Return the records that replace a client's evaluation; None to send it unchanged."""
     hooks = _hooks(at.config, at.asked).values()
     found = (cls.evaluated(num_examples, metrics, at) for cls in hooks)
     return next((records for records in found if records is not None), None)
 
 
 def group_sum_in(config: RunConfig) -> AddsAnswers | None:
-    """Return what adds a group's answers in the place of the server's rule; None if that does."""
+    """Return an extension's sum of a group's answers; None if the server's rule sums them."""
     all_names = {EXTENSIONS: ",".join(map(short, extension_names(config.extension)))}
     return next((one for cls in _hooks(config, all_names).values() if (one := cls.group_sum(config))), None)
 
 
 def answered_by_extension(message: Message, context: Context, config: RunConfig) -> Message | None:
-    """Return a client's answer to a message of an extension's own, or None to others."""
+    """Return the answer to a message that an extension sent; None for any other message."""
     asked: Mapping[str, Any] = message.content.config_records.get(CONFIG, {})
     found = (cls.answer(message, context, config) for cls in _hooks(config, asked).values())
     return next((answer for answer in found if answer is not None), None)
 
 
 def _hooks(config: RunConfig, asked: Mapping[str, Any]) -> dict[str, type[SiteHook]]:
-    """Return the extensions that act at a site, in the order from the wire.
+    """Return the extensions that act at a site, ordered from the wire inwards.
 
-    Of the run's own ones only those are loaded here that the server says have to do with it.
+    Of the user's extensions only those are loaded that the message names.
     """
     needed = str(asked.get(EXTENSIONS, "")).split(",")
     own = [name for name in extension_names(config.extension) if short(name) in needed]

@@ -1,4 +1,4 @@
-"""What a site works on: its data and its start, where its owner says that they are."""
+"""A site's inputs: its data and initial weights, at the paths that its owner configured."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def local_task(
 ) -> LocalTask:
     """The task of the client of a partition.
 
-    A node with a ``data-path`` trains on that folder's training set and is tested on its test set. What is
-    decoded of it goes to the node's ``cache-dir``, and the server does not learn of which classes its
-    examples are. ``scale`` is that of all such nodes, with ``normalize``.
+    A node with a ``data-path`` trains on that folder's training set and is tested on its test set. Decoded
+    data are cached in the node's ``cache-dir``, and the server does not learn the classes of the examples.
+    ``scale`` is computed over all such nodes, with ``normalize``.
 
     Raises
     ------
     UserError
         When there is no such partition, or the data cannot be read.
     """
-    torch.set_num_threads(1)  # the same bits on every runtime
+    torch.set_num_threads(1)  # the number of threads changes the order of sums, and so the bits
     return task_of(inputs_at(config, node_config, scale), partition_id or 0)
 
 
 def inputs_at(
     config: RunConfig, node_config: Mapping[str, UserConfigValue], scale: Scale | None = None
 ) -> RunInputs:
-    """The inputs of a run at a node, whose config may name its data and its copy of ``init``."""
+    """The inputs of a run at a node, whose node config may name its data and its copy of ``init``."""
     place: tuple[Any, ...] = ()
     if "data-path" in node_config:
         if config.attack != "none":
@@ -57,7 +57,7 @@ def inputs_at(
 
 
 def check_start(inputs: RunInputs, digest: str) -> None:
-    """Refuse weights that are not sent and are others than the server's, which have this digest.
+    """Refuse local initial weights that differ from the server's, which have this digest.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The ledger of a site: what was released of its data, in all runs, whatever a server calls them.
+"""A site's privacy ledger: every release of its data, across all runs, whatever a server calls them.
 
-It is a file of JSON lines in the site's ``state-dir``, which only grows. A line is on the disk before what it
-is for leaves, or is even computed.
+An append-only file of JSON lines in the site's ``state-dir``. A line is on disk before the release that it
+records is sent, or even computed.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Entry:
     run : str
         The name that the server gave to the run.
     flower_run : int
-        Flower's own number of it, which is another one where a run is resumed.
+        Flower's run id, which changes when a run is resumed.
     round : int
-        The round, as the server says.
+        The round, as reported by the server.
     what : str
         ``update``, or ``metrics`` of a split.
     notion : str
-        What its noise protects: ``local`` or ``example``.
+        The privacy notion: ``local`` or ``example``.
     noise, probability, count
         As in `Release`.
     delta : float
-        For which ``epsilon`` is.
+        The delta at which ``epsilon`` holds.
     epsilon : float
-        Of everything in the ledger, with this.
+        Of all entries up to and including this one, composed.
     unit : str
-        The column by whose values rows were protected together; empty where single examples or all were.
+        The column whose values define the privacy unit; empty if the unit is an example or the whole client.
     """
 
     run: str
@@ -74,23 +74,23 @@ def path_of_ledger(state_dir: Path, client: str) -> Path:
 
 @dataclass(frozen=True)
 class SiteLedger:
-    """Reads and extends a site's ledger; several processes may at once.
+    """Reads and extends a site's ledger; safe with several processes at once.
 
     Parameters
     ----------
     path : Path
-        The file; the first charge makes it.
+        The file; the first charge creates it.
     """
 
     path: Path
 
     def entries(self) -> list[Entry]:
-        """Return all entries. A last line that a kill has cut off is not one: what it was for never left.
+        """Return all entries, except a last line that was cut off by a kill: its release never left the site.
 
         Raises
         ------
         UserError
-            When the file cannot be read: nothing may leave then.
+            When the file cannot be read; then nothing may be released.
         """
         try:
             lines = regular(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
@@ -99,19 +99,19 @@ class SiteLedger:
             raise UserError(f"state-dir: the ledger {str(self.path)!r} cannot be read ({error})") from error
 
     def charge(self, new: Entry, check: Callable[[list[Entry], Entry], None]) -> Entry:
-        """Write an entry to the disk, with the epsilon of all, once it has passed a check.
+        """Write an entry to disk if it passes a check, with the composed epsilon of all entries.
 
         Parameters
         ----------
         new : Entry
-            The entry; its epsilon is found here.
+            The entry; its epsilon is computed here.
         check : Callable
-            Gets the entries so far and the new one, and raises where it may not be.
+            Called with the entries so far and the new one; raises if the release is not allowed.
 
         Raises
         ------
         UserError
-            When the ledger cannot be read or written. Then nothing may leave.
+            When the ledger cannot be read or written; then nothing may be released.
         """
         with os_errors_as_user_errors("state-dir", f"write to {str(self.path)!r}"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,9 +136,9 @@ class SiteLedger:
 
 
 def of_same_run(entries: Sequence[Entry], new: Entry) -> list[Entry]:
-    """Return the entries of the new one's run, by either of its names, and of those that share one with it.
+    """Return the entries of the same run: those linked to the new one by a shared name or Flower run id.
 
-    A run that is resumed has another number, and a server that is not honest invents names.
+    A resumed run has another id, and a dishonest server may invent names.
     """
     names, numbers = {new.run}, {new.flower_run}
     while True:
@@ -151,10 +151,10 @@ def of_same_run(entries: Sequence[Entry], new: Entry) -> list[Entry]:
 
 
 def epsilon_of(entries: Iterable[Entry], delta: float) -> float:
-    """Return the epsilon of entries together.
+    """Return the composed epsilon of entries.
 
-    It is infinite where examples and units, or several units, were protected: what protects one of them
-    says nothing of another.
+    It is infinite if they protect different privacy units: guarantees for one unit do not compose with those
+    for another.
     """
     entries = list(entries)
     if len({entry.unit for entry in entries if entry.notion == "example"}) > 1:
@@ -163,7 +163,7 @@ def epsilon_of(entries: Iterable[Entry], delta: float) -> float:
 
 
 def _entry(found: dict) -> Entry:
-    """Return an entry of a line; an epsilon that is infinite is ``null`` there."""
+    """Return the entry of a parsed line; an infinite epsilon is ``null`` in JSON."""
     if found["epsilon"] is None:
         found["epsilon"] = float("inf")
     return Entry(**found)

@@ -18,7 +18,7 @@ from ..core.free_memory import regular
 from ..records.array_file import array_file, writable
 
 FILE = "a client's memory"
-"""What messages call such a file."""
+"""The name of such a file in messages."""
 SIGNATURE, DIGEST, KEEP_DAYS = "signature", "digest", "keep-days"
 
 
@@ -27,9 +27,9 @@ class InvalidMemory(Exception):
 
 
 def signature(name: str, client: str, objective: str, initial: Mapping[str, NDArray]) -> str:
-    """Return a hash of what a memory fits: the names, and name, dtype and shape of the model's entries.
+    """Return a hash of what a memory depends on: the names, and the entries' names, dtypes and shapes.
 
-    What was renamed keeps its first name here, so that its memories still fit.
+    A renamed algorithm keeps its first name here, so that older memories still fit.
     """
     first_names = {now: before for names in FORMER_NAMES.values() for before, now in names.items()}
     client, objective = first_names.get(client, client), first_names.get(objective, objective)
@@ -45,7 +45,7 @@ def pack(groups: Groups, metadata: Mapping[str, str]) -> bytes:
 
 
 def keep_days(path: Path) -> float:
-    """Return after how many days a file may go; 0 if it names none, or cannot be read.
+    """Return the days after which a file expires; 0 if it states none, or cannot be read.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArr
             if key == SIGNATURE:
                 raise InvalidMemory("it belongs to another model, client, objective or memory-name")
             raise InvalidMemory(f"its {key} is {found.get(key)!r}; expected {expected!r}")
-    if found.get(DIGEST) != digest_of(entries):  # a file of the right length may still lack blocks
+    if found.get(DIGEST) != digest_of(entries):  # after a crash a file of full length may lack blocks
         raise InvalidMemory("the file is damaged")
     groups: dict[str, dict[str, NDArray]] = {}
     for key, array in entries.items():

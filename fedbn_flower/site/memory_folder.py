@@ -1,12 +1,12 @@
 """Folders of clients' memories: a SuperNode's ``state-dir``, and a checkpoint's ``clients``.
 
-``CLIENT-RUN-ROUND.safetensors`` is the client's memory after a round. Files of the rounds since the server's
+``CLIENT-RUN-ROUND.safetensors`` is the client's memory after a round. Files of all rounds since the server's
 last checkpoint are kept, so that a run resumed from it finds each client's memory of that round. At least one
-file older than the newest is kept too, in case the newest is damaged.
+file older than the newest is kept, too, in case the newest is damaged.
 
-A run removes files of its own only. ``CLIENT-RUN.complete`` says that the server has told that a run is
-complete. Such a run keeps its newest file, from which rounds can be added or another run can go on, until two
-others are complete after it. Files of runs that are not complete stay, or go after the days that they name.
+A run removes only its own files. ``CLIENT-RUN.complete`` marks a run that the server has reported complete.
+Its newest file is kept, for further rounds or for a run that continues from it, until two later runs are
+complete. Files of incomplete runs are kept, or expire after the number of days in their metadata.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ MIN_FILES = 2  # the newest, and a spare in case it is damaged
 COMPLETE_RUNS = 2
 """How many complete runs keep their newest file."""
 COMPLETE = "complete"
-"""The ending of the file that says so, and holds the number of the run's last round."""
+"""The suffix of the file that marks a complete run and contains the number of its last round."""
 DAY = 86400.0  # seconds
 
 
@@ -66,7 +66,7 @@ def run_of(config: ConfigRecord) -> str:
     Raises
     ------
     ValueError
-        When it is missing or malformed: it becomes part of a path.
+        When it is missing or malformed; it is checked because it becomes part of a path.
     """
     run = config.get(RUN)
     if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
@@ -76,7 +76,7 @@ def run_of(config: ConfigRecord) -> str:
 
 @dataclass(frozen=True)
 class Moment:
-    """The run and round that a client is at.
+    """The run and round of a message.
 
     ``run`` names the run and sorts by its start; a resumed run keeps its name. ``checkpoint_round`` is the
     last round that the server may resume from.
@@ -130,7 +130,7 @@ class MemoryFolder:
     signature : str
         Which memories fit, see `memory_file.signature`.
     keep_days : float
-        After how many days the files that are written may go, if their run is not complete; 0 for never.
+        Days after which written files expire if their run is not complete; 0 for never.
     """
 
     path: Path
@@ -147,7 +147,7 @@ class MemoryFolder:
         client : str
             The client's name.
         run, last_round
-            The run, and the last of its rounds that counts.
+            The run, and the last of its rounds whose memory may be used.
         earlier_runs : bool
             Whether a memory of an earlier run is used if this run has none.
         """
@@ -175,16 +175,16 @@ class MemoryFolder:
             sync_folder(self.path)
 
     def remove_obsolete(self, clients: Iterable[str], moment: Moment) -> None:
-        """Remove the run's files that no later message can need, once these clients' memories are written."""
+        """Remove the run's obsolete files; call it once these clients' new memories are written."""
         for client in clients:
             current = [g for g in self._generations.get(client, []) if g.run == moment.run]
             self._remove(client, _obsolete(current, moment))
 
     def note_training(self, client: str, moment: Moment) -> None:
-        """Note that a run trains, also one that was complete; remove files of others that are out of date."""
+        """Note that a run trains, even if it was complete before; remove expired files of other runs."""
         mark = self._mark(client, moment.run)
         with contextlib.suppress(FileNotFoundError):
-            if moment.server_round > int(mark.read_text() or 0):  # not an answer that comes late
+            if moment.server_round > int(mark.read_text() or 0):  # not a late message of the complete run
                 mark.unlink()
         complete, now = self._complete(client), time.time()
         others = (g for g in self._generations.get(client, []) if g.run not in {moment.run, *complete})
@@ -193,8 +193,8 @@ class MemoryFolder:
     def note_complete(self, client: str, run: str, last_round: int) -> int:
         """Note that a run is complete after a round; return how many files were removed.
 
-        Its newest file up to that round stays: a later training did not count any more. Of complete runs
-        before the last `COMPLETE_RUNS` none does.
+        Its newest file up to that round is kept, as later training did not count. Complete runs before the
+        last `COMPLETE_RUNS` lose all their files.
         """
         generations = self._generations.get(client, [])
         of_run = [g for g in generations if g.run == run]
@@ -215,7 +215,7 @@ class MemoryFolder:
         return self.path / f"{client}-{run}.{COMPLETE}"
 
     def _complete(self, client: str) -> list[str]:
-        """Return the client's complete runs, the one that was the last to be complete first."""
+        """Return the client's complete runs, the most recently completed one first."""
         found = []
         for path in self.path.glob(f"*.{COMPLETE}"):
             if match := re.fullmatch(rf"{re.escape(client)}-({RUN_NAME})", path.stem):
@@ -256,15 +256,15 @@ class MemoryFolder:
 
 
 def _obsolete(current: list[Generation], moment: Moment) -> Iterator[Generation]:
-    """Yield those of a client's files of a run, given newest first, that no later message can need."""
-    yield from (g for g in current if g.server_round > moment.server_round)  # from before the run was resumed
+    """Yield the files that no later message can need, of a client's files of a run, newest first."""
+    yield from (g for g in current if g.server_round > moment.server_round)  # from before a resumption
     done = [g for g in current if g.server_round <= moment.server_round]
     saved = [g for g in done if g.server_round <= moment.checkpoint_round]
     yield from (g for g in saved[1:] if g not in done[:MIN_FILES])
 
 
 def _is_expired(path: Path, now: float) -> bool:
-    """Whether a file was written longer ago than the days that it names, in seconds since the epoch."""
+    """Whether a file is older than the days in its metadata; ``now`` is in seconds since the epoch."""
     try:
         days = keep_days(path)
         return bool(days) and now - path.stat().st_mtime > days * DAY
@@ -284,7 +284,8 @@ class FolderStore:
     moment : Moment
         The run and round of the message.
     after_training : bool
-        Whether the round's training is included (when evaluating), or still to be done (again).
+        Whether the memory is that after the round's training (to evaluate), or before it (to train, maybe
+        again).
     earlier_runs : bool
         Whether a client that has not yet trained in this run starts from its memory of the previous run.
     """
@@ -321,7 +322,7 @@ class FolderStore:
 
 
 def name_of(context: Context) -> str:
-    """Return what the files of a node's client are called."""
+    """Return the name of a node's client in file names."""
     partition_id = partition_id_of(context)
     if partition_id is not None:
         return client_name(partition_id)
@@ -330,7 +331,7 @@ def name_of(context: Context) -> str:
 
 @refusals_in_one_line
 def answer_complete(message: Message, context: Context) -> Message:
-    """Remove the memories that no run can need, since the server says that this one is complete.
+    """Remove the memories that no run can need any more, when the server reports that a run is complete.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a message may ask beside one training: two answers in one, and a choice among models."""
+"""Messages that ask for more than one training: train and evaluate in one, and choose among models."""
 
 import logging
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Answers = Callable[[Message, Context], Message]
 
 
 def answer_both(message: Message, context: Context, evaluate: Answers, train: Answers) -> Message:
-    """Return the answer to a train message, with the records of an evaluation if it asks for one too.
+    """Return the answer to a train message, including the records of an evaluation if it asks for one.
 
-    The evaluation comes first: what the client keeps at home is then what the last training left. Each of the
-    two can fail without the other.
+    The evaluation comes first, on the local state that the last training left. Each of the two can fail
+    independently.
     """
     asked = message.content.config_records.get(EVALUATION)
     if asked is None:
@@ -33,10 +33,10 @@ def answer_both(message: Message, context: Context, evaluate: Answers, train: An
 
 
 def _records(answer: Answers, message: Message, context: Context) -> RecordDict:
-    """Return the records of an answer; of a failure its reason."""
+    """Return the records of an answer, or of a failure the record of its reason."""
     try:
         reply = answer(message, context)
-    except Exception as error:  # the other half of the answer is of use
+    except Exception as error:  # the other half of the answer may still be useful
         LOGGER.error("%s: not answered", message.metadata.message_type, exc_info=error)
         return RecordDict({FAILED: ConfigRecord({REASON: described(error)})})
     if reply.has_error():
@@ -45,7 +45,7 @@ def _records(answer: Answers, message: Message, context: Context) -> RecordDict:
 
 
 def with_chosen_model(client: FedAvgClient, message: Message) -> tuple[Message, str]:
-    """Return a message with the model that the client chooses, and its name; empty if there is no choice.
+    """Return the message with the model that the client chose, and that model's name; "" without a choice.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def with_chosen_model(client: FedAvgClient, message: Message) -> tuple[Message, 
 
 
 def answer_of_choice(reply: Message, name: str) -> Message:
-    """Return the reply to such a message, which says which model the client chose."""
+    """Return the reply with the name of the model that the client chose, if it had a choice."""
     if name:
         reply.content[CHOSEN] = ConfigRecord({MODEL: name})
     return reply

@@ -1,7 +1,7 @@
-"""What a site answers under the notions that protect it from the server: noise, what is public, or nothing.
+"""What a site releases under privacy notions that hold against the server: noisy or public values only.
 
-A site decides by its owner's bounds and the run's configuration, never by what a message says. So a server
-that asks for other splits, metrics after training, or statistics of the data gets a refusal.
+A site decides by its owner's bounds and the run's configuration, never by the content of a message. So a
+server that asks for other splits, metrics after training, or statistics of the data is refused.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 UPDATE = "update"
 LONGEST_NAME = 100
-"""Characters of a run's name that a ledger keeps."""
+"""Characters of a run's name that are kept in the ledger."""
 ROUNDING = 1 + 1e-9
 """Factor on a run's budget, which the noise was found for."""
 UNSAID = "privacy: this client does not say why it failed, since that may quote its data; its own log does"
 
 
 def refuse_evaluation(config: PrivateRun, splits: str) -> None:
-    """Refuse to evaluate for the server, where a client sends no metrics, or on training examples.
+    """Refuse to evaluate on training examples, or where clients send no metrics.
 
     Raises
     ------
@@ -59,19 +59,20 @@ def refuse_evaluation(config: PrivateRun, splits: str) -> None:
 
 
 def training_config(config: PrivateRun, received: dict[str, Scalar]) -> dict[str, Scalar]:
-    """Return the settings of a round of training, without evaluation where no metrics leave."""
+    """Return the settings of a round of training, without evaluation if no metrics may leave."""
     return {**received, EVAL_SPLITS: ""} if config.against_server else received
 
 
 def with_own_mechanism(config: PrivateRun, task: LocalTask, asked: ConfigRecord) -> LocalTask:
-    """Return the task of a site with data of its own, with DP-SGD that is accounted by its own numbers.
+    """Return the task of a site with data of its own, whose DP-SGD is accounted by the site's own size.
 
-    With ``dp-epsilon`` the noise is what the server found for the sizes of all sites, if it is enough here.
+    With ``dp-epsilon`` the noise is the one that the server calibrated to all sites' sizes, if it suffices
+    here.
 
     Raises
     ------
     Refused
-        When the noise would give this site more than ``dp-epsilon``, or it has no training examples.
+        When this site's epsilon would exceed ``dp-epsilon`` with this noise, or it has no training examples.
     """
     if not len(task.train):
         raise Refused("privacy: this site has no training examples")
@@ -90,15 +91,15 @@ def with_own_mechanism(config: PrivateRun, task: LocalTask, asked: ConfigRecord)
 
 
 def update_of_failure(config: PrivateRun, received: NamedArrays, error: Exception) -> Update:
-    """Return what counts in the place of an update that is not finite.
+    """Return the update that replaces one that is not finite.
 
-    Where all of a client is protected it is an update of 0, to which noise is added as to any other: a server
-    that sends a model on which training diverges with some data only would otherwise learn of them.
+    Under client-level privacy against the server it is 0, with noise like any other. Otherwise a failure
+    would leak: a server could send a model on which training diverges only with certain data.
 
     Raises
     ------
     Exception
-        The error itself, where it tells nothing or is another one.
+        The error itself, if it is of another kind or the notion does not require to hide it.
     """
     noisy = config.against_server and config.dp != "example"
     if not (noisy and isinstance(error, FloatingPointError)):
@@ -116,9 +117,9 @@ class SitePrivacy:
     config : PrivateRun
         The run's, as this site has it.
     floors : Floors
-        Of the site's owner.
+        The owner's bounds.
     ledger : SiteLedger, optional
-        In the node's ``state-dir``; None without one, and where the notion does not hold at the site.
+        In the node's ``state-dir``; None without one, and if the notion is not accounted at the site.
     flower_run : int
         Flower's number of the run.
     """
@@ -135,7 +136,7 @@ class SitePrivacy:
         Raises
         ------
         UserError
-            When the node config has bounds that cannot be used, or the run asks for less than these.
+            When the bounds in the node config are invalid, or the run's privacy is weaker than they require.
         """
         floors = Floors.checked(context.node_config, config)
         if config.dp == "local":
@@ -151,7 +152,7 @@ class SitePrivacy:
         Raises
         ------
         UserError
-            When the noise is below the owner's bound, a budget is spent, or the ledger cannot be read or
+            When the noise is below the owner's bound, a budget is exhausted, or the ledger cannot be read or
             written.
         """
         config = self.config
@@ -165,10 +166,10 @@ class SitePrivacy:
     def metrics(
         self, client: FedAvgClient, received: NamedArrays, asked: ConfigRecord, server_round: int
     ) -> dict[str, float]:
-        """Return a client's metrics of a model with noise, once they are charged to the ledger.
+        """Return a client's noisy metrics of a model, after charging them to the ledger.
 
-        Of the first split they have their plain names. Numbers of examples are those with ``dp`` example, and
-        1 with ``dp`` local.
+        Those of the first split have no prefix. Numbers of examples are the true ones with ``dp`` example,
+        where they are public, and 1 with ``dp`` local.
 
         Raises
         ------
@@ -206,11 +207,11 @@ class SitePrivacy:
         )
         try:
             self.ledger.charge(entry, self._check)
-        except UserError as error:  # of the disk
+        except UserError as error:  # the ledger's file
             raise Refused(str(error)) from error
 
     def _check(self, entries: Sequence[Entry], new: Entry) -> None:
-        """Refuse a release with which the run's budget, or the owner's, would be exceeded."""
+        """Refuse a release that would exceed the run's budget or the owner's."""
         config, most = self.config, self.floors.dp_max_epsilon
         budget = config.dp_epsilon if new.what == UPDATE else config.dp_metrics
         if budget and config.dp_seed == NO_SEED:
@@ -231,7 +232,7 @@ class SitePrivacy:
 
 
 def name_at_site(context: Context) -> str:
-    """Return what a client's ledger is called: by its data where it has its own, whatever its number."""
+    """Return the name of a client's ledger: by its data if they are its own, else by its partition."""
     if data_path := context.node_config.get("data-path"):
         return name_of_data(str(data_path))
     return f"client-{partition_id_of(context)}"
@@ -241,11 +242,11 @@ Answers = Callable[[Message, Context], Message]
 
 
 def refusals_in_one_line(answer: Answers) -> Answers:
-    """Wrap a handler of messages: what a site refuses is one line in its log, and the answer.
+    """Wrap a message handler: a refusal becomes one line in the site's log, and the answer.
 
-    So is a mistake of a user. Under the notions that hold against the server any other error than a refusal
-    is told in the site's log only: its text may quote the data, and a server could choose a configuration
-    under which it does.
+    A user's mistake does, too. Under notions that hold against the server, any other error appears in the
+    site's log only: its text may quote the data, and a server could choose a configuration that makes it do
+    so.
     """
 
     @wraps(answer)
@@ -270,13 +271,13 @@ def failed(message: Message, reason: str) -> Message:
 
 
 def why_failed(config: PrivateRun, error: Exception) -> str:
-    """Return what a client says of an error, as `refusals_in_one_line` does."""
+    """Return the reason that a client reports for an error, as `refusals_in_one_line` does."""
     if not config.against_server or isinstance(error, Refused):
         return described(error)
     return _unsaid(error)
 
 
 def _unsaid(error: Exception) -> str:
-    """Log an error, and return what stands for it in the answer."""
+    """Log an error; return the text that replaces it in the answer."""
     LOGGER.error("not answered: %s", error, exc_info=None if isinstance(error, UserError) else error)
     return UNSAID

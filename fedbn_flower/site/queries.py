@@ -1,7 +1,7 @@
-"""What a node tells when it is asked, beside training and evaluating.
+"""The queries that a node answers in addition to train and evaluate messages.
 
-A SuperNode starts a process for every message, so that an answer is imported by the message that asks for it,
-in the node's worker if it has one.
+A SuperNode starts a process for every message. So the code of an answer is imported only when its query
+arrives, in the node's worker if it has one.
 """
 
 from collections.abc import Callable
@@ -23,21 +23,22 @@ QUERIES = {
     "sizes": "site.answers:answer_sizes",
     "complete": "site.memory_folder:answer_complete",
 }
-"""What answers each query, ``module:function`` in fedbn_flower."""
+"""The handler of each query, as ``module:function`` in fedbn_flower."""
 
 
 def answered(message: Message, context: Context, here: Answers) -> Message:
-    """Answer a message through the doors that annexes bring, else by ``here``, as each door may, too.
+    """Answer a message by ``here``, wrapped in the doors (middleware) that annexes bring.
 
-    Innermost are those that the site's owner demands by a key of the node config (``owners-doors``): so each
-    message passes them once, in the process that answers it.
+    A door answers the message itself, or passes it on to its ``here``. Innermost are those that the site's
+    owner requires by a key of the node config (``owners-doors``): a door of an annex may send the message to
+    another process, and each message has to pass the owner's exactly once, in the process that answers it.
 
     Raises
     ------
     UserError
-        When the owner demands a door whose annex is not there.
+        When the owner requires a door whose annex is not installed.
     Exception
-        What the client raised, or a door.
+        Whatever the client or a door raises.
     """
     for key in annexes.names_of("owners-doors"):
         if key in context.node_config:
