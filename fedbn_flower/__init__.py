@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import annexes, packages
+from . import packages
 from .core.version import __version__
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and no more: torch, Flower and Ray take seconds."""
-    if name in annexes.names_of("public"):
-        return annexes.load("public", name)
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name], __name__), name)
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name], __name__), name)
+    if name in __all__:  # an annex's
+        return import_module(".annexes", __name__).load("public", name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
