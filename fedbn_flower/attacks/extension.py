@@ -55,7 +55,7 @@ class Attack(Extension):
         The honest clients that have patched test examples, by partition.
     """
 
-    place = 30  # what it makes of updates and answers is coded and read as any other
+    place = 30  # inside compression: false updates are coded and decoded like any other
     reserves = (ATTACKERS, ATTACK_SUCCESS)
     beside = True
     in_workers = True

@@ -69,7 +69,7 @@ ALWAYS: tuple[type[ServerHook], ...] = (
     Selection,
     Target,
 )
-"""Those of the core; their order in a run is that of their `place`."""
+"""The core's extensions, which every run has; they are ordered by their `place`."""
 
 
 class ExtensionKeys(
@@ -88,7 +88,7 @@ class ExtensionKeys(
     AdaptBNKeys,
     RecalibrationKeys,
 ):
-    """Their keys, and those of annexes; a group that follows a key of another one is below it."""
+    """The extensions' keys, and those of annexes; a group is below the group whose key it follows."""
 
 
 KEY_GROUPS = [group for group in ExtensionKeys.__bases__ if issubclass(group, KeyGroup)]
@@ -96,7 +96,7 @@ DEFAULTS = {flag_of(name): field.default for name, field in ExtensionKeys.model_
 
 
 def built_in(config: Mapping[str, Any]) -> list[type[ServerHook]]:
-    """Return the built-in extensions of a run, in the order from the wire: of annexes' those it asks for.
+    """Return a run's built-in extensions, from the wire inwards, with those of annexes that it asks for.
 
     Parameters
     ----------

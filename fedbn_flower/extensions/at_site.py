@@ -1,4 +1,4 @@
-"""`SiteHook`: what an extension does beside a site's data. It imports nothing of the server."""
+"""`SiteHook`: an extension's hooks at a site, next to its data. It imports nothing from the server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .declared import Declared
 
 Record = ArrayRecord | ConfigRecord | MetricRecord
 HOOKS = ("trained", "evaluated", "group_sum", "answer")
-"""Those of `SiteHook`."""
+"""The hooks of `SiteHook`."""
 
 
 class AddsAnswers(Protocol):
-    """Adds the answers of a group in the process that has trained them."""
+    """Sums the answers of a group in the process that trained them."""
 
     def add(self, content: RecordDict, arrays: Mapping[str, NDArray]) -> None:
         """Add an answer, and the model that goes with it."""
@@ -38,17 +38,17 @@ class AtClient:
     client : FedAvgClient
         The client, with its task and its memory.
     received : callable
-        Returns the shared entries that it got, and further records; a copy at each call.
+        Returns the received shared entries and further records; a copy at each call.
     config : Any
         The run's configuration, a `RunConfig`.
     asked : ConfigRecord
-        What the server's message says beside the model.
+        The configuration in the server's message.
     number : int
-        Of the round.
+        The round's number.
     context : Context
-        Of its node: its configuration, and what it keeps in RAM from one message of the run to the next.
+        The node's: its configuration, and its state in RAM between messages of the run.
     views : callable
-        Returns the same as ``received`` without a copy: not to be written to.
+        As ``received``, without a copy: not to be written to.
     """
 
     client: FedAvgClient
@@ -67,11 +67,11 @@ class Outgoing:
     Parameters
     ----------
     update : Update
-        The update as the server will have it, with metrics and further records.
+        The update as the server will see it (decoded), with metrics and further records.
     travels : Mapping[str, NDArray], optional
-        The entries that are sent as they are, where ``codes`` stand for the others; by default all.
+        The entries that are sent uncoded; by default all.
     codes : ArrayRecord, optional
-        What stands for the others.
+        The codes of all other entries.
     """
 
     update: Update
@@ -88,35 +88,35 @@ class Outgoing:
 
 
 class SiteHook(Declared):
-    """What an extension does at a site, and in the process of a simulated client: class methods, no instance.
+    """An extension's hooks at a site, and in the process of a simulated client: class methods, no instance.
 
-    Of a run's own extensions a site loads those that the server's message names: all that override a hook.
+    A site loads the user's extensions that the server's message names: all that override one of these hooks.
     """
 
     @classmethod
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
-        """Return what a client sends in the place of what it trained."""
+        """Return the update as the client sends it."""
         return outgoing
 
     @classmethod
     def evaluated(
         cls, num_examples: int, metrics: Mapping[str, Any], at: AtClient
     ) -> Mapping[str, Record] | None:
-        """Return the records that a client sends in the place of what it found of a model; None to send that.
+        """Return records that replace those of a client's evaluation; None to send them unchanged.
 
-        The first that returns some decides.
+        The first extension that returns records decides.
         """
         return None
 
     @classmethod
     def group_sum(cls, config: Any) -> AddsAnswers | None:
-        """Return what adds a group's answers in a worker; None for the sum that the server's rule makes.
+        """Return an object that sums a group's answers in a worker; None for the sum of the server's rule.
 
-        Of one that is `in_workers`; ``config`` is a `RunConfig`.
+        Called if the class is `in_workers`; ``config`` is a `RunConfig`.
         """
         return None
 
     @classmethod
     def answer(cls, message: Message, context: Context, config: Any) -> Message | None:
-        """Return a client's answer to a message of the extension's own, or None to others."""
+        """Return the answer to a message that the extension sent; None for any other message."""
         return None

@@ -1,4 +1,4 @@
-"""The keys ``attack`` and ``attackers``, and what attacks there are."""
+"""The keys ``attack`` and ``attackers``, and the available attacks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..core.key_group import KeyGroup
 
 NONE = "none"
 OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}
-"""Those that follow from the answers of all other clients of the round, and of how many honest ones at least:
-a standard deviation is of two."""
+"""Attacks computed from the answers of all other clients of the round, with the least number of honest ones:
+a standard deviation needs two."""
 
 
 def _attack(what: str, paper: str = "") -> SimpleNamespace:
@@ -47,7 +47,7 @@ WHO = "a share in (0, 1), written with a point, or partitions with commas"
 
 
 def sees_answers(text: str) -> bool:
-    """Return whether attackers of a text see the answers of the others."""
+    """Return whether the attack that a text names uses the other clients' answers."""
     return not {one.partition(":")[0] for one in text.split("+")}.isdisjoint(OMNISCIENT)
 
 
@@ -67,5 +67,5 @@ class AttackKeys(KeyGroup):
 
     @property
     def needs_all_answers(self) -> bool:
-        """Whether attackers see the answers of the others, so that no worker may sum them."""
+        """Whether attackers see the other clients' answers, so that no worker may sum them."""
         return sees_answers(self.attack)

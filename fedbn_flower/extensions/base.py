@@ -1,5 +1,5 @@
-"""What changes or watches a run without being an algorithm: `ServerHook`, and `Extension`, which is one at a
-site, too."""
+"""Base classes of what changes or watches a run without being an algorithm: `ServerHook`, and `Extension`,
+which acts at sites, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .at_site import SiteHook
 from .declared import Declared
 
 OnAnswer = Callable[[str, int, int], None]
-"""Called with the phase, the number of replies so far, and the number of messages."""
+"""Called with the phase, the number of replies so far and the number of messages."""
 
 
 Carry = Callable[[str, list[Message]], Iterable[Message]]
@@ -30,7 +30,7 @@ Configure = Callable[[], Iterable[Message]]
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a round is to be the last one: ``stopped`` in ``summary.json``."""
+    """Ends the run with this round; the reason is ``stopped`` in ``summary.json``."""
 
     reason: str
 
@@ -39,8 +39,8 @@ class Exchange(Protocol):
     """Carries a round's messages; see `server.exchange.Exchange`.
 
     `ServerHook.prepare` may replace ``carry``, which sends a phase's messages and returns their replies, and
-    ``train``, which returns the answers to the round's train messages from the server's model and what
-    configures them; by default it sends these.
+    ``train``, which gets the server's model and the function that configures train messages, and returns
+    their answers; by default it sends them.
     """
 
     grid: Grid
@@ -58,10 +58,10 @@ class Exchange(Protocol):
         """Send a phase's messages; yield the replies as they arrive."""
 
     def push(self, messages: Sequence[Message]) -> None:
-        """Send messages whose answers are to be looked for; each goes through `received`."""
+        """Send messages without waiting; the caller polls for the answers and passes each to `received`."""
 
     def received(self, reply: Message, asked: Message | None) -> Message:
-        """Count a reply; return it as the server reads it."""
+        """Count a reply; return it, decoded if it answers the train message ``asked``."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class Moment:
     Parameters
     ----------
     number : int
-        Of the round, from 1 on.
+        The round's number, from 1.
     last : bool
-        Whether it is known to be the last one.
+        Whether the round is known to be the last one.
     splits : str
-        The splits that it is evaluated on, with commas; empty without evaluation.
+        The splits to evaluate on, separated by commas; empty without evaluation.
     tests : bool
-        Whether the test set is among them.
+        Whether the test set is one of the splits.
     shared, stepped : tuple[str, ...]
-        The entries of the model that travel, and those of them that the server's rule steps.
+        The model entries that are shared, and those of them that the server's rule steps.
     rounded : frozenset[str]
         The entries that clients get in bfloat16.
     rule : PseudoGradientStrategy
@@ -87,9 +87,9 @@ class Moment:
     exchange : Exchange
         Carries the round's messages.
     on_answer : callable
-        Told of answers that count.
+        Called with answers that count.
     totals : RunTotals
-        Of the run so far.
+        The run's totals so far.
     """
 
     number: int
@@ -106,15 +106,15 @@ class Moment:
 
 
 class ServerHook(Declared, Observer):
-    """What an extension does in the server's process, from before the first round to the end.
+    """An extension's hooks in the server's process, from before the first round to the end of the run.
 
-    Each hook has a neutral default. It is also an `Observer`: of its methods `on_round` comes last, when all
-    extensions have decided.
+    Each hook does nothing by default. A hook is also an `Observer`, whose `on_round` is called last, after
+    the decisions of all extensions.
 
     Parameters
     ----------
     run : RunInfo
-        The run; its ``folder`` is None here, and known from `on_start` on.
+        The run; its ``folder`` is None until `on_start`.
     **settings
         The settings that the class declares, by attribute.
 
@@ -125,14 +125,14 @@ class ServerHook(Declared, Observer):
     """
 
     reserves: ClassVar[Sequence[str]] = ()
-    """Columns of ``metrics.csv`` that are no other extension's, also while this one has none."""
+    """Columns of ``metrics.csv`` that no other extension may use, even while this one has no values."""
     beside: ClassVar[bool] = False
-    """Whether `summary` stands beside the other entries of ``summary.json``, not under ``extensions``."""
+    """Whether the entries of `summary` are at the top level of ``summary.json``, not under ``extensions``."""
     header: Sequence[str] = ()
-    """Columns of ``metrics.csv`` that are there from the first round on, beside those to come; may be set in
+    """Columns of ``metrics.csv`` that exist from the first round on; others may follow. May be set in
     ``__init__``."""
     notices: Sequence[str] = ()
-    """Warnings of what is allowed but hardly meant, one line each; may be set in ``__init__``."""
+    """Warnings of settings that are probably not intended, one line each; may be set in ``__init__``."""
 
     def __init__(self, run: RunInfo, **settings: Any) -> None:
         self.run = run
@@ -142,26 +142,26 @@ class ServerHook(Declared, Observer):
     # ---- a round, in this order ----------------------------------------------------------------------
 
     def before_round(self, server_round: int) -> Stop | None:
-        """Return why the round that is about to begin is to be the last one, or None."""
+        """Return a `Stop` if the round that is about to begin has to be the last one, or None."""
         return None
 
     def prepare(self, moment: Moment) -> None:
-        """Set what the server's rule and the round's exchange need.
+        """Prepare the server's rule and the round's exchange.
 
         ``moment.rule.node_choice`` is called with the partitions that are available and the round's number,
-        and returns which may be asked to train. See `Exchange` for what may be replaced there.
+        and returns those that may be asked to train. `Exchange` says which of its methods may be replaced.
         """
 
     def send(self, model: ArrayRecord, moment: Moment) -> ArrayRecord:
-        """Return the model as clients get it, to train or to evaluate."""
+        """Return the model as it is sent to clients, for training and evaluation."""
         return model
 
     def settings(self, phase: str, moment: Moment) -> Mapping[str, Any]:
-        """Return what messages of a phase, ``train`` or ``evaluate``, say beside the model."""
+        """Return settings for the messages of a phase, ``train`` or ``evaluate``."""
         return {}
 
     def received(self, answer: Message, asked: Message, moment: Moment) -> Message:
-        """Return an answer to a train message as the server reads it."""
+        """Return an answer to a train message, decoded for the server's rule."""
         return answer
 
     def published(
@@ -172,7 +172,7 @@ class ServerHook(Declared, Observer):
         Parameters
         ----------
         model : ArrayRecord
-            What the rule made of the model that was sent; ``before`` if it made nothing.
+            The result of the rule's step from the model that was sent; ``before`` without a step.
         before, sent : ArrayRecord
             The server's model when the round began, and as clients got it.
         moment : Moment
@@ -183,45 +183,45 @@ class ServerHook(Declared, Observer):
     def evaluate(
         self, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
     ) -> Mapping[str, PhaseReport]:
-        """Return what clients that do not train found of the next model, by the name of a phase.
+        """Return evaluations of the next model by clients that do not train, by phase name.
 
         Parameters
         ----------
         model : ArrayRecord
             The next model.
         settings : Mapping[str, Any]
-            What messages to evaluate say beside it.
+            The settings that evaluate messages carry in addition to the model.
         moment : Moment
             The round.
         """
         return {}
 
     def after_round(self, result: RoundResult) -> Stop | RoundResult | None:
-        """Return why this round is to be the last one; or the round as it is written, and as those that come
-        after see it, with ``kept``, ``improved`` and ``stopped`` as the extension decides; or None."""
+        """Return a `Stop` to end the run with this round; or the round with the extension's decisions
+        (``kept``, ``improved``, ``stopped``), as later extensions see it and as it is written; or None."""
         return None
 
     # ---- what is written -----------------------------------------------------------------------------
 
     def columns(self) -> Mapping[str, float | Mapping[int, float]]:
-        """Return the columns of the last round, by name: a number for its row in ``metrics.csv``, or numbers
-        by partition for the clients that trained in it, in ``clients.csv``."""
+        """Return the last round's columns, by name: a number for ``metrics.csv``, or numbers by partition, of
+        the clients that trained in it, for ``clients.csv``."""
         return {}
 
     def summary(self) -> Mapping[str, Any]:
-        """Return what ``summary.json`` has of the run so far: values that JSON can hold."""
+        """Return the entries of ``summary.json`` on the run so far, as JSON values."""
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """Return what a checkpoint keeps, so that a resumed run goes on: arrays, and what JSON can hold."""
+        """Return the state that a checkpoint keeps to resume the run: arrays and JSON values."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`: an empty one, if nothing was kept."""
+        """Resume from a `state`, which is empty if none was kept."""
 
 
 class Extension(ServerHook, SiteHook):
-    """Something that takes part in a run without being an algorithm; a file of its own.
+    """Something that takes part in a run without being an algorithm, in a file of its own.
 
     It declares its settings as a server rule does, and overrides the hooks that it needs::
 

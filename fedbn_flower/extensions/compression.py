@@ -1,4 +1,4 @@
-"""``compress``: what clients send in place of their updates, and get in place of the model."""
+"""``compress``: clients send codes of their updates, and may get a rounded model."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from .base import Extension, Moment
 
 NONE = "none"
 RESIDUAL = "residual"
-"""Memory group of what the codec lost: e_i."""
+"""Memory group of the codec's residual e_i."""
 CODEC = 31
 """The purpose of a codec's random numbers, after seed, partition and round."""
 FEEDBACK = {"auto": None, "on": True, "off": False}
@@ -61,17 +61,17 @@ class CompressionKeys(KeyGroup):
 
     @property
     def keeps_residual(self) -> bool:
-        """Whether clients remember what the codec lost."""
+        """Whether clients keep the codec's residual (error feedback)."""
         return bool(self.codec and self.codec.feedback)
 
     @property
     def rounds_model(self) -> bool:
-        """Whether the model is rounded that clients get."""
+        """Whether clients get a rounded model."""
         return self.compress_down != NONE
 
 
 def codec_named(text: str, feedback: str) -> Codec | None:
-    """Return the codec of ``compress`` and ``error-feedback``; None of ``none``.
+    """Return the codec of ``compress`` and ``error-feedback``; None for ``none``.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def codec_named(text: str, feedback: str) -> Codec | None:
 
 
 class Compression(Extension):
-    """Has clients send codes of their updates, and rounds the model that they get to bfloat16.
+    """Has clients send encoded updates, and rounds the model that they get to bfloat16.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Compression(Extension):
         Of the updates; None where they are sent as they are.
     """
 
-    place = 10  # nearest to the wire but for sums: the others see whole models
+    place = 10  # next to the wire, except for sums: the other extensions see decoded models
     in_workers = True
 
     def __init__(self, run: RunInfo, codec: Codec | None) -> None:
@@ -113,9 +113,9 @@ class Compression(Extension):
 
     @classmethod
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
-        """Return the codes of what was trained, the model that they give, and what of it travels as it is.
+        """Return the update's codes, the model that they decode to, and the entries that are sent uncoded.
 
-        Other names of a tied tensor travel, with the values that the codes give.
+        Further names of a tied tensor are sent as decoded values.
         """
         codec, client = at.config.codec, at.client
         if not codec:
@@ -136,7 +136,7 @@ class Compression(Extension):
         return Outgoing(made, travels, codes)
 
     def received(self, answer: Message, asked: Message, moment: Moment) -> Message:
-        """Return an answer with its model decoded, or an error in its place if that cannot be."""
+        """Return an answer with its model decoded, or an error if decoding fails."""
         if not self.codec or not answer.has_content():
             return answer
         content = answer.content
@@ -147,7 +147,7 @@ class Compression(Extension):
             if not isinstance(model, ArrayRecord) or not isinstance(codes, ArrayRecord):
                 raise ValueError("missing; the client and the server are to have the same codec")
             content[ARRAYS] = decompressed(self.codec, asked.content.array_records[ARRAYS], model, codes)
-        except Exception as error:  # what a client sends costs its own answer only
+        except Exception as error:  # invalid codes cost only the client's own answer
             reason = f"{COMPRESSED}: {error}"
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=asked)
         return answer
@@ -155,10 +155,10 @@ class Compression(Extension):
     def published(
         self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
     ) -> ArrayRecord:
-        """Return the next model, with what rounding took from the parameters.
+        """Return the next model, with the rounding error of the parameters added back.
 
-        A rule that makes ``sent + step`` of the rounded model gives ``given + step``. The step is of the
-        pseudo-gradient relative to what clients got.
+        The rule computes ``sent + step`` from the rounded model; the result here is ``given + step``. The
+        pseudo-gradient is relative to the rounded model that clients got.
         """
         if model is before or sent is self.given:
             return model

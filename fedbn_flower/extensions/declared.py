@@ -1,4 +1,4 @@
-"""What an extension declares before a run: its place, and what it says of a configuration."""
+"""What an extension declares before a run: its place in the order, and its conflicts with a configuration."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ..core.ground.settings import overridden
 
 @dataclass(frozen=True)
 class About:
-    """What an extension says of a run's configuration.
+    """An extension's facts on a run's configuration.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class About:
     apart : str
         Why clients cannot evaluate a round's model with the next one's training; empty if they can.
     keeps_state : bool
-        Whether clients need what their nodes keep in RAM between messages.
+        Whether clients need state that their nodes keep in RAM between messages.
     """
 
     papers: Sequence[str] = ()
@@ -31,39 +31,39 @@ class Declared:
     """The base of `ServerHook` and `SiteHook`."""
 
     place: ClassVar[int] = 1000
-    """Its place in the order from the wire: what comes from it goes through extensions in this order, what
-    goes to it (`send`, `settings`, `SiteHook.trained`) in the opposite one. Of those that end a run in one
-    round, the first says why; of those that do not go with the rest of a configuration, it is told first.
-    Those of one place are in the order in which the run names them."""
+    """Its position, counted from the wire: incoming messages pass extensions in this order, outgoing ones
+    (`send`, `settings`, `SiteHook.trained`) in reverse. If several end the run in one round, or conflict with
+    the configuration, the first in this order is reported. Extensions of equal place are in the order in
+    which the run names them."""
     published_only: ClassVar[bool] = False
-    """Whether it uses nothing of the answers but what is published: the model, and what follows from it. Only
-    such an extension goes with ``dp``."""
+    """Whether it uses only what is published: the model, and what is computed from it. Other extensions are
+    refused with ``dp``."""
     in_workers: ClassVar[bool] = False
-    """Whether `SiteHook.trained` may run in a worker that sums the updates of a group of clients: what it
-    makes of an update must be all that the server needs. Without it, a simulation of clients whose updates
-    are changed sends every update by itself."""
+    """Whether `SiteHook.trained` may run in a worker that sums the updates of a group of clients: the changed
+    update must be all that the server needs. If False, a simulation whose updates are changed sends every
+    update to the server."""
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
-        """Yield what of a run's configuration the extension does not go with."""
+        """Yield the extension's conflicts with a run's configuration."""
         yield from ()
 
     @classmethod
     def about(cls, config: Mapping[str, Any]) -> About:
-        """Return what else it says of a run's configuration."""
+        """Return further facts on a run's configuration."""
         return About()
 
     @classmethod
     def made_of(cls, federation: Any) -> Mapping[str, Any]:
-        """Return what an annex's extension is made of beside the run, of a `Federation`."""
+        """Return further constructor arguments of an annex's extension, taken from a `Federation`."""
         return {}
 
     @classmethod
     def seen(cls, found: Mapping[str, Any]) -> Iterator[str]:
-        """Yield paragraphs of the report on what the server saw, from what `ServerHook.summary` returned."""
+        """Yield paragraphs of the report on what the server saw, given the result of `ServerHook.summary`."""
         yield from ()
 
 
 def overrides(cls: type, base: type, hooks: Iterable[str]) -> bool:
-    """Return whether an extension is a ``base`` with a hook of its own among these."""
+    """Return whether an extension is a subclass of ``base`` that overrides one of these hooks."""
     return issubclass(cls, base) and bool(overridden(cls, base, hooks))

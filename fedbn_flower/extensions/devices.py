@@ -1,4 +1,4 @@
-"""``devices``: how fast clients compute and communicate, and what that decides in a round."""
+"""``devices``: how fast clients compute and communicate, and so how long a round takes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
@@ -47,7 +47,7 @@ class DevicesKeys(KeyGroup):
 
 
 def sigma_of(text: str) -> float | None:
-    """SIGMA of ``lognormal:SIGMA``; None of anything else.
+    """SIGMA of ``lognormal:SIGMA``; None for any other text.
 
     Raises
     ------
@@ -67,12 +67,12 @@ def sigma_of(text: str) -> float | None:
 
 
 def absolute_devices(text: str) -> str:
-    """The value for a process in another folder: a file's path in full.
+    """The value with a file's path made absolute, for a process in another folder.
 
     Raises
     ------
     UserError
-        For a lognormal that cannot be.
+        For a lognormal with an invalid SIGMA.
     """
     return text if text in NAMED or sigma_of(text) is not None else absolute(text)
 
@@ -85,8 +85,7 @@ class Devices(ServerHook):
     run : RunInfo
         The run.
     ends : callable, optional
-        Returns when a round ends, from its number and when it began, in seconds since the run began. None
-        without devices.
+        Maps a round's number and its start to its end, in seconds since the run began. None without devices.
     """
 
     place = 110

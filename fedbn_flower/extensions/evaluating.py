@@ -1,8 +1,8 @@
-"""What clients do for an evaluation beside it.
+"""What clients do in addition to an evaluation.
 
-``fine-tune`` and ``adapt-bn``, to a model that they then forget; ``recalibrate``: each site fits scores to
-its validation share, and applies that to its test cases; ``predictions``: what the kept model says of each
-held-out case.
+``fine-tune`` and ``adapt-bn`` change a model that is then discarded; ``recalibrate``: each site recalibrates
+scores on its validation share, and applies that to its test cases; ``predictions``: the kept model's scores
+of each held-out case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AdaptBNKeys(KeyGroup):
 
 
 class FineTuning(ServerHook):
-    """Tells clients how many steps they take before they evaluate a model, which they then forget."""
+    """Has clients fine-tune a model for some steps before they evaluate it, and then discard it."""
 
     place = 130
 
@@ -46,7 +46,7 @@ class FineTuning(ServerHook):
 
 
 class AdaptBN(ServerHook):
-    """Tells clients to evaluate with BatchNorm statistics of their own inputs, which they then forget."""
+    """Has clients evaluate with BatchNorm statistics of their own inputs, which are then discarded."""
 
     place = 140
 
@@ -75,7 +75,7 @@ class RecalibrationKeys(KeyGroup):
 
 
 class Recalibration(ServerHook):
-    """Asks clients to recalibrate what they are tested on; see `study.at_a_site`."""
+    """Asks clients to recalibrate their test scores; see `study.at_a_site`."""
 
     place = 160
     found = False
@@ -116,7 +116,7 @@ class Recalibration(ServerHook):
 
 
 MOST_SCORES = 1_000_000
-"""How many scores a run keeps unless it is told to keep all."""
+"""The most scores that a run keeps by default."""
 
 
 class PredictionsKeys(KeyGroup):
@@ -137,7 +137,7 @@ class PredictionsKeys(KeyGroup):
 
 
 class Predictions(ServerHook):
-    """Asks clients for the cases of the last evaluation, of the split that the summary is of.
+    """Asks clients for the cases of the last evaluation, on the split that the summary reports.
 
     Simulated clients send them. A site writes them to its ``state-dir`` if its node config says so, and
     sends nothing; see `site.cases`.

@@ -1,4 +1,4 @@
-"""``holdout-clients``: clients that never train, and are evaluated at the end as new ones."""
+"""``holdout-clients``: clients that never train, and on which the model is evaluated as on new ones."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -41,10 +41,9 @@ def num_training(config: Mapping[str, Any]) -> int:
 class Holdout(ServerHook):
     """Has every held-out client evaluate the model, whenever it is tested.
 
-    A client without a memory estimates its BatchNorm statistics, where they are local, on its training
-    examples (AdaBN). With ``leave-one-site-out`` it does so wherever they are, and evaluates the model
-    once more without, even with ``adapt-bn``. The strategy neither samples these clients nor averages their
-    metrics.
+    If BatchNorm statistics are local, a client without a memory estimates them on its training examples
+    (AdaBN). With ``leave-one-site-out`` it always does so, and also evaluates the model as received, even
+    with ``adapt-bn``. The strategy neither samples these clients nor averages their metrics.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ class Holdout(ServerHook):
         The problem, with the run's metrics.
     """
 
-    place = 50  # before whatever goes by the number of clients that train
+    place = 50  # before whatever depends on the number of clients that train
 
     def __init__(self, run: RunInfo, held_out: frozenset[int], keeps_cases: bool, problem: Problem) -> None:
         super().__init__(run)
@@ -81,7 +80,7 @@ class Holdout(ServerHook):
             settings = {**settings, CASES: moment.splits.split(",")[-1]}
         if not self.run.config["leave-one-site-out"]:
             return {NEW: self._evaluated(model, settings, moment)}
-        received, own = (  # a site keeps the cases of the last one
+        received, own = (  # a site keeps the cases of the last evaluation
             self._evaluated(model, {**settings, OWN_STATISTICS: own}, moment) for own in (False, True)
         )
         return {NEW: own, NEW_AS_RECEIVED: received}
@@ -97,18 +96,18 @@ class Holdout(ServerHook):
 def evaluated_by(
     partitions: Collection[int], phase: str, model: ArrayRecord, settings: Mapping[str, Any], moment: Moment
 ) -> PhaseReport:
-    """Return what clients answer to a message to evaluate, beside those that the rule sends.
+    """Have further clients evaluate, in addition to those that the rule asks; return their answers.
 
     Parameters
     ----------
     partitions : Collection[int]
         The clients.
     phase : str
-        What it is called in the log.
+        The phase's name in the log.
     model : ArrayRecord
         The model.
     settings : Mapping[str, Any]
-        What the message says beside it.
+        The settings that the message carries.
     moment : Moment
         The round.
     """

@@ -1,7 +1,7 @@
 """``best`` and ``patience``: which round's model is kept, and early stopping.
 
-With ``best cross-fitted`` each of two halves of the held-out cases chooses the round in which the other is
-reported.
+With ``best cross-fitted``, each of two halves of the held-out cases selects the round at which the other half
+is reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .base import ServerHook
 
 EXAMPLES = "eval-examples"
 REPORTS = "halves"
-"""The key of what is kept of them in a state; that of an array is ``HALF/PARTITION/STATE``."""
+"""The key of their part of a state; an array's key is ``HALF/PARTITION/STATE``."""
 OTHER = dict(zip(HALVES, reversed(HALVES), strict=True))
 
 
 class CrossFitting:
-    """Chooses a round by each half, and keeps what clients found of the other half in it.
+    """Selects a round by each half, and keeps the clients' metrics of the other half in that round.
 
-    So a case is reported in a round that it had no part in choosing. All cases are, each once.
+    So each case is reported exactly once, at a round that it had no part in selecting.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ class CrossFitting:
         self.rounds: dict[str, int] = {}
         """By half, the round of that value."""
         self.metrics: dict[str, dict[str, dict[str, float]]] = {}
-        """By half that chose and partition, the metrics of the other half in that round."""
+        """By selecting half and partition, the metrics of the other half in that round."""
         self.states: dict[str, dict[str, dict[str, NDArray]]] = {}
-        """The same of the states, by name."""
+        """The same for the metric states, by name."""
 
     def look_at(self, result: RoundResult) -> None:
-        """Take a round where it is the best so far on a half."""
+        """Select a round for each half on which it is the best so far."""
         for half in HALVES:
             value = result.deciding(f"{half}-{self.run.compared_by}")
             if value is not None and not math.isnan(value) and self._is_better(half, value):
@@ -71,7 +71,7 @@ class CrossFitting:
         return value > self.best[half] if higher else value < self.best[half]
 
     def _keep(self, half: str, report: PhaseReport) -> None:
-        """Keep what clients found of the other half."""
+        """Keep the clients' metrics of the other half."""
         prefix = f"{OTHER[half]}-"
         names = {prefix + name: name for name in self.problem.metrics}
         names[f"{prefix}examples"] = EXAMPLES
@@ -92,9 +92,9 @@ class CrossFitting:
         }
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the metrics of all cases, each of the round that the other half chose; None before a round.
+        """Return the metrics of all cases, each at the round that the other half selected; None without one.
 
-        ``rounds`` has the round that each half chose.
+        ``rounds`` has the round that each half selected.
         """
         if len(self.rounds) < len(HALVES):
             return None
@@ -120,7 +120,7 @@ class CrossFitting:
         }
 
     def _together(self, partitions: list[str]) -> dict[str, Any]:
-        """Return the metrics of both halves of some clients' cases in one place."""
+        """Return the metrics over both halves of these clients' cases together."""
         kept = [found[p] for found in self.metrics.values() for p in partitions if p in found]
         states = [one for found in self.states.values() for p in partitions if (one := found.get(p))]
         found = of_all_reports([MetricRecord(dict(one)) for one in kept], states, self.problem)
@@ -171,17 +171,17 @@ class PatienceKeys(KeyGroup):
 
     @property
     def cross_fits(self) -> bool:
-        """Whether halves of the held-out cases choose rounds for each other."""
+        """Whether the two halves of the held-out cases select rounds for each other."""
         return self.best == CROSS_FITTED
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the round whose model is kept is chosen, and so need not be the last one."""
+        """Whether the model of a selected round is kept, which need not be the last one."""
         return self.patience > 0 or self.best != "auto"
 
 
 class Patience(ServerHook):
-    """Keeps the model of the best round; ends a run without a better one for ``patience`` rounds.
+    """Keeps the model of the best round; ends a run that has not improved for ``patience`` rounds.
 
     Parameters
     ----------

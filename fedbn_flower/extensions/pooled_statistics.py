@@ -1,4 +1,4 @@
-"""Statistics of BatchNorm that clients gather for the server to pool: of clients ``fbn`` and ``hbn``."""
+"""BatchNorm statistics pooled by the server from the moments that clients gather: ``fbn`` and ``hbn``."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from .base import Moment, ServerHook
 
 
 class PooledStatistics(ServerHook):
-    """Makes the statistics of all clients' inputs of the moments that clients sent in their place.
+    """Computes BatchNorm statistics of all clients' inputs from the moments that clients sent.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class PooledStatistics(ServerHook):
         Returns the names of the layers whose statistics are pooled.
     """
 
-    place = 20  # what clients gathered, before anybody reads it as statistics
+    place = 20  # replaces moments before anything reads them as statistics
 
     def __init__(self, run: RunInfo, layers: Callable[[], Sequence[str]]) -> None:
         super().__init__(run)
@@ -39,7 +39,7 @@ class PooledStatistics(ServerHook):
         entries = dict(model)
         for layer in self.layers():
             names = {kind: f"{layer}.{kind}" if layer else kind for kind in (MEAN, VARIANCE)}
-            if not entries.keys() >= set(names.values()):  # frozen
+            if not entries.keys() >= set(names.values()):  # the layers are frozen
                 continue
             was = {kind: viewed(sent[name]) for kind, name in names.items()}
             gathered = {kind: viewed(entries[name]) for kind, name in names.items()}

@@ -1,4 +1,4 @@
-"""``dp``: differential privacy, its keys and what it does not go with. Its mathematics is in `privacy`."""
+"""``dp``: the keys of differential privacy and their conflicts. The mathematics is in ``privacy/``."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,25 +31,25 @@ from .selection import sampled
 LOGGER = logging.getLogger("flwr.fedbn")
 
 Unfit = Iterator[tuple[str, str]]
-"""Keys whose values do not go with privacy, each with what is allowed."""
+"""Keys whose values are incompatible with privacy, each with the allowed values."""
 
 CLIP = f"a number > 0, or {ADAPTIVE}"
 WHOLE = 0.005
-"""How far the groups times fraction-train may be from 1: 0.333 is a third."""
+"""Tolerance of the number of groups times fraction-train from 1: 0.333 counts as a third."""
 EXAMPLE_CLIENTS = frozenset({"shared", "silobn", "fedbn", "fedper"})
-"""Those that train once a round, by DP-SGD with ``dp`` example."""
+"""Clients that train once per round, with ``dp`` example by DP-SGD."""
 NO_METRICS: Mapping[str, object] = {
     "eval-model": "aggregated",
     "fine-tune": 0,
     "adapt-bn": False,
     "holdout-clients": 0,
 }
-"""Keys that are of no use where clients send no metrics, with their defaults."""
+"""Keys that have no effect if clients send no metrics, with their defaults."""
 NOT_CLIENTS = "since not clients are protected"
 POST_PROCESSING = "a rule that declares post_processes_mean = True"
 NONE = "none"
 LEAST_DELTA = 1e-15
-"""Of those that can be accounted with floats."""
+"""The smallest delta that can be accounted for with floats."""
 
 
 class PrivacyKeys(KeyGroup):
@@ -151,28 +151,28 @@ class Account(Protocol):
     """The privacy of a run; see `privacy.run_privacy.RunPrivacy`."""
 
     def begin_round(self, server_round: int) -> bool:
-        """Return whether the budget is spent with this round, which is about to begin."""
+        """Return whether the round that is about to begin will exhaust the budget."""
 
     def ask(self, server_round: int, clients: Sequence[int]) -> None:
-        """Hear which clients are about to be asked to train, by partition id."""
+        """Account for the clients that are about to be asked to train, given by partition id."""
 
     def told(self) -> Mapping[str, float]:
-        """Return what messages say of it."""
+        """Return the settings that messages carry."""
 
     def columns(self, server_round: int) -> Mapping[str, float]:
-        """Return what ``metrics.csv`` has of a round that is done."""
+        """Return a complete round's columns of ``metrics.csv``."""
 
     def summary(self) -> Mapping[str, Any]:
-        """Return what ``summary.json`` says of it."""
+        """Return the entries of ``summary.json``."""
 
 
 def account_of_clients(config: PrivateRun, parameters: int) -> RunPrivacy:
-    """Return the privacy of a run with ``dp`` client: of noise that the server adds, or clients in shares.
+    """Return the account of a run with ``dp`` client: for noise added by the server, or in shares by clients.
 
     Raises
     ------
     UserError
-        As these.
+        As these accounts do.
     """
     if config.against_server:
         summed: RunPrivacy = annexes.load("accounts", "secagg")(config, parameters)
@@ -181,19 +181,19 @@ def account_of_clients(config: PrivateRun, parameters: int) -> RunPrivacy:
 
 
 class Privacy(Extension):
-    """Accounts each round before a client is asked, and ends a run whose budget is spent.
+    """Accounts each round before any client is asked to train, and ends a run whose budget is exhausted.
 
     Parameters
     ----------
     run : RunInfo
         The run.
     account : Account, optional
-        Its privacy; None without.
+        Its privacy account; None without ``dp``.
     complete : callable
-        Called with a round and the clients that it is about to ask, before they are accounted.
+        Called with the clients about to be asked and the round, before these are accounted.
     """
 
-    place = 80  # before patience: such a run could not have gone on
+    place = 80  # before patience: without budget the run could not have gone on anyway
     reserves = PRIVACY
     beside = True
     in_workers = True
@@ -239,7 +239,7 @@ class Privacy(Extension):
     def _accounted(
         self, account: Account, moment: Moment, carry: Carry, phase: str, messages: list[Message]
     ) -> Iterable[Message]:
-        """Account a round before its messages leave; return their answers."""
+        """Account for a round before its messages are sent; return the answers."""
         if phase == MessageType.TRAIN:
             partition = moment.rule.node_directory.partition
             partitions = [partition(message.metadata.dst_node_id) for message in messages]
@@ -249,7 +249,7 @@ class Privacy(Extension):
 
     @classmethod
     def trained(cls, outgoing: Outgoing, at: AtClient) -> Outgoing:
-        """Return an update as it may leave a client: with noise, if clients are not to trust the server."""
+        """Return the update as it may leave the client: with noise, if the server is not trusted."""
         update = outgoing.update
         if at.config.dp == "local":
             update = released(at.config, at.client, at.received(), update, at.number)
@@ -259,7 +259,7 @@ class Privacy(Extension):
 
     def after_round(self, result: RoundResult) -> Stop | None:
         self.last = self.account.columns(result.server_round) if self.account else {}
-        if not self.spent or result.server_round == self.run.rounds:  # further ones the ledger refuses
+        if not self.spent or result.server_round == self.run.rounds:  # the ledger refuses further ones
             return None
         LOGGER.warning("privacy: budget spent at round %d of %d", result.server_round, self.run.rounds)
         return Stop("budget")
@@ -272,7 +272,7 @@ class Privacy(Extension):
 
 
 def _unfit(config: Mapping[str, Any]) -> Unfit:
-    """Yield each key whose value does not go with privacy, with what is allowed."""
+    """Yield each key whose value is incompatible with privacy, with the allowed values."""
     for key in ("compress", "compress-down"):
         if config[key] != NONE:
             yield key, repr(NONE)
@@ -357,7 +357,7 @@ def _unfit_unit(config: Mapping[str, Any]) -> Unfit:
 
 
 def _unfit_summed(config: Mapping[str, Any]) -> Unfit:
-    """Yield what does not go with noise that clients add before secure aggregation."""
+    """Yield what is incompatible with noise that clients add before secure aggregation."""
     if config["dp-metrics"]:
         yield "dp-metrics", "0 with secagg, since no metrics leave a client,"
     if config["dp-sampling"] not in (DEFAULTS["dp-sampling"], "all"):
@@ -392,7 +392,7 @@ def _unfit_client(config: Mapping[str, Any]) -> Unfit:
 
 
 def _unfit_mean(config: Mapping[str, Any]) -> Unfit:
-    """Yield what moves a mean by more than a client's clip over a public number."""
+    """Yield settings under which one client moves the mean by more than clip / n with a public n."""
     if config["weighting"] == "num-examples":
         yield "weighting", "'uniform', since the sum of the weights is private,"
     if not post_processes_mean(STRATEGY.find(config["strategy"])):

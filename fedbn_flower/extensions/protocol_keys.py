@@ -38,7 +38,7 @@ class ProtocolKeys(KeyGroup):
         Raises
         ------
         UserError
-            When there is none of this name, or its arguments are not allowed.
+            When there is no protocol of this name, or its arguments are not allowed.
         """
         return _protocol(self.protocol, self.mixing)
 

@@ -45,12 +45,12 @@ def selection_named(text: str) -> Choice:
 
 
 def clients_a_round(clients: int, share: float, reference: str, protocol: AsynchronousProtocol | None) -> int:
-    """Return how many clients train in a round: of a buffer its size, with reference ``pooled`` 1.
+    """Return how many clients train in a round: the size of a buffer; 1 with ``reference`` ``pooled``.
 
     Parameters
     ----------
     clients : int
-        How many can train.
+        The number of clients that can train.
     share : float
         ``fraction-train``.
     reference : str

@@ -20,7 +20,7 @@ STATE = ("mean_reached", "global_reached", "mean_costs", "global_costs")
 
 
 def target_of(text: str) -> tuple[str, float] | None:
-    """Return the metric and the value of ``METRIC=VALUE``; None of ``none``.
+    """Return the metric and the value of ``METRIC=VALUE``; None for ``none``.
 
     Raises
     ------
@@ -61,19 +61,19 @@ class TargetKeys(KeyGroup):
 
 
 class Target(ServerHook):
-    """Notes the first round that reached the target, of the clients and of the global model."""
+    """Records the first round in which clients, and the global model, reached the target."""
 
-    place = 70  # a run that reaches its target in the round in which the budget is spent has reached it
+    place = 70  # before privacy: a target reached in the round that exhausts the budget counts
     beside = True
 
     def __init__(self, run: RunInfo) -> None:
         super().__init__(run)
         self.target = target_of(str(run.config["target"]))
         self.mean_reached: int | None = None
-        """By the clients, over all of their held-out examples."""
+        """By the clients, over all their held-out examples."""
         self.global_reached: int | None = None
         self.mean_costs: Mapping[str, float] | None = None
-        """What the run had cost when that round ended; see `RoundResult.costs`."""
+        """The run's costs up to that round; see `RoundResult.costs`."""
         self.global_costs: Mapping[str, float] | None = None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What of a model trains in a round, and at which rates.
+"""Which parts of a model train in a round, and at which rates.
 
 ``freeze``, ``train`` and ``unfreeze-at``; ``client-lr-schedule`` and ``server-lr-schedule``.
 """
@@ -45,14 +45,14 @@ class FreezingKeys(KeyGroup):
     )
 
     def at_round(self, server_round: int) -> Self:
-        """Return the configuration of a round: from ``unfreeze-at`` on, one that freezes nothing."""
+        """Return the configuration of a round; from ``unfreeze-at`` on, nothing is frozen."""
         if not 0 < self.unfreeze_at <= server_round:
             return self
         return self.model_copy(update={"freeze": "", "train": "", "unfreeze_at": 0})
 
 
 class Freezing(ServerHook):
-    """Keeps parts of the model as they are, for the whole run or for its first rounds."""
+    """Freezes parts of the model, for the whole run or for its first rounds."""
 
     place = 60
 
@@ -72,14 +72,14 @@ class Freezing(ServerHook):
 
 
 class Rates(ServerHook):
-    """Tells clients their learning rate, and sets the rule's, in runs with a schedule.
+    """Sends clients their learning rate, and sets the rule's, in runs with a schedule.
 
     Parameters
     ----------
     run : RunInfo
         The run.
     scheduled : callable
-        Returns the learning rates of a round by key, of those that have a schedule.
+        Returns the scheduled learning rates of a round, by key.
     set_rates : callable
         Sets a rule's ``server-lr`` to that of a round, if it has a schedule.
     """

@@ -1,4 +1,4 @@
-"""What only watches a run: the length of each round's step."""
+"""Extensions that only watch a run: the length of each round's step."""
 
 import math
 from collections.abc import Mapping

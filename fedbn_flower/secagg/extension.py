@@ -93,7 +93,7 @@ class SecAgg(Extension):
         With ``dp``; a `SummedPrivacy` is one whose noise clients add.
     """
 
-    place = 0  # of all others' answers there is a sum
+    place = 0  # nearest to the wire: all other extensions see the decoded sum
     in_workers = True
 
     def __init__(

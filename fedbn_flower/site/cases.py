@@ -35,7 +35,7 @@ class SimulatedContext(Context):
 
 
 def is_simulated(context: Context) -> bool:
-    """Return whether a client is simulated, and so may send its cases. No message can say so."""
+    """Return whether a client is simulated, and so may send its cases. No message can claim it."""
     return isinstance(context, SimulatedContext) and context.node_config.keys() == OF_SIMULATION
 
 
