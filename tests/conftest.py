@@ -26,6 +26,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
+from fedbn_flower.annexes import is_present
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime import pools
@@ -211,9 +212,10 @@ def pictures_never_drawn():
 
 
 def draw_few(replace):
-    from fedbn_flower.study import intervals
+    if is_present("study"):
+        from fedbn_flower.study import intervals
 
-    replace(intervals, "intervals_of_cases", partial(intervals.intervals_of_cases, draws=20))
+        replace(intervals, "intervals_of_cases", partial(intervals.intervals_of_cases, draws=20))
 
 
 @pytest.fixture

@@ -162,6 +162,21 @@ def test_nothing_imports_an_annex():
     assert not into
 
 
+def test_a_test_asks_for_an_annex_before_it_imports_it():
+    """Those of an annex lie in the folder of its name; all others are skipped where it is not there."""
+    unasked = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files("tests")
+        for name in imports(path, ast.walk)
+        for annex in ANNEXES
+        if f"fedbn_flower.{annex}." in f"{name}."
+        and path.name.startswith("test_")
+        and f"tests/fedbn_flower/{annex}/" not in str(path)
+        and f'importorskip("fedbn_flower.{annex}' not in path.read_text()
+    ]
+    assert not unasked
+
+
 def test_the_two_ends_of_the_wire_know_nothing_of_each_other():
     """What runs beside a site's data is one room, which a hospital can audit without that of the server."""
     ends = ({"server", "site"}, {"server", "warm"})

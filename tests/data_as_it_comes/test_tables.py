@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("fedbn_flower.inspection")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.inspection.copies import warn_about_copies

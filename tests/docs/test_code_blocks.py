@@ -18,6 +18,10 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+pytest.importorskip("fedbn_flower.apps")
+pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.watch")
+
 import fedbn_flower
 from fedbn_flower.apps.app import app_in
 from fedbn_flower.apps.command import app_parser

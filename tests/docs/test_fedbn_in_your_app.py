@@ -1,8 +1,11 @@
 """The app of docs/how-to/fedbn-in-your-app.md, as it stands there."""
 
 import numpy as np
+import pytest
 from flwr.serverapp import ServerApp
 from safetensors.numpy import load_file
+
+pytest.importorskip("fedbn_flower.apps")
 
 from fedbn_flower import run_app
 from fedbn_flower.cli import main

@@ -14,9 +14,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-from .guide import SOONER
-from .hospital import hospital_in
-from .processes import ROOT, marked
+from .processes import ROOT, SOONER, marked
 
 
 @pytest.fixture
@@ -28,6 +26,8 @@ def marked_environment():
 
 @pytest.fixture(scope="module")
 def hospital(tmp_path_factory, cache_dir, write_site):
+    from .hospital import hospital_in  # of the annex consortium
+
     with hospital_in(tmp_path_factory.mktemp("guide"), cache_dir, write_site) as guide:
         yield guide
 

@@ -14,6 +14,8 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
+pytest.importorskip("fedbn_flower.apps")
+
 from fedbn_flower import UserError, run_app
 from fedbn_flower.apps import run as running
 from fedbn_flower.runtime import auto_grid

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.consortium.local import LocalFederation
 
-from .guide import FORKING
 from .hospital import rounds_done, wait_for
+from .processes import FORKING
 from .unequal import BEHIND, ROUNDS
 
 pytestmark = pytest.mark.slow

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.consortium import clock
 from fedbn_flower.consortium.local import free_port
 

@@ -12,6 +12,8 @@ from http.client import HTTPSConnection
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.consortium.local import free_port, wait_until_answers
 
 from .guide import SITES, blocks

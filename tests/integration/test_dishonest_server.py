@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 
-from .guide import FORKING
-from .processes import ROOT
+from .processes import FORKING, ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower import simulate
 from fedbn_flower.consortium import local
 

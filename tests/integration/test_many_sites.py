@@ -2,13 +2,15 @@
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from benchmarks import driven_sites, many_sites
 from fedbn_flower.config.making import run_config
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
-from .guide import SOONER
 from .hospital import model
+from .processes import SOONER
 
 pytestmark = pytest.mark.slow
 

@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.privacy import keys

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower import simulate
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.core.partition_id import name_of_data
@@ -16,9 +18,8 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
 from fedbn_flower.site.ledger import path_of_ledger
 
-from .guide import FORKING
 from .hospital import rounds_done
-from .processes import bits, tracebacks
+from .processes import FORKING, bits, tracebacks
 
 pytestmark = pytest.mark.slow
 

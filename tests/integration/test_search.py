@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("fedbn_flower.search")
+
 from fedbn_flower import cli
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

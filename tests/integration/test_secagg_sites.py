@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.secagg")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.secagg.cryptography import LENGTH
 from fedbn_flower.secagg.words import UNMASK
 from tests.fedbn_flower.secagg.grids import STEPS, Lossy, run_on, spellings
 
-from .guide import FORKING
 from .hospital import rounds_done, wait_for
-from .processes import bits, kill_servers, kill_superlink, marked
+from .processes import FORKING, bits, kill_servers, kill_superlink, marked
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import load
 
+pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.secagg")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 from tests.fedbn_flower.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.secagg.keyed import written_pair
 
-from .guide import FORKING
 from .hospital import wait_for
-from .processes import ROOT, bits, tracebacks
+from .processes import FORKING, ROOT, bits, tracebacks
 
 pytestmark = pytest.mark.slow
 

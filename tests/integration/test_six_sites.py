@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.server.federation import Federation
 
-from .guide import SOONER
 from .hospital import Missing, model, rounds_done, rounds_trained, wait_for
-from .processes import ROOT, kill_superlink, marked, tracebacks
+from .processes import ROOT, SOONER, kill_superlink, marked, tracebacks
 from .test_who_is_who import LATE
 
 pytestmark = pytest.mark.exhaustive

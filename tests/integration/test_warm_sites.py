@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
-from .guide import SOONER
 from .hospital import model, wait_for
-from .processes import marked, processes_with, runs, tracebacks
+from .processes import SOONER, marked, processes_with, runs, tracebacks
 
 pytestmark = pytest.mark.slow
 

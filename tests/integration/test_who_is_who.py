@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from safetensors.numpy import load_file
 
+pytest.importorskip("fedbn_flower.consortium")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.job.participation import held_out_clients
@@ -15,9 +17,8 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
-from .guide import FORKING
 from .hospital import model, rounds_done, wait_for
-from .processes import ROOT, kill_servers, marked
+from .processes import FORKING, ROOT, kill_servers, marked
 
 pytestmark = pytest.mark.slow
 

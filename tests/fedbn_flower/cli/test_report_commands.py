@@ -1,20 +1,15 @@
-"""``report`` and ``compare``: what they write and say, and what they refuse."""
+"""``report``: what it writes and says, and what it refuses; and tables of a terminal."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
-from scipy.stats import ttest_rel
 
 from fedbn_flower.cli import main, report_commands
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.terminal import fit_to_width
-from fedbn_flower.study.compare_page import costs, data_warning, differences, in_common, read_groups
 
-from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep
 
 
@@ -29,44 +24,6 @@ def two(tmp_path):
     other = {"strategy": "fedadam", "server_lr": 0.1, "seed": 3, "tau": 0.5, "run_dir": "elsewhere"}
     sent = {"bytes-sent": 2_000_000, "bytes-received": 1_000}
     return [one, write_run(tmp_path / "other", summary_of([0.7, 0.9], **sent), METRICS, **other)]
-
-
-def test_two_runs_side_by_side(two):
-    groups = read_groups(two)
-    table = metrics_table(groups, "accuracy")
-    assert table.header == [
-        "folder",
-        "mean over examples",
-        "mean over clients",
-        "client 0",
-        "client 1",
-        "seconds",
-    ]
-    assert table.rows == [
-        ["one", "55.0", "55.0", "50.0", "60.0", "1.5"],
-        ["other", "80.0", "80.0", "70.0", "90.0", "1.5"],
-    ]
-    assert "client fedbn, objective plain, " in in_common(groups)
-    assert differences(groups).rows == [
-        ["strategy", "fedyogi", "fedadam"],
-        ["server-lr", "0.01", "0.1"],
-        ["tau", "", "0.5"],
-    ]
-    assert costs(groups).rows == [
-        ["one", "3", "1.5", "0.5", "0", "", ""],
-        ["other", "3", "1.5", "0.5", "0", "2 MB", "1 kB"],
-    ]
-
-
-def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
-    to = tmp_path / "page"
-    assert main(["compare", *map(str, two), "--to", str(to)]) == 0
-    output = capsys.readouterr().out
-    assert "80.0" in output
-    assert output.splitlines()[-1] == f"the page is {to / 'compare.html'}"
-    assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
-    assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
-    assert "<td>fedadam</td>" in (to / "compare.html").read_text()
 
 
 OWN = """
@@ -127,51 +84,6 @@ def test_sections_of_ones_own_are_of_runs(tmp_path, monkeypatch, capsys):
     )
 
 
-def test_different_data_are_said_to_be(two, tmp_path, capsys):
-    words = "The runs use different data ({}), so their metrics cannot be compared."
-    assert data_warning(read_groups(two)) == ""
-    other = write_run(tmp_path / "iris", summary_of([0.7, 0.9]), METRICS, dataset="/data/iris.csv", data="b")
-    groups = read_groups([two[0], other])
-    assert data_warning(groups) == words.format("digits, iris.csv")
-    assert data_warning(read_groups([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
-    changed = [tmp_path / "a", write_run(tmp_path / "b", data="b")]
-    assert data_warning(read_groups(changed)) == words.format("digits with different examples")
-    to = tmp_path / "page"
-    assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
-    assert words.format("digits, iris.csv") in capsys.readouterr().out
-    assert (to / "compare.html").read_text().count(words.format("digits, iris.csv")) == 1
-    assert "Metrics by round" not in (to / "compare.html").read_text()
-    assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md"}  # nothing is drawn
-    assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
-    assert "best" not in (to / "compare.md").read_text()
-
-
-def test_data_that_the_seed_draws_are_not_different(tmp_path):
-    runs = [
-        write_run(tmp_path / f"{name}{seed}", dataset="synthetic:1,1", data=f"drawn {seed}", seed=seed)
-        for name in "ab"
-        for seed in (0, 1)
-    ]
-    assert data_warning(read_groups(runs)) == ""
-
-
-def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
-    assert main(["compare", *map(str, two), "--metric", "loss", "--to", str(tmp_path / "page")]) == 0
-    assert capsys.readouterr().out.split()[0] == "Loss"
-    assert main(["compare", *map(str, two), "--metric", "auroc", "--to", str(tmp_path / "none")]) == 2
-    line = "error: metric: 'auroc' is not allowed; expected one that all runs have: accuracy, loss\n"
-    assert capsys.readouterr().err == line
-    assert not (tmp_path / "none").exists()
-
-
-def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
-    folders = [write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"]
-    file = folders[0] / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"compared-by": "auroc"}))
-    groups = read_groups(folders)
-    assert common_metric(groups) == "accuracy"
-
-
 def test_what_all_rows_have_can_be_left_out():
     table = Table(["a", "b", "c", "d"], [["x", "y", "1", "2"], ["x", "z", "1", "2"]], words=2, note="so")
     found = table.without_common(2)
@@ -194,98 +106,15 @@ def test_a_table_is_divided_to_fit_a_terminal(width):
     assert sum(line.count("79.6 ± 2.4") for line in lines) == 18
 
 
-def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", *map(str, two)]) == 0
-    (page,) = (tmp_path / "runs").glob("*/compare.html")
-    assert str(page.relative_to(tmp_path)) in capsys.readouterr().out
-
-
-def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):
-    groups = read_groups([two[0], write_sweep(tmp_path / "sweep")])
-    rows = metrics_table(groups, "accuracy").rows
-    assert rows[0][:4] == ["one", "", "", "55.0"]
-    assert rows[2][:4] == ["sweep", "fedavg", "fedbn", "75.0 ± 7.1"]
-
-
-def test_compare_has_the_differences_of_all_pairs_where_they_are_asked_for(tmp_path, capsys):
-    by_client = {"fedbn": (0.80, 0.81, 0.79, 0.82, 0.78), "silobn": (0.81, 0.79, 0.80, 0.81, 0.79),
-                 "shared": (0.70, 0.75, 0.72, 0.71, 0.73)}  # fmt: skip
-    sweep = write_sweep(tmp_path / "s", {("fedavg", client): values for client, values in by_client.items()})
-    assert main(["compare", str(sweep), "--pairs", "--to", str(tmp_path / "to")]) == 0
-    found = ttest_rel(by_client["fedbn"], by_client["shared"])
-    low, high = (100 * end for end in found.confidence_interval(1 - 0.05 / 3))
-    names = ["s fedbn", "s shared"]
-    row = [*names, f"+7.8 ({low:+.1f} to {high:+.1f})", f"{3 * found.pvalue:.3f}"]
-    text = (tmp_path / "to" / "compare.md").read_text()
-    assert f"| {' | '.join(row)} |" in text
-    assert text.partition("## all pairs")[2].partition("In brackets: 95 %")[0].count("\n| s ") == 3
-    assert row in Page((tmp_path / "to" / "compare.html").read_text()).rows
-    assert row[2] in capsys.readouterr().out
-    few = write_sweep(tmp_path / "few")
-    assert main(["compare", str(few), "--pairs", "--to", str(tmp_path / "not")]) == 2
-    assert "pairs: Which is best cannot be known from only 2 seeds" in capsys.readouterr().err
-    assert not (tmp_path / "not").exists()
-
-
-def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
-    """Two sweeps whose runs have the same five seeds; the second is 30 points behind in each."""
-    accuracies = (0.80, 0.81, 0.79, 0.82, 0.78)
-    write_sweep(tmp_path / "good", {("fedavg", "fedbn"): accuracies})
-    write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
-    folders = [str(tmp_path / name) for name in ("good", "bad")]
-    assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
-    words = (
-        "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Bonferroni "
-        "for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs together."
-    )
-    assert f"\n{words}\n" in capsys.readouterr().out
-    assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
-    page = (tmp_path / "to" / "compare.html").read_text()
-    assert page.count(words.partition(" 5 %)")[0]) == 2  # below the table, and in LaTeX, where % is escaped
-    assert "80.0 ± 1.6 *" in page
-
-
-def test_the_same_number_is_no_difference(tmp_path):
-    for name, decay in (("a", 1), ("b", 1.0)):
-        write_run(tmp_path / name, summary_of([0.5, 0.5]), weight_decay=decay)
-    write_run(tmp_path / "c", summary_of([0.5, 0.5]), weight_decay=1.5)
-    assert not differences(read_groups([tmp_path / "a", tmp_path / "b"])).rows
-    (row,) = differences(read_groups([tmp_path / "a", tmp_path / "c"])).rows
-    assert row == ["weight-decay", "1", "1.5"]
-
-
-def test_folders_of_one_name_are_distinguished(tmp_path):
-    places = [write_run(tmp_path / part / "run", summary_of([0.5])) for part in "ab"]
-    assert [group.names["folder"] for group in read_groups(places)] == list(map(str, places))
-
-
 def test_report_writes_the_page_anew(two, capsys, monkeypatch):
     assert main(["report", *map(str, two)]) == 0
     assert capsys.readouterr().out.splitlines() == [str(folder / "report.html") for folder in two]
     assert all((folder / "report.html").exists() for folder in two)
 
 
-@pytest.mark.parametrize(
-    ("words", "output"),
-    [
-        (
-            ["compare", "nowhere", "nowhere"],
-            "error: compare: 'nowhere' is not the folder of a run, a sweep or a search: it has no",
-        ),
-        (["compare"], "error: compare: the following arguments are required: DIR"),
-        (["report", "."], "error: report: '.' is not the folder of a run, a sweep or a search: it has no"),
-        (["compare", "one"], "error: compare: 'one' is one run; expected at least two"),
-        (
-            ["compare", "one", "other", "--to", "one"],
-            "error: to: 'one' is not allowed; expected a new or",
-        ),
-        (["compare", "one", "--two", "x"], "error: compare: unrecognized arguments: --two"),
-    ],
-)
-def test_a_mistake_is_a_line(two, tmp_path, words, output, capsys, monkeypatch):
+def test_a_folder_of_no_run_is_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(["report", "."]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(output)
+    assert error.startswith("error: report: '.' is not the folder of a run, a sweep or a search: it has no")
     assert error.count("\n") == 1

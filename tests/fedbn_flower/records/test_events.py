@@ -1,10 +1,12 @@
 """Who watches a run: called at its start, and once at its end, whatever that is."""
 
 import dataclasses
+import re
 
 import pytest
 from flwr.app import MetricRecord
 
+from fedbn_flower import UserError, simulate
 from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.records.summary import Summary
 from strategies import PhaseReport
@@ -144,3 +146,24 @@ def test_training_examples_are_those_of_the_answers_to_train_messages_and_of_eva
     evaluate = report(**{"num-examples": [3, 3], "train-examples": [12, None]})
     assert result(train=train, evaluate=evaluate).train_examples == {"0": 12, "1": 0}
     assert result(train=train, evaluate=train).train_examples == {"0": 10, "1": 0}
+
+
+def test_an_observer_of_ones_own_sees_every_round(run):
+    class Mine(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def on_round(self, result):
+            self.seen.append((result.server_round, result.metrics["accuracy"]))
+
+    mine = Mine()
+    result = run(rounds=2, observers=[mine])
+    assert [number for number, _ in mine.seen] == [1, 2]
+    assert mine.seen[-1][1] == result.summary["mean"]["accuracy"]
+
+
+def test_an_observer_is_one():
+    with pytest.raises(
+        UserError, match=re.escape("observers: 3 is not allowed; expected instances of Observer")
+    ):
+        simulate(observers=[3])

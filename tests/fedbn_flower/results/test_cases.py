@@ -22,7 +22,6 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.exchange import Exchange
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import app
-from fedbn_flower.study.statistics.intervals import delong
 from strategies import PhaseReport
 from tests.quick import diagonal_quick
 
@@ -181,6 +180,7 @@ def test_without_a_final_test_the_cases_are_those_of_validation(run):
 
 def test_rows_of_clients_that_never_train_say_so_and_give_their_metrics(run):
     """By scikit-learn, although thresholds are few; those of the others are not mixed with them."""
+    delong = pytest.importorskip("fedbn_flower.study.statistics.intervals").delong
     keys = {"num_clients": 4, "holdout_clients": 2, "metrics": "auroc,accuracy", "thresholds": 10}
     result = run(**BINARY | keys, **LOCALLY, client="fedbn")
     table, summary = result.predictions, result.summary

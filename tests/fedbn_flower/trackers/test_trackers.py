@@ -1,8 +1,7 @@
-"""Trackers of experiments, and observers of one's own."""
+"""Trackers of experiments."""
 
 import csv
 import json
-import re
 import struct
 from pathlib import Path
 
@@ -276,27 +275,3 @@ def test_every_tracker_has_its_extra(configured):
         assert f"\n{name} = [" in extras
         assert [one.name for one in chosen.trackers(configured(track=name))] == [name]
     assert chosen.trackers(configured()) == []
-
-
-# ---- one's own ---------------------------------------------------------------------------------------
-
-
-def test_an_observer_of_ones_own_sees_every_round(run):
-    class Mine(Observer):
-        def __init__(self):
-            self.seen = []
-
-        def on_round(self, result):
-            self.seen.append((result.server_round, result.metrics["accuracy"]))
-
-    mine = Mine()
-    result = run(rounds=2, observers=[mine])
-    assert [number for number, _ in mine.seen] == [1, 2]
-    assert mine.seen[-1][1] == result.summary["mean"]["accuracy"]
-
-
-def test_an_observer_is_one():
-    with pytest.raises(
-        UserError, match=re.escape("observers: 3 is not allowed; expected instances of Observer")
-    ):
-        simulate(observers=[3])

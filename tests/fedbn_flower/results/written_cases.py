@@ -6,7 +6,7 @@ import numpy as np
 
 from fedbn_flower.records.cases import CaseColumns, predictions_file
 
-from ...results.written import CONFIG, write_run
+from .written import CONFIG, write_run
 
 SITES = ("lyon", "turin")
 

@@ -12,7 +12,7 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.methods import methods, model_card
 from fedbn_flower.study.sections.decisions import made_worse
 
-from .written import summary_of, write_run, write_sweep
+from ..results.written import summary_of, write_run, write_sweep
 
 
 @pytest.fixture(scope="module")
