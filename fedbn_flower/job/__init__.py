@@ -1,1 +1,1 @@
-"""What both ends of the wire make of a configuration: inputs, the initial model, the rule, what fits."""
+"""What server and sites derive from a configuration: inputs, the initial model, the rule, checks."""

@@ -1,4 +1,4 @@
-"""Which runs keep what was predicted of each held-out case, and how these are called."""
+"""Which runs keep the predictions of each held-out case, and the names of their columns and files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def keeps_cases(inputs: RunInputs) -> bool:
     Raises
     ------
     UserError
-        When ``predictions`` is on, and an example has more than one prediction or none that is known; with
-        ``subgroups`` also when it has more than one target.
+        When ``predictions`` is on, and an example has several predictions or an unknown number; with
+        ``subgroups``, also when it has several targets.
     """
     config, dataset = inputs.config, inputs.dataset
     if config.predictions == "off" or config.dp != "none":
@@ -55,7 +55,7 @@ def keeps_cases(inputs: RunInputs) -> bool:
 
 
 def _scores(inputs: RunInputs) -> int:
-    """Return how many scores the clients' held-out cases have; 0 where only sites know."""
+    """Return how many scores the clients' held-out cases have; 0 if only sites know."""
     dataset = inputs.dataset
     times = 1 if inputs.evaluates_locally else inputs.config.num_clients
     of_masks = dataset.problem.case_metrics and len(case_columns(inputs, TEST).scores)
@@ -89,12 +89,12 @@ def file_of_cases(result: RoundResult, inputs: RunInputs) -> bytes:
 def case_parts(
     cases: Mapping[int, Cases], names: Mapping[int, str], inputs: RunInputs, split: str
 ) -> Iterator[tuple[dict[str, Cases], CaseColumns]]:
-    """Yield the parts of the file of cases: of clients that train, of others, and of one that is left out.
+    """Yield the parts of the file of cases: clients that train, held-out ones, and one that is left out.
 
     Parameters
     ----------
     cases : Mapping
-        By partition; -1 is a site that does not know its own.
+        Cases by partition; -1 for a site that does not know its partition.
     names : Mapping
         The sites' names, by partition.
     inputs : RunInputs

@@ -1,4 +1,4 @@
-"""Say of a run's groups how many there are, and whether one is on both sides of a split."""
+"""Count a run's groups, and warn if one is on both sides of a split."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +14,14 @@ Rows = NDArray[np.int64]
 
 
 def sides_of(inputs: RunInputs) -> list[Rows]:
-    """Return the rows to train on, to validate and to test on, whether or not a client has them."""
+    """Return the training, validation and test rows, whether or not a client has them."""
     shares, every = inputs.partitions, np.arange(len(inputs.dataset.train))
     others = [shares.val_rows, *([shares.test_rows] if inputs.config.folds else [])]
     return [np.delete(every, np.concatenate(others)), shares.val_rows, shares.test_rows]
 
 
 def of_groups(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[Note]:
-    """Yield a line on the groups of training, validation and test rows, and of the clients' shares."""
+    """Yield a line on the number of groups in training, validation and test rows, and across clients."""
     config, units = inputs.config, inputs.dataset.train.units
     if config.folds:
         yield Note("examples", f"fold {config.fold} of {config.folds} is tested on")
@@ -39,7 +39,7 @@ def of_groups(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[Note]:
 
 
 def warn_about_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Iterator[str]:
-    """Yield a warning if a group has rows to train on and rows to test on, as in a test set that is given."""
+    """Yield a warning if a group has training and test rows, as a given test set may."""
     config = inputs.config
     if not (by := grouped_by(config.group_column, config.dp_unit, inputs.dataset.train.units)):
         return
@@ -76,13 +76,13 @@ def _left_out(inputs: RunInputs) -> Rows:
 
 
 def _on_both(found: Sequence[set[int]]) -> set[int]:
-    """Return the groups that are on several sides."""
+    """Return the groups that are on more than one side."""
     train, validation, test = found
     return (train & validation) | (train & test) | (validation & test)
 
 
 def _at_several_clients(inputs: RunInputs) -> str:
-    if inputs.data_path or not inputs.partitions.names:  # all but natural partitions divide groups
+    if inputs.data_path or not inputs.partitions.names:  # all partitions except natural ones divide groups
         return ""
     (train, test), shares = _units(inputs), inputs.partitions
     of_clients = [

@@ -31,14 +31,14 @@ from .normalisation import UNCHANGED, Normalisation
 DTYPES = frozenset(
     {"bfloat16", "float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64"}
 )
-"""The dtypes of torch that an entry of a state dict may have."""
+"""The torch dtypes that an entry of a state dict may have."""
 TORCHVISION = "torchvision.models"
 MAX_NAMES = 12
-"""Names in a message."""
+"""The most names that a message shows."""
 
 
 class Start(NamedTuple):
-    """What a model starts from, and what of it trains: the keys of these names."""
+    """The initial weights of a model, and which of its parts train: the keys of these names."""
 
     init: str = ""
     init_strict: bool = False
@@ -56,20 +56,20 @@ FROM_SCRATCH = Start()
 
 @dataclass(frozen=True, eq=False)
 class InitialModel:
-    """A model of this process before a run.
+    """A model before a run, one object per process.
 
     Parameters
     ----------
     module : nn.Module
-        The module, on its device; clients load all entries before use.
+        The module, on its device; it is shared, so clients load all entries before use.
     entries : dict[str, NDArray]
         The initial state dict, the same in every process.
     constant : frozenset[str]
         The entries that never change, see `constant_entries`.
     weights : LoadedWeights, optional
-        What it took from ``init``.
+        The weights taken from ``init``.
     spec : InputSpec
-        Of its inputs, which may be whole numbers, and its outputs.
+        The specification of its inputs, which may be integers, and its outputs.
     halves : frozenset[str]
         The entries that are bfloat16 in the module; in ``entries`` they are float32, as NumPy lacks it.
     """
@@ -93,10 +93,9 @@ def new_model(
     start: Start = FROM_SCRATCH,
     normalisation: Normalisation = UNCHANGED,
 ) -> InitialModel:
-    """Return a model with its initial weights, what does not train frozen.
+    """Return a model with its initial weights; parts that do not train are frozen.
 
-    What replaces its BatchNorm layers does so before ``init`` is read: entries of the same names and shapes
-    are kept.
+    BatchNorm layers are replaced before ``init`` is read, whose entries fit if names and shapes are the same.
 
     Raises
     ------
@@ -125,11 +124,11 @@ def new_model(
 
 
 initial_model = process_cache(maxsize=8)(new_model)
-"""The same, one object for a process."""
+"""The same, one object per process."""
 
 
 def _frozen(model: nn.Module, start: Start) -> frozenset[str]:
-    """Freeze what the patterns say; return the entries that they match."""
+    """Freeze the entries that the patterns select; return the names that match."""
     patterns = {
         key: _patterns(key, text, model) for key, text in (("freeze", start.freeze), ("train", start.train))
     }
@@ -163,8 +162,8 @@ def build_model(
     Raises
     ------
     UserError
-        When its function raises, when it has lazy modules that a forward pass does not materialise, or
-        entries of a dtype that cannot be averaged; as `Normalisation.applied`.
+        When its function raises, lazy modules remain after a forward pass, or an entry has a dtype that
+        cannot be averaged; as `Normalisation.applied` does.
     """
     model = _built(name, spec, seed, normalisation)
     return _with_softmax(model) if softmax_output else model
@@ -174,11 +173,11 @@ def build_model(
 def _built(name: str, spec: InputSpec, seed: int, normalisation: Normalisation) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        with warnings.catch_warnings(action="ignore"):  # images too small are refused by name, later
+        with warnings.catch_warnings(action="ignore"):  # too small images are refused later, with a message
             with as_user_error("model", name):
                 try:
                     model = _made(name, spec)
-                except ValueError as error:  # a built-in one says what it expects
+                except ValueError as error:  # a built-in function says what it expects
                     if name in MODEL.names and not isinstance(error, UserError):
                         raise not_allowed("model", name, str(error).removeprefix("expected ")) from error
                     raise
@@ -211,9 +210,9 @@ def _with_softmax(model: nn.Module) -> nn.Module:
 
 
 def _made(name: str, spec: InputSpec) -> object:
-    """Call the function of that name with the shape of the data, or without if it needs no argument.
+    """Call the model's function, with the shape of the data if it takes an argument.
 
-    torchvision's get the number of outputs, and no weights: nothing is downloaded.
+    torchvision's functions get the number of outputs and no weights, so nothing is downloaded.
     """
     function: Callable[..., Any] = MODEL.find(name)
     if isinstance(function, nn.Module):
@@ -223,7 +222,7 @@ def _made(name: str, spec: InputSpec) -> object:
         return function(num_classes=spec.outputs)
     try:
         arguments = signature(function).parameters.values()
-    except ValueError:  # not every callable tells
+    except ValueError:  # not every callable has a signature
         return function(spec)
     if any(a.default is a.empty and a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD) for a in arguments):
         return function(spec)

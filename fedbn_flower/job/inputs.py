@@ -1,4 +1,4 @@
-"""What one run works on: its dataset, the rows of every client, the models."""
+"""The inputs of a run: its dataset, the rows of every client, the models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .tested_on import TestedOn, half_of, tested_on, untested_note
 
 @dataclass(frozen=True, eq=False)
 class RunInputs:
-    """The inputs of one run in one process. Each is made when it is first used, and kept.
+    """The inputs of one run in one process, each computed on first use and cached.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RunInputs:
     cache_dir : str
         Where that SuperNode keeps decoded data, in place of the run's ``cache-dir``.
     scale : Scale, optional
-        Of the examples of all SuperNodes, which standardise alike.
+        Mean and deviation of the examples of all SuperNodes, by which each standardises.
     """
 
     config: RunConfig
@@ -69,7 +69,7 @@ class RunInputs:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The run's dataset, or the node's, with the run's problem, which has the run's metrics.
+        """The run's dataset, or the node's, with the run's problem and metrics.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class RunInputs:
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """What is to be said of the data, and of how this run uses them."""
+        """Notes on the data and their use in this run."""
         found = list(self.dataset.notes)
         if self.initial().spec.integers and self.dataset.spec.predicts != "characters":
             model = models_named(self.config.model)[0]
@@ -108,7 +108,7 @@ class RunInputs:
         return replace(spec, shape=(spec.shape[0], *sizes), outputs=problem.outputs_for(spec.outputs))
 
     def _problem(self, dataset: Dataset) -> Problem:
-        """The problem that the run names, or by default that of the data."""
+        """The problem named by the run, by default that of the data."""
         name, data = self.config.problem, self.data_path or self.config.dataset
         if name == NOT_GIVEN or type(dataset.problem) is (cls := PROBLEM.find(name)):
             return dataset.problem
@@ -124,7 +124,7 @@ class RunInputs:
         Raises
         ------
         UserError
-            When it cannot be read, or a node's data differ from what the run expects.
+            When it cannot be read, or a node's data do not have the form that the run expects.
         """
         config, data_path = self.config, self.data_path
         shape = InputSpec.parse(config.dataset)
@@ -159,12 +159,12 @@ class RunInputs:
         return replace(found, kind=found.kind.scaled_by(self.scale)) if self.scale else found
 
     def _median_scale(self, dataset: Dataset) -> Scale:
-        """The scale of the median client that trains, from what it would tell of its rows as a site.
+        """The median of the training clients' scales, from the moments that each would report as a site.
 
         Raises
         ------
         UserError
-            For data of a kind that tells no moments.
+            For data without moments.
         """
         shares, kind = self._divided(dataset), dataset.kind
         found: list[SiteMoments] = []
@@ -176,7 +176,7 @@ class RunInputs:
         return median_scale(found)
 
     def _scaled_by_those_not_tested(self, dataset: Dataset) -> Dataset:
-        """The dataset of a fold, standardised by the examples that are not tested on."""
+        """The dataset of a fold, standardised by its training examples only."""
         kind, tested = dataset.kind, self._divided(dataset).test_rows
         rows = np.delete(np.arange(len(dataset.train)), tested)
         if not (arrays := kind.of_rows(rows).moments()):
@@ -202,12 +202,12 @@ class RunInputs:
 
     @property
     def protected_units(self) -> NDArray[np.int64] | None:
-        """The unit of each training row, where all rows of one are protected together."""
+        """The privacy unit of each training row, if all rows of a unit are protected together."""
         return self.dataset.train.units if self.config.dp_unit else None
 
     @cached_property
     def protected(self) -> NDArray[np.int64]:
-        """How many training examples each client has, or units where all examples of one are protected."""
+        """The number of training examples of each client, or of privacy units if there are any."""
         train, units = self.partitions.train, self.protected_units
         if units is None:
             return train.sizes
@@ -220,33 +220,33 @@ class RunInputs:
         )
 
     def splits(self, units: NDArray | None) -> Splits:
-        """Return how examples of these units are divided further than by ``partition`` and ``val-fraction``.
+        """Return how examples of these units are split, beyond ``partition`` and ``val-fraction``.
 
-        Where single examples are protected, which are held out does not go by the outcomes of others.
+        If single examples are protected, the split must not depend on the outcomes of other examples.
         """
         config = self.config
         grouped = bool(grouped_by(config.group_column, config.dp_unit, units))
         return Splits(grouped, grouped and config.dp != "example", config.folds, config.fold)
 
     def _rows_that_train(self, partitions: Partitions) -> NDArray[np.int64]:
-        """The training rows of all clients but those held out, in order."""
+        """The training rows of all clients that are not held out, in order."""
         return partitions.train.union(self.held_out_clients)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many examples there are to train on, to validate and to test on."""
+        """The numbers of training, validation and test examples."""
         validation, test = len(self.partitions.val_rows), len(self.partitions.test_rows)
         others = validation + (test if self.config.folds else 0)
         return len(self.dataset.train) - others, validation, test
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
-        """The name of each client, where the data have names."""
+        """The name of each client, if the data have names."""
         return tuple(map(visible, self.partitions.names)) if self.dataset.has_examples else ()
 
     @cached_property
     def tested_on(self) -> TestedOn:
-        """On whose held-out examples clients are evaluated, and why."""
+        """Whose held-out examples clients are evaluated on, and why."""
         return tested_on(self)
 
     @property
@@ -256,21 +256,21 @@ class RunInputs:
 
     @property
     def untested(self) -> frozenset[int]:
-        """The clients of a simulation that are not evaluated, as they have no held-out examples."""
+        """The clients of a simulation that are not evaluated, for lack of held-out examples."""
         if self.data_path or not (self.dataset.has_examples and self.evaluates_locally):
             return frozenset()
         return frozenset().union(*self.without_held_out.values())
 
     @cached_property
     def without_held_out(self) -> dict[str, list[int]]:
-        """The clients that have no examples in a held-out split, by split; those splits only."""
+        """The clients without examples in a held-out split, by split; only splits with such clients."""
         shares = {VALIDATION: self.partitions.val, TEST: self.partitions.test}
         splits = self.config.held_out_splits(final=True).split(",")
         found = {split: np.flatnonzero(shares[split].sizes == 0).tolist() for split in splits}
         return {split: clients for split, clients in found.items() if clients}
 
     def initial(self, partition_id: int = 0, precision: str = "") -> InitialModel:
-        """A client's model before the run, in the run's precision or another; clients share its module."""
+        """A client's initial model, in the run's precision or another; clients share its module."""
         config = self.config
         name = (names := models_named(config.model))[partition_id % len(names)]
         settings = config.softmax_output, config.seed, config.device, precision or config.precision
@@ -284,7 +284,7 @@ class RunInputs:
 
     @cached_property
     def split(self) -> Split:
-        """Which entries of the model travel, stay at home, or never change.
+        """Which entries of the model are shared, local, or constant.
 
         Raises
         ------
@@ -302,10 +302,11 @@ class RunInputs:
 
     @cached_property
     def rounded_names(self) -> frozenset[str]:
-        """The entries that clients get in bfloat16, and that the server keeps in float32.
+        """The entries that are sent to clients in bfloat16, and kept in float32 by the server.
 
-        They are all with ``compress-down``, and those that the model itself has in bfloat16. The mechanism of
-        privacy and asynchronous protocols know one model only, which clients then round themselves.
+        With ``compress-down`` these are all, otherwise those in bfloat16 in the model itself. Privacy
+        mechanisms and asynchronous protocols handle one version of the model only; then clients round it
+        themselves.
         """
         if self.config.rounds_model:
             return frozenset(self.split.shared)
@@ -315,54 +316,54 @@ class RunInputs:
 
     @property
     def local_names(self) -> frozenset[str]:
-        """The entries of the model that stay at home."""
+        """The local entries of the model."""
         return frozenset(self.split.local)
 
     @property
     def stepped_names(self) -> list[str]:
-        """The entries that the server's rule steps: trainable ones that travel."""
+        """The entries that the server's rule steps: shared and trainable ones."""
         model, _ = self.model()
         return [name for name in trainable_names(model) if name not in self.local_names]
 
     @property
     def constant(self) -> dict[str, NDArray]:
-        """The entries of the model that never change; none where clients have different models."""
+        """The entries of the model that never change; none if clients have different models."""
         if len(models_named(self.config.model)) > 1:
             return {}
         return {name: self.initial().entries[name] for name in self.split.constant}
 
     @cached_property
     def digest_of_start(self) -> str:
-        """A digest of what clients have of the model without being sent it; empty if there is nothing.
+        """A digest of the entries that clients have without being sent them; empty if there are none.
 
-        These are the constant entries and, with ``init``, the first values of those that stay at home.
+        These are the constant entries and, with ``init``, the initial values of local ones.
         """
         names = [*self.split.constant, *(self.split.local if self.config.init else ())]
         return digest_of({name: self.initial().entries[name] for name in names}) if names else ""
 
     @property
     def server_evaluates(self) -> bool:
-        """Whether the server can evaluate one model: not where BatchNorm, or all data, stay at home."""
+        """Whether the server can evaluate one model: not if BatchNorm is local, or sites hold all data."""
         many = self.local_names or STRATEGY.find(self.config.strategy).keeps_models
         return not many and self.dataset.has_examples
 
     @cached_property
     def remembers(self) -> bool:
-        """Whether clients remember anything between rounds."""
+        """Whether clients have a memory between rounds."""
         if (last := self.config.at_round(self.config.rounds)) != self.config:
             return inputs_of(last, self.data_path, self.cache_dir).remembers
         of_run = (OBJECTIVE.find(self.config.objective), CLIENT.find(self.config.client))
         return self.config.keeps_residual or bool(self.local_names) or any(c.remembers for c in of_run)
 
     def prepare(self, rows: NDArray[np.int64], partition_id: int = 0) -> Prepare:
-        """Return what turns a batch of a client with these training rows into what its model takes.
+        """Return the function that turns a client's batch into model inputs, given its training rows.
 
-        Where single examples are protected it depends on no rows: numbers of tables have a public scale.
+        If single examples are protected it depends on no rows: numbers of tables have a public scale.
 
         Raises
         ------
         UserError
-            When the model takes whole numbers, and the data are others.
+            When the model takes integers, and the data are not integers.
         """
         kind = self.dataset.kind
         if not self.initial(partition_id).spec.integers:
@@ -392,7 +393,7 @@ class RunInputs:
 
     @property
     def prepares_publicly(self) -> bool:
-        """Whether what clients would compute from their rows is replaced by what ``dp-scale`` says."""
+        """Whether inputs are scaled by the public ``dp-scale`` instead of the clients' own statistics."""
         return self.config.dp == "example" and self.dataset.kind.prepares_by_client
 
     @cached_property
@@ -404,9 +405,9 @@ class RunInputs:
 
 @process_cache(maxsize=16)
 def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int | None) -> Examples:
-    """All held-out examples of a split, prepared in one way and seen in one domain.
+    """All held-out examples of a split with one preparation and one domain.
 
-    All who prepare them alike get one and the same object: evaluations are cached by it.
+    Equal arguments give the same object, by whose identity evaluations are cached.
     """
     held_out, rows = inputs.dataset.test, inputs.partitions.test_rows
     if split == VALIDATION:
@@ -421,12 +422,12 @@ def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int 
 def inputs_of(
     config: RunConfig, data_path: str = "", cache_dir: str = "", scale: Scale | None = None
 ) -> RunInputs:
-    """The inputs of a run, one object for a process."""
+    """The inputs of a run, one object per process."""
     return RunInputs(config, data_path, cache_dir, scale)
 
 
 def _check_keys(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse keys that are for another kind of data."""
+    """Refuse keys that apply to another kind of data."""
     for key in sorted({key for kind in KINDS.values() for key in kind.keys} - dataset.kind.keys):
         value, default = getattr(config, key.replace("-", "_")), RUN_KEYS[key].default
         if value != default:

@@ -1,4 +1,4 @@
-"""How a run's models normalise: what stands in BatchNorm's place, and how its statistics follow the data."""
+"""How a run's models normalise: what replaces BatchNorm, and the momentum of its statistics."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Normalisation(NamedTuple):
 
     @classmethod
     def recorded(cls, manifest: Mapping[str, Any]) -> Normalisation:
-        """Return that of a run's record; one of a former version has neither key."""
+        """Return that of a run's record; records of former versions have neither key."""
         return cls(str(manifest.get("norm", "keep")), manifest.get("bn-momentum", AS_BUILT))
 
     def applied(self, model: nn.Module) -> nn.Module:
-        """Return a model that normalises so; changed in place, and the same object but for a lone BatchNorm.
+        """Apply it to a model, in place; the result is the same object unless the model is a lone BatchNorm.
 
         Raises
         ------
@@ -64,9 +64,9 @@ UNCHANGED = Normalisation()
 
 @contextmanager
 def layers_of_single_values(model: nn.Module) -> Iterator[list[str]]:
-    """Yield the names of GroupNorm layers of which, in the passes to come, a group has one value only.
+    """Yield a list that collects, in forward passes, GroupNorm layers with groups of a single value.
 
-    Of a value less its mean nothing is left.
+    A single value minus its mean is always 0.
     """
     found: list[str] = []
 

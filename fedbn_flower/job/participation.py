@@ -17,7 +17,7 @@ from ..extensions.devices import DEVICES, HEADER, sigma_of
 
 
 def rows_of(key: str, name: str, allowed: str, header: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Return the rows of the CSV file that a key names, each with the number of its line.
+    """Return the rows of the CSV file that a key names, each with its line number.
 
     Raises
     ------
@@ -37,9 +37,9 @@ def rows_of(key: str, name: str, allowed: str, header: Sequence[str]) -> list[tu
 
 
 IS_DEVICE = 15
-"""The stream of random numbers of devices; see `seeded`."""
+"""The random stream of devices; see `seeded`."""
 PLAIN = (0.01, 1e6, 1e6)
-"""Seconds an example, bytes a second down and up, of a device that nothing else is said of."""
+"""Seconds per example, bytes per second down and up, of the default device."""
 PHONE = (0.01, 0.75e6, 0.25e6)
 """The same, the median of phones. Rates: Wang et al. 2021, "A Field Guide to Federated Optimization", section
 4.3. The seconds, and the spread of 1 in the logarithm, are assumptions."""
@@ -48,17 +48,17 @@ Rates = NDArray[np.float64]
 
 
 def rates_of(text: str, seed: int, num_clients: int) -> Rates:
-    """Parse ``devices``; return seconds an example, bytes a second down, and up, float64 (num_clients, 3).
+    """Parse ``devices``; return seconds per example, bytes per second down and up, float64 (num_clients, 3).
 
     - ``uniform``: `PLAIN` for every client.
     - ``lognormal:SIGMA``: `PLAIN`, each number times exp(SIGMA z) with a z ~ N(0, 1) of its own.
-    - ``phones``: the same of `PHONE`, with SIGMA = 1.
+    - ``phones``: as lognormal, from `PHONE` with SIGMA = 1.
     - A file: a row for every client.
 
     Raises
     ------
     UserError
-        When it is none of them, or the file has an impossible row, or not one for each client.
+        When it is none of them, or the file has an invalid row, or not one for each client.
     """
     sigma = sigma_of(text)
     if text not in ("uniform", "phones") and sigma is None:
@@ -91,8 +91,8 @@ def _listed(name: str, num_clients: int) -> Rates:
 class Clock:
     """The simulated time of a round.
 
-    A client with n examples that does a share u of E epochs takes ``B / down + u E n s + A / up`` seconds: it
-    gets B bytes, and answers with A.
+    A client with n examples that does a share u of E epochs takes ``B / down + u E n s + A / up`` seconds,
+    where it receives B bytes, answers with A bytes, and needs s seconds per example.
 
     Parameters
     ----------
@@ -103,9 +103,9 @@ class Clock:
     epochs : int
         ``local-epochs``.
     work : callable, optional
-        The share of its work that a client does, from partition and round; all of it without.
+        Maps partition and round to the share of its work that a client does; by default all.
     bytes_in : callable
-        The bytes that each client gets in a round, and those that it sends.
+        Returns the bytes that each client receives in a round, and those that it sends.
     deadline : float
         Seconds after which an answer does not count.
     """
@@ -118,7 +118,7 @@ class Clock:
     deadline: float = inf
 
     round_seconds: float = 0.0
-    """How long the last round asked about waited for answers."""
+    """Seconds that the round last passed to `first` waited for answers."""
 
     def seconds(self, server_round: int, partitions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return how long each client takes to answer in a round, float64 of the same shape."""
@@ -133,22 +133,23 @@ class Clock:
     def first(
         self, server_round: int, partitions: NDArray[np.integer], answers: NDArray[np.bool_], wanted: int
     ) -> NDArray[np.bool_]:
-        """Return whose answers count: the first ``wanted`` until the deadline; ties go by partition.
+        """Return whose answers count: the first ``wanted`` before the deadline; ties are broken by partition.
 
         Bonawitz et al. 2019, "Towards Federated Learning at Scale", section 2.2. The round lasts until the
-        last of these; until the deadline if they are too few. Without a deadline it is known at once that a
-        client is lost.
+        last of these, or until the deadline if they are too few. Without a deadline, lost clients are assumed
+        to be known at once.
 
         Parameters
         ----------
         server_round : int
             The round.
         partitions : NDArray[np.integer]
-            Those asked. Node ids stand for unknown ones: without a device, their answers do not count.
+            The clients asked. Unknown partitions are given as node ids: they have no device, and do not
+            count.
         answers : NDArray[np.bool_]
-            Who of them is not lost.
+            Which of their answers are not lost.
         wanted : int
-            With how many answers the round ends, at most as many as are asked.
+            The number of answers that ends the round, at most the number of clients asked.
         """
         known = partitions < len(self.rates)
         seconds = np.full(len(partitions), inf)
@@ -172,13 +173,13 @@ Answers = NDArray[np.bool_]
 
 
 class Availability(Protocol):
-    """In which rounds clients are there."""
+    """In which rounds clients are available."""
 
     def __call__(self, server_round: int, partition: int) -> bool:
-        """Return whether the client of a partition is there in a round."""
+        """Return whether the client of a partition is available in a round."""
 
     def of_all(self, server_round: int, partitions: Partitions) -> Answers:
-        """Return the same of many."""
+        """Return the same for several partitions."""
 
 
 def _generator(seed: int, server_round: int, partition: int, what: int) -> np.random.Generator:
@@ -189,8 +190,8 @@ def share_of_work(seed: int, stragglers: float, partition: int, server_round: in
     """Return the share of its local work that a client does in a round.
 
     With probability ``stragglers`` it is u ~ U(0, 1) (Li et al. 2020, "Federated Optimization in
-    Heterogeneous Networks", section 5.2, in epochs there), otherwise 1. Who straggles at one probability
-    does so at every greater one, to the same share.
+    Heterogeneous Networks", section 5.2, in epochs there), otherwise 1. A client that straggles at one
+    probability does so at every greater one, with the same share.
     """
     if not stragglers:
         return 1.0
@@ -219,15 +220,15 @@ class SeededParticipation:
     dropped : float
         Probability that it straggles, where stragglers' updates are dropped; otherwise 0.
     is_there : Availability
-        In which rounds a client is there.
+        In which rounds a client is available.
     trains : int, optional
-        The one client that trains, where only one does.
+        The client that trains, if only one does.
     held_out_clients : frozenset[int]
         Partitions that take no part; see `held_out_clients`.
     over_select : float
-        How many times as many clients are asked to train as answers count.
+        Ratio of the clients asked to train to the answers that count.
     clock : Clock, optional
-        Decides whose answers are in time.
+        Decides which answers are in time.
     untested : frozenset[int]
         Partitions that evaluate nothing.
     """
@@ -272,10 +273,10 @@ def availability(text: str, seed: int, num_clients: int) -> Availability:
     """Parse ``availability`` for the rounds 1, 2, ...
 
     - ``always``.
-    - ``cycle:PERIOD,ON``: client i is there if (round - 1 + offset_i) mod PERIOD < ON; its offset is drawn
-      from 0, ..., PERIOD - 1.
-    - A file: a row is a client and the rounds, both included, in which it is there; a client may have
-      several, and one that has none is always there.
+    - ``cycle:PERIOD,ON``: client i is available if (round - 1 + offset_i) mod PERIOD < ON; its offset is
+    drawn from 0, ..., PERIOD - 1.
+    - A file: a row has a client and the first and last round of an interval in which it is available; a
+    client may have several rows, and one without a row is always available.
 
     Raises
     ------
@@ -308,7 +309,7 @@ class _Cycle:
 
 @dataclass(frozen=True)
 class _Listed:
-    """Those that have no rounds listed are always there."""
+    """Availability from a file; clients without listed rounds are always available."""
 
     rounds: dict[int, list[range]]
 

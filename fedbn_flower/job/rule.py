@@ -1,4 +1,4 @@
-"""Make the server rule of a configuration, and set what changes from round to round."""
+"""Construct a configuration's server rule, and set what changes from round to round."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -28,16 +28,16 @@ from .inputs import RunInputs
 from .normalisation import Normalisation
 
 WITH_A_STEP = "a class with a server_step(delta, state, round)"
-"""What a strategy is to be."""
+"""What a strategy has to be."""
 
 
 def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
-    """Make the configured rule for the run's model and its local entries.
+    """Construct the configured rule for the run's model and its local entries.
 
     Raises
     ------
     UserError
-        When it has no step, or its constructor raises.
+        When the rule has no step, or its constructor raises.
     """
     config, (model, _) = inputs.config, inputs.model()
     rule = STRATEGY.find(config.strategy)
@@ -72,7 +72,7 @@ def make_strategy(inputs: RunInputs) -> PseudoGradientStrategy:
 
 
 def first_model(inputs: RunInputs, number: int) -> dict[str, NDArray]:
-    """Return the initial entries of the n-th model; the 0-th is the run's, others have other seeds."""
+    """Return the initial entries of the n-th model; the 0-th is the run's, the others use other seeds."""
     config = inputs.config
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
     settings = config.softmax_output, seed, config.device, config.precision
@@ -81,7 +81,7 @@ def first_model(inputs: RunInputs, number: int) -> dict[str, NDArray]:
 
 
 def state_of(checkpoint: Checkpoint) -> RuleState:
-    """Return the state of a rule that goes on from a checkpoint."""
+    """Return a rule's state as stored in a checkpoint."""
     return RuleState(
         checkpoint.updates,
         dict(checkpoint.rule),
@@ -92,7 +92,7 @@ def state_of(checkpoint: Checkpoint) -> RuleState:
 
 
 def _takes_three(step: Callable[..., object]) -> bool:
-    """Return whether a ``server_step`` can be called with its three arguments."""
+    """Return whether a ``server_step`` accepts three positional arguments."""
     try:
         signature(step).bind(None, None, None)
     except TypeError:
@@ -101,9 +101,9 @@ def _takes_three(step: Callable[..., object]) -> bool:
 
 
 def step_more(strategy: PseudoGradientStrategy, inputs: RunInputs, before: RunInputs) -> None:
-    """Have the rule step what travels and trains by ``inputs``, more than by ``before``.
+    """Have the rule also step the entries that are shared and trained by ``inputs`` but not by ``before``.
 
-    The new parameters' state begins as that of the others did.
+    The state of the new parameters starts from its initial values.
     """
     stepped, earlier = inputs.stepped_names, set(before.stepped_names)
     strategy._trainable_names_ = stepped
@@ -114,9 +114,9 @@ def step_more(strategy: PseudoGradientStrategy, inputs: RunInputs, before: RunIn
 
 
 def set_rates(strategy: PseudoGradientStrategy, config: RunConfig, server_round: int) -> None:
-    """Set the rule's ``server-lr`` to that of the round, if it has a schedule; so its ``client-lr``.
+    """Set the rule's ``server-lr`` and ``client-lr`` to those of the round, if scheduled.
 
-    The rule reads its attribute as ever, so any rule that declares the setting has a schedule.
+    Rules read the attribute in each step, so schedules work for any rule that declares the setting.
     """
     known = flags(type(strategy))
     for key, rate in config.scheduled_rates(server_round).items():

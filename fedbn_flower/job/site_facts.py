@@ -1,4 +1,4 @@
-"""What a site tells of its data before the first round, as both ends know it: counts, and names."""
+"""What a site reports about its data before the first round, defined for both ends: counts and names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Counts(BaseModel):
 
 
 class FeatureCounts(_Counts):
-    """A feature of one site's training examples, see `Feature`."""
+    """The counts of one feature of a site's training examples; see `Feature`."""
 
     name: Name
     edges: list[float]
@@ -42,16 +42,16 @@ class FeatureCounts(_Counts):
 
 
 class SiteCounts(_Counts):
-    """What a site tells of its data.
+    """The counts that a site reports.
 
     Parameters
     ----------
     train, val, test : int
         Numbers of examples.
     classes : list[int]
-        How many training examples have each class, or how many pixels of their masks; empty without classes.
+        Training examples by class, or pixels of their masks by class; empty without classes.
     features : list[FeatureCounts]
-        Intensities of images, categories of tables, and how many values are missing.
+        Intensities of images, categories of tables, and numbers of missing values.
     """
 
     train: int = Field(ge=1)
@@ -62,7 +62,7 @@ class SiteCounts(_Counts):
 
     @classmethod
     def of(cls, inputs: RunInputs, partition_id: int) -> SiteCounts:
-        """Return what a site with these inputs tells."""
+        """Return the counts of a site with these inputs."""
         dataset, rows = inputs.dataset, rows_of(inputs, partition_id)
         described = features(dataset, [rows[TRAIN]], inputs.config.feature_shift, by_range=False)
         return cls(
@@ -83,7 +83,7 @@ class SiteCounts(_Counts):
         )
 
     def check(self, inputs: RunInputs, most: float) -> None:
-        """Raise ValueError where classes are not those of the run, or examples are more than ``most``."""
+        """Raise ValueError if classes differ from the run's, or there are more than ``most`` examples."""
         if max(self.train, self.val, self.test) > most:
             raise ValueError(f"{max(self.train, self.val, self.test)} examples, at most {most:.16g}")
         spec, dataset = inputs.dataset.spec, inputs.dataset
@@ -114,11 +114,11 @@ CLASSES, TOKENS = "classes", "tokens"
 
 
 Names = Mapping[str, Sequence[str]]
-"""What is numbered, and its names in their order; or one digest of them, where names are not told."""
+"""By kind (classes, tokens), the names in their order, or a single digest if names may not leave."""
 
 
 def names_of(inputs: RunInputs) -> Names:
-    """Return what a site's data number by themselves; nothing of what has no names."""
+    """Return the names that a site's data number by themselves: of classes, of tokens, if they have any."""
     dataset = inputs.dataset
     vocabulary = dataset.kind.facts.get("vocabulary")
     found = {CLASSES: list(dataset.names_here), TOKENS: [vocabulary] if vocabulary else []}
@@ -126,7 +126,7 @@ def names_of(inputs: RunInputs) -> Names:
 
 
 def digest_of(names: Names) -> str:
-    """Return a digest of names, without regard to case and blanks; empty without names."""
+    """Return a digest of names, ignoring case and blanks; empty without names."""
     same = {what: [same_word(name) for name in several] for what, several in names.items()}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest() if names else ""
 
@@ -139,9 +139,9 @@ def told_names(config: RunConfig, names: Names) -> Names:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return names for a message, the first ten of them."""
+    """Return the first ten names, for a message."""
     return quoted([printable(name) for name in names], MOST_SHOWN)
 
 
 MOST_SHOWN = 10
-"""Names in a message."""
+"""The most names that a message shows."""

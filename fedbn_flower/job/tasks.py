@@ -1,4 +1,4 @@
-"""What one client works on: its examples, its model, how it trains."""
+"""The task of one client: its examples, its model, how it trains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .tested_on import half_of
 
 @process_cache(maxsize=4096)
 def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
-    """The task of a client, by the inputs of its run in this process; see `local_task`."""
+    """The task of a client, from the run's inputs in this process; see `local_task`."""
     config, dataset = inputs.config, inputs.dataset
     if not dataset.has_examples:
         raise UserError(f"data-path: missing from the node config; the run's dataset is {config.dataset!r}")
@@ -59,7 +59,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
     for changed in config.brought("examples"):
         examples |= changed(inputs, partition_id, examples)
     train_examples = examples[TRAIN]
-    examples[TRAIN] = replace(train_examples, augment=None)  # of which a selection asks for the loss
+    examples[TRAIN] = replace(train_examples, augment=None)  # a selection may ask for the loss on these
     initial = inputs.initial(partition_id)
     loss = LOSS.find(config.loss)
     training = LocalTraining(
@@ -96,7 +96,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
 def _of_every_split(
     rows: Mapping[str, NDArray[np.int64]], train: Columns, test: Columns, prepare: Prepare, device: str
 ) -> Examples:
-    """Return all examples of a client that never trains, its training examples first: it is tested on all."""
+    """Return all examples, training ones first, of a client that never trains, and is tested on all."""
     kept, tested = of_every_split(rows)
     columns = {name: np.concatenate([train[name][kept], test[name][tested]]) for name in test}
     return Examples(columns, np.arange(len(kept) + len(tested)), prepare, device=device)
@@ -108,14 +108,14 @@ def of_every_split(rows: Mapping[str, NDArray[np.int64]]) -> tuple[NDArray[np.in
 
 
 def example_terms(inputs: RunInputs) -> ExampleTerms:
-    """The terms of example-level privacy, the same in every process of a run."""
+    """The parameters of example-level privacy, the same in every process of a run."""
     last = inputs.config.at_round(inputs.config.rounds)
     training = {int(n) for i, n in enumerate(inputs.protected) if i not in inputs.held_out_clients}
     return terms_of(last, frozenset(training))
 
 
 def rows_of(inputs: RunInputs, partition_id: int) -> dict[str, NDArray[np.int64]]:
-    """Return a client's rows: ``train``, and those of the splits of which it is evaluated on a part."""
+    """Return a client's rows by split: ``train``, and splits on which it is evaluated only in part."""
     config, dataset = inputs.config, inputs.dataset
     if inputs.data_path:
         rng, test = np.random.default_rng([config.seed, partition_id]), np.arange(len(dataset.test))

@@ -1,4 +1,4 @@
-"""On whose held-out examples clients are evaluated, and why; and halves of these, for cross-fitting."""
+"""Whose held-out examples clients are evaluated on, and why; and their halves, for cross-fitting."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MAX_SHOWN = 20
 
 
 class TestedOn(NamedTuple):
-    """Whether each client is evaluated on its own held-out examples, and why; without a reason it was told
-    so.
+    """Whether each client is evaluated on its own held-out examples, and why; no reason if it was set
+    explicitly.
     """
 
     locally: bool
@@ -32,12 +32,12 @@ class TestedOn(NamedTuple):
 
     @property
     def eval_data(self) -> str:
-        """The value of the key ``eval-data`` that says so."""
+        """The value of ``eval-data`` that this is."""
         return "local" if self.locally else "global"
 
     @property
     def note(self) -> Note:
-        """What is said of it before the first round."""
+        """The line shown before the first round."""
         text = f"{TESTED_ON} {'its own' if self.locally else 'all'} test examples"
         if not self.why:
             return Note("examples", text)
@@ -45,10 +45,10 @@ class TestedOn(NamedTuple):
 
 
 def tested_on(inputs: RunInputs) -> TestedOn:
-    """Return on what clients are evaluated.
+    """Return which held-out examples clients are evaluated on.
 
-    ``auto`` is local where clients are sites, and where a client's model is its own: others' examples are not
-    what it is for. Clients without held-out examples are then not evaluated.
+    ``auto`` is local if clients are sites, or if models are personal, and so not meant for other clients'
+    examples. Clients without held-out examples are then not evaluated.
     """
     config = inputs.config
     if not inputs.dataset.has_examples or inputs.data_path:
@@ -64,9 +64,10 @@ def tested_on(inputs: RunInputs) -> TestedOn:
 
 
 def must_have_held_out(inputs: RunInputs) -> bool:
-    """Return whether clients without held-out examples would have to be evaluated on their own.
+    """Return whether a run needs local held-out examples from clients that have none.
 
-    They are all clients, or one that is left out, or each evaluates the model that it has just trained.
+    So it is if no client has any, the site that is left out has none, or each client evaluates the model that
+    it has just trained.
     """
     lacking = frozenset().union(*inputs.without_held_out.values())
     after_training = inputs.config.eval_model == "local"
@@ -86,17 +87,17 @@ def untested_note(inputs: RunInputs) -> list[Note]:
 
 
 def who_lacks(inputs: RunInputs) -> str:
-    """Return which clients have no examples in a held-out split, as the beginning of a sentence."""
+    """Return the clients without examples in a held-out split, as the beginning of a sentence."""
     clients = min(inputs.without_held_out.values(), key=min)
     first = inputs.client_names[clients[0]] if inputs.client_names else clients[0]
     return f"{len(clients)} of {inputs.config.num_clients} clients (the first is {first}) have"
 
 
 def _why_locally(inputs: RunInputs) -> str:
-    """Return why others' examples are not what a client's model is for; empty if they are."""
+    """Return why a client's model is not meant for other clients' examples; empty if it is."""
     config = inputs.config
     if config.partitioning.kind == "natural":
-        return "clients are sites"  # without making a model
+        return "clients are sites"  # decided without building a model
     standardised = config.normalize or inputs.prepares_publicly
     reasons = {
         f"client {config.client!r} keeps a part of the model at home": inputs.local_names
@@ -116,10 +117,10 @@ Rows = NDArray[np.int64]
 
 
 def half_of(inputs: RunInputs, rows: Rows, half: str) -> Rows:
-    """Return those of a client's test rows, or of all of them, that are in a half, of `HALVES`.
+    """Return the given test rows, of a client or of all, that are in a half (see `HALVES`).
 
-    Each client's are halved by themselves, evenly by outcome, with groups in one half. A group of several
-    clients is in one half at all of them.
+    Each client's rows are halved separately, stratified by outcome, keeping groups together. A group of
+    several clients is in the same half at all of them.
 
     Raises
     ------
@@ -138,7 +139,7 @@ def _halves(inputs: RunInputs) -> Rows:
 
 
 def _halved(inputs: RunInputs, shares: Shares) -> Rows:
-    """Return the half of each test row, 0 or 1, and -1 of rows that no client has, int64 (N,)."""
+    """Return the half of each test row, 0 or 1, and -1 for rows that no client has, int64 (N,)."""
     split, config = inputs.dataset.test, inputs.config
     shares = shares if shares.sizes.all() else Shares.of([rows for rows in shares if len(rows)])
     try:

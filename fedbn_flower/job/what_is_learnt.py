@@ -1,4 +1,4 @@
-"""What a run learns, from what, and from whom: what is shown before the first round."""
+"""The table shown before the first round: what a run learns, from which data, and from which clients."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,13 +24,13 @@ from .inputs import RunInputs
 from .tasks import rows_of
 
 MAX_SHOWN = 10
-"""Classes, columns and clients that are shown by name."""
+"""The most classes, columns and clients shown by name."""
 
 
 def what_is_learnt(inputs: RunInputs, partition_id: int = 0) -> tuple[Note, ...]:
-    """Return the lines of the table in the order of its rows: what follows from the data, then their notes.
+    """Return the table's rows in order: those derived from the data, then the data's notes.
 
-    At a site with data of its own these are the site's, which has the ``partition_id``.
+    At a site with data of its own these are the site's data, with its ``partition_id``.
     """
     dataset = inputs.dataset
     found = (*_computed(inputs, partition_id), *inputs.notes) if dataset.has_examples else _elsewhere(inputs)
@@ -66,7 +66,7 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
 
 
 def _subgroups(dataset: Dataset, tested: NDArray[np.int64]) -> Iterator[Note]:
-    """Yield the subgroups of each attribute, with their test examples, and whether they are learnt from."""
+    """Yield the subgroups of each attribute, with their test examples, and whether the model sees it."""
     learnt_from = (
         {name for name, *_ in columns_of(dataset.kind)} if isinstance(dataset.kind, Table) else set()
     )
@@ -79,7 +79,7 @@ def _subgroups(dataset: Dataset, tested: NDArray[np.int64]) -> Iterator[Note]:
 
 
 def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
-    """What a server knows whose sites hold the data."""
+    """The rows known to a server whose sites hold the data."""
     yield Note("target", f"{_predicted(inputs.dataset)}, as the dataset {inputs.config.dataset!r} says")
     yield from notes_of(inputs.dataset)
     yield Note("inputs", _size(inputs.dataset))
@@ -88,7 +88,7 @@ def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
 
 
 def _of_the_optimizer(config: RunConfig) -> Iterator[Note]:
-    """Yield keys at 0 for which torch's default is another."""
+    """Yield optimiser keys that are 0 here but not by torch's default."""
     text = config.client_optimizer
     values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
     for key, default in torch_defaults(text).items():
@@ -113,7 +113,7 @@ def _target(dataset: Dataset) -> str:
 
 
 def _predicted(dataset: Dataset) -> str:
-    """What a model predicts, and how many of it."""
+    """What a model predicts, with the number of classes, labels or values."""
     outputs = dataset.spec.outputs
     match dataset.spec.predicts:
         case "classes":
@@ -129,12 +129,12 @@ def _predicted(dataset: Dataset) -> str:
 
 
 def _has_labels(dataset: Dataset) -> bool:
-    """Return whether the targets are labels, of which an example has any number."""
+    """Return whether the targets are labels, any number per example (multi-label)."""
     return dataset.problem.predicts == LABELS
 
 
 def _counted(names: Sequence[str], counts: NDArray[np.int64]) -> str:
-    """Return the classes with their numbers of training examples, or the labels with those that have them."""
+    """Return the classes or labels with the number of training examples that have each."""
     return listed([f"{name} ({count})" for name, count in zip(names, counts, strict=True)], MAX_SHOWN)
 
 
@@ -165,7 +165,7 @@ def _examples(train: int, validation: int, test: int) -> str:
 
 
 def _clients(inputs: RunInputs) -> str:
-    """How many clients there are, what made them, and how many training examples they have."""
+    """The number of clients, their partition, and their numbers of training examples."""
     config, sizes = inputs.config, inputs.partitions.train.sizes
     made = f"{len(sizes)} by partition {config.partition!r}"
     if len(sizes) <= MAX_SHOWN:

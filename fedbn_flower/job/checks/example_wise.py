@@ -1,4 +1,4 @@
-"""Check that DP-SGD protects single examples: the server beforehand, and each site for itself."""
+"""Check that DP-SGD protects single examples; the server checks beforehand, and each site for itself."""
 
 from __future__ import annotations
 

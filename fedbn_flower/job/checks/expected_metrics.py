@@ -1,4 +1,4 @@
-"""What the server expects of its clients' reports, before any has arrived."""
+"""The ranges and sizes that the server expects in its clients' reports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ...names import CLIENT, OBJECTIVE, parts
 from ..inputs import RunInputs
 
 FURTHER, LONGEST = 100, 10_000
-"""How many further metrics a client may report in one reply, and how many numbers their lists may hold."""
+"""The most further metrics in a client's reply, and the most numbers in their lists."""
 COUNT_OF = {prefix: f"{prefix or 'eval-'}examples" for prefix in columns.HELD_OUT}
-"""The number of predictions that a split's metrics are of, by the prefix of their names."""
+"""The name of a split's number of predictions, by the prefix of its metrics."""
 ROUNDING = 1e-6  # relative error of a mean over many examples
 
 
 def known_beforehand(inputs: RunInputs, rule: type) -> dict[str, int]:
-    """Return the settings of a rule that say which sizes to expect in replies (classes, features, steps).
+    """Return the settings of a rule that state expected sizes in replies (classes, features, steps).
 
     The number of local steps is known only for built-in clients and objectives.
     """
@@ -58,10 +58,10 @@ def _trains_as_built_in(config: RunConfig) -> bool:
 
 
 def most_predictions(inputs: RunInputs, most_examples: float) -> float:
-    """Return the cap on the numbers of examples and predictions that a client reports of its evaluation.
+    """Return the cap on the numbers of examples and predictions that a client may report.
 
-    It is ``max-num-examples``, of a text or a mask times its characters or pixels; where the server has the
-    held-out examples, at least all of these. `MAX_WEIGHT` without that key.
+    It is ``max-num-examples``, times the characters of a text or the pixels of a mask, and at least the
+    held-out examples if the server has them; `MAX_WEIGHT` without that key.
     """
     if not most_examples:
         return MAX_WEIGHT
@@ -128,10 +128,10 @@ def expected_metrics(problem: Problem, classes: int, most: float = MAX_WEIGHT) -
 
 
 def disagreement(problem: Problem, metrics: MetricRecord, states: Mapping[str, NDArray]) -> str:
-    """Return why an answer's counts and states cannot be of its number of predictions; "" if they can.
+    """Return why an answer's counts and states contradict its number of predictions; "" if they agree.
 
-    Where a split was evaluated, the states of the run's further metrics are there, and each is of as many
-    predictions as the answer says, which is capped: a state weighs no more than any other report.
+    For each evaluated split the states of the run's further metrics must be present, each over as many
+    predictions as the answer reports. That number is capped, so a state weighs no more than any other report.
     """
     for prefix, key in COUNT_OF.items():
         count = metrics.get(key)
@@ -151,7 +151,7 @@ def disagreement(problem: Problem, metrics: MetricRecord, states: Mapping[str, N
 
 
 def _of_classes(problem: Problem, metrics: MetricRecord, prefix: str, key: str) -> str:
-    """Return why counts by class cannot be; "" if they can, or are not there."""
+    """Return why counts by class are impossible; "" if they are not, or are missing."""
     hits, examples = metrics.get(prefix + wire.CLASS_HITS), metrics.get(prefix + wire.CLASS_EXAMPLES)
     if not (isinstance(hits, list) and isinstance(examples, list)):
         return ""
@@ -164,6 +164,6 @@ def _of_classes(problem: Problem, metrics: MetricRecord, prefix: str, key: str) 
 
 
 def _counts_as_built_in(problem: Problem) -> bool:
-    """Whether the predictions of an example, and what is counted of them, are those of a built-in problem."""
+    """Whether a problem predicts and counts as a built-in one."""
     own = (type(problem).predictions, type(problem).predicted, type(problem).by_class)
     return any(own == (cls.predictions, cls.predicted, cls.by_class) for cls in PROBLEMS.values())

@@ -41,14 +41,14 @@ def check_fit(inputs: RunInputs) -> None:
     UserError
         When the partition does not fit the data; when the model does not fit the inputs, its output does not
         fit the problem, it has no trainable parameter, or it cannot train on batches of this size; when a
-        client would be evaluated on no examples, or on some that cannot be halved; when a target is set for
-        a metric that the problem lacks.
+        client would be evaluated on no examples, or on too few to halve; when a target is set for a metric
+        that the problem lacks.
     """
     refuse(_conflicts(inputs))
 
 
 def _conflicts(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield what does not fit the data, in the order in which it is told; a mistake in these is raised."""
+    """Yield the conflicts with the data, in order of report; raise for invalid values of these keys."""
     config, dataset = inputs.config, inputs.dataset
     if config.device == "cuda" and not torch.cuda.is_available():
         yield Conflict("device", "cuda", "'cpu': PyTorch finds no GPU here")
@@ -79,15 +79,15 @@ def _conflicts(inputs: RunInputs) -> Iterator[Conflict]:
 
 
 def decides(inputs: RunInputs) -> str:
-    """Return whose metric decides, for `deciding`: what ``decide-by`` says, with its default made plain.
+    """Resolve ``decide-by``: which metric selects rounds, as `deciding` takes it.
 
-    The server's does by default where it evaluates the model that clients do: then no client decides. Where
-    clients evaluate what they have trained, tuned or adapted, or halves of their examples, theirs does.
+    By default it is the server's, if the server evaluates the same model as the clients. If clients evaluate
+    a model that they have trained, tuned or adapted, or halves of their examples, it is theirs.
 
     Raises
     ------
     UserError
-        For a metric that there will not be.
+        For a metric that the run will not have.
     """
     config, by = inputs.config, inputs.config.decide_by
     if by == "server" and not inputs.server_evaluates:
@@ -120,7 +120,7 @@ def _of_target(config: RunConfig, dataset: Dataset) -> Iterator[Conflict]:
 
 
 def _of_train_rows(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield what leaves a client that trains without an example to train on."""
+    """Yield settings that leave a training client without training examples."""
     config = inputs.config
     empty = np.flatnonzero(inputs.partitions.train.sizes == 0).tolist()
     if lacking := [client for client in empty if client not in inputs.held_out_clients]:
@@ -138,7 +138,7 @@ def _of_train_rows(inputs: RunInputs) -> Iterator[Conflict]:
 
 
 def _of_partitions(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield a partition that leaves a client without examples to validate, test or train on."""
+    """Yield a partition that leaves a client without validation, test or training examples."""
     config, partitions = inputs.config, inputs.partitions
     if config.val_fraction and not len(partitions.val_rows):
         yield Conflict("val-fraction", config.val_fraction, "a share of at least one example")
@@ -196,7 +196,7 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
 
 
 def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:
-    """Refuse whole numbers that a model does not take, such as tokens beyond its embedding."""
+    """Refuse integer inputs that a model does not take, such as tokens beyond its embedding."""
     inputs.prepare(np.empty(0, np.int64), partition_id)
     initial = inputs.initial(partition_id, "fp32")
     model, zeros = copy.deepcopy(initial.module).cpu().eval(), initial.spec.zeros(2)
@@ -212,7 +212,7 @@ def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:
 
 
 def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
-    """Try a problem of the user's on two examples: its loss, as it trains, and all that it evaluates."""
+    """Try a user's problem on two examples: its loss in training, and all its evaluation."""
     config, problem = inputs.config, inputs.dataset.problem
     if type(problem) in PROBLEM.names.values() or not inputs.dataset.has_examples:
         return
@@ -223,14 +223,14 @@ def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
         loss: object = problem.loss(model.eval()(batch), targets)
         if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.requires_grad:
             raise WrongResult(problem, "loss", loss, "a scalar tensor with gradient")
-        with contextlib.suppress(FloatingPointError):  # an initial model may be anything
+        with contextlib.suppress(FloatingPointError):  # an untrained model may give any values
             found = evaluate_splits(model, {TEST: some}, TEST, problem, 0)
             if (headline := problem.compared_by) not in (*found, *problem.further):
                 raise WrongResult(problem, "scores", found, f"its headline {headline!r} among them")
 
 
 def _check_precision(inputs: RunInputs, partition_id: int, name: str) -> None:
-    """Refuse a precision that an operation of the model does not have on this device."""
+    """Refuse a precision that some operation of the model lacks on this device."""
     config, (model, _) = inputs.config, inputs.model(partition_id)
     try:
         with seeded(0):
@@ -256,7 +256,7 @@ def _check_optimizer(config: RunConfig, model: nn.Module, name: str) -> None:
 
 
 def _of_batch_size(inputs: RunInputs, names: Sequence[str]) -> Iterator[Conflict]:
-    """Yield batches of one example where a model cannot train on one."""
+    """Yield batches of one example if a model cannot train on one."""
     if inputs.config.batch_size != 1:
         return
     for i, name in enumerate(names):
@@ -289,7 +289,7 @@ def _trains_on_one(inputs: RunInputs, partition_id: int) -> bool:
 
 
 def _of_several(inputs: RunInputs, widths: Mapping[str, int]) -> Iterator[Conflict]:
-    """Yield several models if they share anything, or if their features differ in width."""
+    """Yield several models if entries would be shared, or if their features differ in width."""
     config = inputs.config
     for i in range(len(widths)):
         model, initial = inputs.model(i)
@@ -318,7 +318,7 @@ def _of_classes(config: RunConfig, dataset: Dataset) -> Iterator[Conflict]:
 
 
 def _is_head_alone(model: nn.Module) -> bool:
-    """Whether nothing is trained before the head."""
+    """Whether no parameter before the head is trained."""
     return not set(trainable_names(model)) - head_entries(model)
 
 

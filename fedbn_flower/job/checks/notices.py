@@ -1,4 +1,4 @@
-"""Warn, before the first round, of what is no mistake but hardly meant."""
+"""Warn, before the first round, of settings that are valid but probably not intended."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def notices(inputs: RunInputs) -> list[str]:
 
 
 def warnings_of_data(inputs: RunInputs) -> Iterator[str]:
-    """Yield the warnings of a run's data, or of a site's: what is hardly meant to be learnt, or from."""
+    """Yield warnings of a run's or a site's data: targets or inputs that are probably not intended."""
     if inputs.dataset.has_examples:
         for check in annexes.brought("checks").values():
             yield from check(inputs)
@@ -93,7 +93,7 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
 
 
 def _warn_about_few_sites(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning of natural clients of the data that take no part."""
+    """Yield a warning if some natural clients of the data take no part."""
     groups, names = inputs.dataset.train.groups, inputs.partitions.names
     others = sorted({*(groups.tolist() if groups is not None else ())} - {*names})
     if others:
@@ -142,7 +142,7 @@ def _warn_about_policy(inputs: RunInputs) -> Iterator[str]:
 
 
 def _warn_about_written_classes(config: RunConfig) -> Iterator[str]:
-    """Classes of the user with methods, none of which is one of their base: mostly a name is misspelt."""
+    """Warn of a user's class whose methods override none of its base: usually a misspelt name."""
     chosen: list[tuple[Registry[Any], type, str]] = [
         *((CLIENT, FedAvgClient, name) for name in parts(config.client)),
         (OBJECTIVE, Objective, config.objective),
@@ -215,7 +215,7 @@ def _output(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
 
 
 MOST = 1.0
-"""The learning rate times the root mean square of the targets, from which on training mostly diverges.
+"""The learning rate times the root mean square of the targets beyond which training usually diverges.
 
 Found with the models mlp-bn and 2nn, rates of 0.0001 to 0.05 and targets of 1 to 10,000: below 0.3 all runs
 were finite, beyond 5 none. The gradient of the squared error grows as the targets do, and so do the weights
@@ -225,9 +225,9 @@ SAFE = 0.2
 
 
 def _warn_about_target_scale(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning if the squared error of large targets hardly lets gradient descent stay finite.
+    """Yield a warning if gradient descent on the squared error of large targets would probably diverge.
 
-    A model of one layer stays so, and so do optimisers that divide by the gradient's size, or clipped ones.
+    A single layer does not diverge, nor do clipped optimisers or those that normalise the gradient.
     """
     config, dataset = inputs.config, inputs.dataset
     if not (dataset.has_examples and isinstance(dataset.problem, Regression)) or inputs.data_path:
@@ -251,7 +251,7 @@ def _warn_about_target_scale(inputs: RunInputs) -> Iterator[str]:
 
 
 def _called(inputs: RunInputs, column: int) -> tuple[str, str]:
-    """Return the key that gives the targets, and what they are called."""
+    """Return the key that names the targets, and their name."""
     dataset = inputs.dataset
     names = dataset.class_names or dataset.kind.facts.get("targets", ())
     if names:
@@ -262,6 +262,6 @@ def _called(inputs: RunInputs, column: int) -> tuple[str, str]:
 
 
 def _rounded_down(value: float) -> float:
-    """Return a positive number with its first digit only."""
+    """Return a positive number rounded down to one significant digit."""
     unit = 10.0 ** floor(log10(value))
     return float(f"{floor(value / unit) * unit:.0e}")

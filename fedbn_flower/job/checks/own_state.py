@@ -1,4 +1,4 @@
-"""What the user's code keeps from one step to the next, beside the entries of the model."""
+"""Find state that a user's code keeps between steps outside the entries of the model."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ EXAMPLES = 2
 
 
 def warn_about_own_state(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning of what a model keeps outside its state dict, if its results go by that.
+    """Yield a warning of state that a model keeps outside its state dict, if its results depend on it.
 
-    A step is tried twice, on a CPU and where something is not built in: what is kept has its first value the
-    second time, or not.
+    A step is repeated, first with the kept state carried on, then with it reset; on a CPU only, and only if
+    something is not built in.
 
     Raises
     ------
     UserError
-        When the second step gives another result although all that a module has is as it was at first.
+        When the second step gives another result although the modules' attributes are restored: the state is
+        elsewhere.
     """
     config = inputs.config
     named: list[tuple[Registry[Any], str]] = [
@@ -50,7 +51,7 @@ def warn_about_own_state(inputs: RunInputs) -> Iterator[str]:
         model = inputs.initial(i).module
         with contextlib.suppress(_Untried):
             first, kept = _step(inputs, i), vars(model)[KEPT].changed()
-            second = None  # as where it keeps a tensor of an evaluation, which cannot train
+            second = None  # such as a kept tensor of an evaluation, which has no gradient
             with carrying_on(model), contextlib.suppress(_Untried):
                 second = _step(inputs, i)
             if first == second:
@@ -71,11 +72,11 @@ def warn_about_own_state(inputs: RunInputs) -> Iterator[str]:
 
 
 class _Untried(Exception):
-    """A step cannot be tried so: the run reports what is wrong with it."""
+    """The step cannot be tried here: the run itself will report what is wrong."""
 
 
 def _step(inputs: RunInputs, partition_id: int) -> object:
-    """Train on a few examples, and evaluate; return all that comes of it."""
+    """Train on a few examples, and evaluate; return everything that results."""
     task, config = task_of(inputs, partition_id), inputs.config
     few = replace(task.train, rows=task.train.rows[:EXAMPLES])
     training = LocalTraining(batch_size=EXAMPLES)
@@ -102,7 +103,7 @@ def _as_untried() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Let all generators be where they were, afterwards: what draws from them has no state of its own."""
+    """Restore all random generators afterwards: drawing from them is not state of the code."""
     before, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Check that what travels of a model can be published under differential privacy."""
+"""Check that the shared entries of a model can be published under differential privacy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def privacy_of(inputs: RunInputs) -> RunPrivacy | None:
     Raises
     ------
     UserError
-        When DP-SGD does not protect examples; otherwise when BatchNorm statistics travel, nothing that
-        is trained does, or as `ClientPrivacy`.
+        When DP-SGD would not protect single examples; when BatchNorm statistics are shared, or no trained
+        entry is; and as `ClientPrivacy` does.
     """
     config, (model, entries) = inputs.config, inputs.model()
     if config.dp == "none":

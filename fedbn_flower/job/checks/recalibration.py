@@ -1,4 +1,4 @@
-"""Check that what a run's clients predict can be recalibrated by site."""
+"""Check that the clients' scores can be recalibrated by site."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from ...core.errors import Conflict
 from ..inputs import RunInputs
 
 FEW = 50
-"""A site with fewer validation examples is warned of."""
+"""Fewer validation examples at a site give a warning."""
 
 
 def of_few_cases(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning of sites that recalibrate by few validation examples."""
+    """Yield a warning of sites that recalibrate on few validation examples."""
     if inputs.config.recalibrate == "none" or not inputs.dataset.has_examples:
         return
     held_out = inputs.held_out_clients
@@ -27,8 +27,8 @@ def of_few_cases(inputs: RunInputs) -> Iterator[str]:
 
 
 def of_recalibration(inputs: RunInputs) -> Iterator[Conflict]:
-    """Yield why scores cannot be recalibrated: there are none of classes or labels; of more than two classes,
-    only two have such a recalibration; clients are not evaluated on examples of their own."""
+    """Yield why scores cannot be recalibrated: there are no scores of classes or labels, the method is for
+    two classes only, or clients are not evaluated on examples of their own."""
     config, dataset = inputs.config, inputs.dataset
     method = config.recalibrate
     if method == "none":

@@ -1,6 +1,6 @@
-"""Tell of the keys that a run was given and that nothing reads.
+"""Report the given keys that nothing in a run reads.
 
-They are no mistake: the runs of a sweep may share them.
+They are not an error: the runs of a sweep may share them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _no_client_evaluates(inputs: RunInputs) -> bool:
 
 
 def _server_alone_evaluates_locally(inputs: RunInputs) -> bool:
-    """Of ``global`` it is true: the server evaluates on the whole held-out set."""
+    """Whether ``local`` has no effect: no client evaluates, and the server uses the whole held-out set."""
     return inputs.config.eval_data == "local" and _no_client_evaluates(inputs)
 
 
@@ -50,7 +50,7 @@ def _no_thresholds(inputs: RunInputs) -> bool:
 
 
 def _no_frozen_statistics(inputs: RunInputs) -> bool:
-    """Whether statistics that adapt are as constant as those that do not."""
+    """Whether no BatchNorm layer is frozen, so that it does not matter if frozen statistics adapt."""
     initial = inputs.initial()
     return constant_entries(initial.module, initial.constant) == initial.constant
 
@@ -61,7 +61,7 @@ def _no_statistics(inputs: RunInputs) -> bool:
 
 
 def _nothing_to_replace(inputs: RunInputs) -> bool:
-    """Whether a norm of layers finds none; standardised weights go with any model."""
+    """Whether ``norm`` finds no layer to replace; standardised weights need none."""
     config = inputs.config
     if config.norm == RUN_KEYS["norm"].default or config.norm.partition(":")[0] not in OF_LAYERS:
         return False
@@ -95,11 +95,11 @@ UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
     ): lambda i: not i.split.shared,
     ("partition cache-dir eval-data", "the data are the SuperNodes'"): lambda i: not i.dataset.has_examples,
 }
-"""When nothing reads keys, by their names and by the reason in words."""
+"""Conditions under which nothing reads a key, by key names and by reason."""
 
 
 def unused_keys(inputs: RunInputs, caller: Caller) -> dict[str, str]:
-    """Return the keys and settings that are given and that nothing reads, each with the reason."""
+    """Return the given keys and settings that nothing reads, each with the reason."""
     config = inputs.config
     of_data = [unread for unread, holds in UNREAD.items() if holds(inputs)]
     of_nodes = () if caller.simulates or inputs.remembers else ("memory-name keep-memories continue-state",)
@@ -112,7 +112,7 @@ def unused_keys(inputs: RunInputs, caller: Caller) -> dict[str, str]:
 
 
 def unused_line(inputs: RunInputs, caller: Caller) -> str:
-    """Return a line that tells of such keys; empty if there are none."""
+    """Return a line that reports such keys; empty if there are none."""
     given = given_keys(inputs.config, caller)
     keys = [
         f"{key} {visible(as_text(given[key]))} ({why})" for key, why in unused_keys(inputs, caller).items()
