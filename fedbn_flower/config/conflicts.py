@@ -1,4 +1,4 @@
-"""Which values of a run's keys do not go together, whatever the data are."""
+"""Values of a run's keys that are incompatible, whatever the data."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,25 +22,25 @@ from .schedules import CONSTANT, check_schedule
 
 
 def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
-    """Refuse values that do not go together.
+    """Refuse incompatible values.
 
     Parameters
     ----------
     config : RunConfig
-        With the settings of its algorithms.
+        The configuration, including its algorithms' settings.
     algorithms : Sequence[Named]
-        Those that it names.
+        The algorithms that it names.
 
     Raises
     ------
     UserError
-        For the first one.
+        For the first conflict.
     """
     refuse(_conflicts(config, algorithms))
 
 
 def _conflicts(config: RunConfig, algorithms: Sequence[Named]) -> Iterator[Conflict]:
-    """Yield what does not go together, in the order in which it is told; a value that cannot be is raised."""
+    """Yield the conflicts, in order of report; raise for an invalid value."""
     values, of_strategy = config.to_user_config(), settings_of(algorithms[0].cls)
     settings = dict(config.algorithm_settings)
     yield from of_requirements(algorithms, values)
@@ -74,11 +74,11 @@ FORMER_HOOKS = {
     "columns_of_clients": "return numbers by client from columns",
     "check_end": "raise in on_end",
 }
-"""Methods of extensions that nothing calls any more, and what to do in their place."""
+"""Methods of extensions that are no longer called, and their replacements."""
 
 
 def _of_own_extensions(config: RunConfig, own: Iterable[type[Extension]]) -> Iterator[Conflict]:
-    """Yield those that an earlier version called more of, and those that might decide too much with dp."""
+    """Yield extensions with methods that are no longer called, and those that could leak data with ``dp``."""
     for extension in own:
         for hook, instead in FORMER_HOOKS.items():
             if callable(getattr(extension, hook, None)):
@@ -96,7 +96,7 @@ def of_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> I
     Raises
     ------
     UserError
-        For one that is no key of the run.
+        For a required key that the run does not have.
     """
     partners = {algorithm.kind: algorithm for algorithm in algorithms}
     for algorithm in algorithms:
@@ -115,8 +115,8 @@ def of_requirements(algorithms: Sequence[Named], values: Mapping[str, Any]) -> I
 
 
 def _has_name(algorithm: Named, name: str) -> bool:
-    """By its name as given, or its class's; one from a file also by those of the classes it extends; several
-    joined by what one of them is called."""
+    """Whether a name is the given one or the class's; a class from a file also goes by the names of its
+    bases, and a union by the name of any part."""
     if algorithm.members:
         return any(_has_name(one, name) for one in algorithm.members)
     if name in (algorithm.name, algorithm.cls.__name__) or algorithm.name.endswith(f"/{name}"):
@@ -129,7 +129,7 @@ def _has_name(algorithm: Named, name: str) -> bool:
 
 
 def _of_optimizer(config: RunConfig) -> Iterator[Conflict]:
-    """Yield an optimiser that there is not, that needs more than a plain step, or that does not take its
+    """Yield an optimiser that does not exist, needs more than a plain step, or does not take its
     arguments."""
     text, name = config.client_optimizer, name_of(config.client_optimizer)
     if text != PLAIN_SGD and name not in optimizers():
@@ -142,7 +142,7 @@ def _of_optimizer(config: RunConfig) -> Iterator[Conflict]:
 
 
 def _of_data(config: RunConfig) -> Iterator[Conflict]:
-    """Yield keys of the data that do not go together."""
+    """Yield incompatible keys of the data."""
     if config.reference == "pooled" and config.feature_shift != PLAIN:
         wanted = f"{PLAIN!r} with reference 'pooled': the examples would be in several domains"
         yield Conflict("feature-shift", config.feature_shift, wanted)
@@ -151,7 +151,7 @@ def _of_data(config: RunConfig) -> Iterator[Conflict]:
 
 
 def _of_participation(config: RunConfig) -> Iterator[Conflict]:
-    """Yield a run in which no answer would ever count."""
+    """Yield settings under which no answer would ever count."""
     if config.fraction_train == 0:
         yield Conflict("fraction-train", 0.0, "more than 0: no client would ever train")
     if config.drop_stragglers and config.stragglers == 1:
@@ -159,7 +159,7 @@ def _of_participation(config: RunConfig) -> Iterator[Conflict]:
 
 
 def _of_start(config: RunConfig) -> Iterator[Conflict]:
-    """Yield keys of pretrained and partly trained models that do not go together."""
+    """Yield incompatible keys of pretrained and partly trained models."""
     if config.init and len(models_named(config.model)) > 1:
         yield Conflict("init", config.init, f"none with several models ({config.model})")
     if config.init_strict and not config.init:
@@ -167,7 +167,7 @@ def _of_start(config: RunConfig) -> Iterator[Conflict]:
 
 
 def _of_schedules(config: RunConfig, of_strategy: Iterable[str]) -> Iterator[Conflict]:
-    """Yield schedules that cannot be, and one of a rate that there is not."""
+    """Yield invalid schedules, and one for a rate that the rule does not have."""
     check_schedule("client-lr-schedule", config.client_lr_schedule, config.client_lr, config.rounds)
     text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
     has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
@@ -178,14 +178,14 @@ def _of_schedules(config: RunConfig, of_strategy: Iterable[str]) -> Iterator[Con
 
 
 def _of_bounds(config: RunConfig, settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    """Yield bounds that no round could meet, or that would bound nothing."""
+    """Yield bounds that no round could satisfy, or that have no effect."""
     sampled = config.clients_a_round
     if (wanted := settings.get("min-replies", 1)) > sampled:
         of = "num-clients less holdout-clients," if config.holdout_clients else "num-clients"
         most = f"at most {sampled}, the clients that train in a round ({of} times fraction-train)"
         yield Conflict("min-replies", wanted, most)
     least = named_mean(mean := settings.get("mean", "weighted")).least
-    if config.reference == "none" and least > sampled:  # a reference has no such mean
+    if config.reference == "none" and least > sampled:  # a reference run takes no such mean
         most = f"one of at most {sampled} answers, the clients that train in a round; it needs {least}"
         yield Conflict("mean", mean, most)
     if (bound := settings.get("max-num-examples")) and config.weighting == "uniform":
@@ -193,7 +193,7 @@ def _of_bounds(config: RunConfig, settings: Mapping[str, Any]) -> Iterator[Confl
 
 
 def _of_pulls(config: RunConfig, algorithms: Sequence[Named]) -> Iterator[Conflict]:
-    """Yield weights of proximal terms with which the term's own steps lead ever farther from x.
+    """Yield weights of proximal terms for which gradient steps on the term alone diverge from x.
 
     Steps of the rate eta with momentum rho multiply ``w - x`` by less than 1 in the long run if
     ``eta c < 2 (1 + rho)``. In a round of one step w is x, and the term has no gradient.
@@ -214,7 +214,7 @@ def _of_pulls(config: RunConfig, algorithms: Sequence[Named]) -> Iterator[Confli
 
 
 def _of_envelope(config: RunConfig, settings: Mapping[str, Any]) -> Iterator[Conflict]:
-    """Yield steps of pFedMe that would throw its models farther apart than they were."""
+    """Yield steps of pFedMe that would increase the distance between its models."""
     if (weight := settings.get("pfedme-lambda")) is None:
         return
     if config.client_lr * weight >= 2:
@@ -226,7 +226,7 @@ def _of_envelope(config: RunConfig, settings: Mapping[str, Any]) -> Iterator[Con
 
 
 def _of_trim(settings: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> Iterator[Conflict]:
-    """Yield a share to leave out where nothing is left out."""
+    """Yield a ``trim`` for a mean that does not trim."""
     mean, trim = settings.get("mean", "trimmed"), settings.get("trim")
     if mean != "trimmed" and "trim" in declared and trim != declared["trim"].default:
         yield Unused("trim", trim, f"by mean {mean!r}; it is a setting of mean 'trimmed'")

@@ -1,4 +1,4 @@
-"""What a run's keys ask of its data, and how many clients the data have by themselves."""
+"""The dataset that a run's keys request, and the number of its natural clients."""
 
 from contextlib import suppress
 
@@ -21,9 +21,9 @@ USUAL_CLIENTS = 2
 
 
 def usual_clients(config: RunConfig) -> int:
-    """Return ``num-clients`` where none is chosen: the natural clients that the data have, else 2.
+    """Return the default of ``num-clients``: the number of natural clients in the data, else 2.
 
-    Data that cannot be read are refused where the run reads them.
+    Data that cannot be read are refused later, when the run reads them.
     """
     if config.dataset == SCANNERS:
         return len(SCANNED)
@@ -37,7 +37,7 @@ def usual_clients(config: RunConfig) -> int:
 
 
 def load_requested(request: Request, cache_dir: str) -> Dataset:
-    """Return the dataset that is asked for, from files or from a user's function.
+    """Return the requested dataset, from files or from a user's function.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def load_requested(request: Request, cache_dir: str) -> Dataset:
 
 
 def request_of(config: RunConfig, data_path: str = "") -> Request:
-    """Return what a run asks of its dataset, or of that in a SuperNode's ``data_path``."""
+    """Return a run's request for its dataset, or for that in a SuperNode's ``data_path``."""
     name, shape = data_path or config.dataset, InputSpec.parse(config.dataset)
     made = name.startswith(tuple(MADE))
     return Request(
@@ -86,14 +86,14 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
 
 
 def _predict_by(config: RunConfig, shape: InputSpec | None) -> tuple[str, str] | None:
-    """The key that says how a table's labels are read, where ``predict`` does not."""
+    """The key, other than ``predict``, that determines how a table's labels are read."""
     if config.predict != NOT_GIVEN or (config.problem == NOT_GIVEN and not shape):
         return None
     return (DATASET.key, config.dataset) if shape else (PROBLEM.key, config.problem)
 
 
 def _predict(config: RunConfig, shape: InputSpec | None) -> str:
-    """How a table's labels are read: as the keys say, the shape, or the problem."""
+    """How a table's labels are read: by the keys, the shape, or the problem."""
     if config.predict != NOT_GIVEN:
         return config.predict
     if shape:
@@ -102,5 +102,5 @@ def _predict(config: RunConfig, shape: InputSpec | None) -> str:
 
 
 def predicted_by(problem: type[Problem] | None) -> str:
-    """Return what a problem learns, as `Request.predict` has it; ``auto`` if that leaves both possible."""
+    """Return a problem's value of `Request.predict`; ``auto`` if it allows both."""
     return problem.learns if problem and problem.learns in ("classes", "numbers") else NOT_GIVEN

@@ -1,4 +1,4 @@
-"""What fits the data where nothing was chosen."""
+"""Defaults that depend on the data."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ SITES_OF_CLASSES = {"model": "mlp-bn", "partition": f"natural:{FOLDER}"}
 MADE = {"model": "linear", "partition": "natural:client"}
 EMBEDDED = {SCANNERS: OF_SCANNERS, DIGITS: OF_DIGITS}
 UP_TO_0_2_0 = DIGITS
-"""The dataset of runs of version 0.2.0 for which none was chosen."""
+"""The default dataset of version 0.2.0."""
 BEGINNINGS = {
     TEXT: PLAYS,
     TOKENS: PLAYS,
@@ -40,7 +40,7 @@ BEGINNINGS = {
 
 
 def defaults_for(dataset: str, numbers: bool = False) -> dict[str, str]:
-    """``model`` and ``partition`` for a dataset of this name; ``numbers``: it is said to have no classes."""
+    """``model`` and ``partition`` for a dataset of this name; ``numbers``: whether it is a regression."""
     if dataset in EMBEDDED:
         return EMBEDDED[dataset]
     if dataset.startswith("shape:") and dataset.endswith(":characters"):

@@ -1,4 +1,4 @@
-"""The extensions of a run: the built-in ones, and those that it names as ``FILE.py:NAME``, with commas."""
+"""The extensions of a run: built-in ones, and those named as ``FILE.py:NAME``, separated by commas."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,21 +12,21 @@ NONE = "none"
 
 
 def extension_names(text: str) -> list[str]:
-    """Return the names in a text with commas; none of ``none``."""
+    """Return the names in a comma-separated text; [] for ``none``."""
     return [] if text == NONE else [name.strip() for name in text.split(",")]
 
 
 def extension_classes(
     config: Mapping[str, Any], named: Iterable[str] | None = None
 ) -> dict[str, type[ServerHook]]:
-    """Return the extensions of a run in the order from the wire, by the name in messages and files.
+    """Return the extensions of a run, from the wire inwards, by their name in messages and files.
 
     Parameters
     ----------
     config : Mapping[str, Any]
         The run's configuration by key.
     named : Iterable[str], optional
-        Which of those that it names; by default all.
+        Which of the named ones; by default all.
 
     Raises
     ------
@@ -43,5 +43,5 @@ def extension_classes(
 
 
 def absolute_extensions(text: str) -> str:
-    """Return the same names for a process in another folder."""
+    """Return the names with absolute paths, for a process in another folder."""
     return ",".join(absolute(name, EXTENSION.names) for name in extension_names(text)) or NONE

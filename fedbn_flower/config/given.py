@@ -1,4 +1,4 @@
-"""What a run is given, by key: checked for what no key can mean, with paths in full, and without aliases."""
+"""The given values of a run by key: validated for any key, with absolute paths, and without aliases."""
 
 import re
 import shlex
@@ -14,18 +14,18 @@ from .keys.paths import with_absolute_paths
 from .named_algorithms import NOT_GIVEN, names_code
 
 PATHS = frozenset({"availability", "cache-dir", "devices", "init", "resume", "run-dir"})
-"""Keys whose values may be paths, beside those that `names_code`."""
+"""Keys whose values may be paths, in addition to those that `names_code`."""
 LONGEST_NAME, LONGEST_PATH = 255, 2048
 """Bytes; Linux has up to 4095 in all, with the current folder and what is below this one."""
 
 
 def given_by_key(values: Mapping[str, UserConfigValue]) -> dict[str, Any]:
-    """Return what was given, by key: settings out of the text ``settings``, those that are ``auto`` left out.
+    """Return the given values by key, including the text ``settings``, without settings that are ``auto``.
 
     Raises
     ------
     UserError
-        For a value that no key can mean, and for a key or a setting that is given twice.
+        For a value that no key can have, and for a key or a setting given twice.
     """
     for key, value in values.items():
         check_given(key, value)
@@ -46,7 +46,7 @@ def given_by_key(values: Mapping[str, UserConfigValue]) -> dict[str, Any]:
 
 
 def check_given(key: str, value: object) -> None:
-    """Refuse what no key can mean: `check_plain`'s, and names that are too long for a file.
+    """Refuse a value that no key can have: those of `check_plain`, and names too long for a file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Former keys, which repeated another one: how to say the same now."""
+"""Keys that were removed because they duplicated another one, and their replacements."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from .keys import RUN_KEYS
 
 
 class Gone(NamedTuple):
-    """The key that says the same, the form of its value, and the values that said nothing."""
+    """The key that replaces it, the form of its value, and former values without an effect."""
 
     key: str
     form: str
@@ -24,12 +24,12 @@ GONE = {
 
 
 def refuse_gone(key: str, values: Iterable[object]) -> None:
-    """Refuse a key that is gone.
+    """Refuse a key that was removed.
 
     Raises
     ------
     UserError
-        For such a key; the message has each value in its new form.
+        For such a key; the message gives each value in its new form.
     """
     if key in GONE:
         new = ",".join(_in_new_form(key, value) for value in values)
@@ -37,7 +37,7 @@ def refuse_gone(key: str, values: Iterable[object]) -> None:
 
 
 def in_new_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored configuration, or its lists of values, in the keys and names that there are."""
+    """Return a stored configuration, or its lists of values, with current keys and names."""
     found = {key: _named_now(key, value) for key, value in stored.items() if key not in GONE}
     for key in filter(stored.__contains__, GONE):
         new, value = GONE[key].key, stored[key]

@@ -1,4 +1,4 @@
-"""Every key in words, for ``--help`` and for the reference."""
+"""Descriptions of every key, for ``--help`` and the reference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .named_algorithms import REGISTRIES, settings_of
 
 @dataclass(frozen=True)
 class Flag:
-    """A key, its default value, what it may be and what it means, in words."""
+    """A key with its default, allowed values and description, as text."""
 
     key: str
     value: object = None
@@ -22,7 +22,7 @@ class Flag:
 
     @property
     def default(self) -> str:
-        """Its default as one writes it on the command line; nothing where it has none."""
+        """Its default as written on the command line; empty without one."""
         return as_text(self.value)
 
 
@@ -38,23 +38,23 @@ def inherited_flags() -> dict[str, list[Flag]]:
 
 
 def flags_of(cls: type) -> list[Flag]:
-    """The settings of an algorithm, but for those of its kind that it leaves as they are."""
+    """The settings of an algorithm, except those inherited unchanged from its kind."""
     common = _inherited()
     return [flag for flag in _flags(settings_of(cls)) if flag not in common]
 
 
-@cache  # every algorithm's flags are told from them
+@cache  # compared with the flags of every algorithm
 def _inherited() -> frozenset[Flag]:
     return frozenset(flag for flags in inherited_flags().values() for flag in flags)
 
 
 def first_line(described: object) -> str:
-    """What something is, by the first line of its docstring."""
+    """The first line of an object's docstring."""
     return (described.__doc__ or "").strip().partition("\n")[0]
 
 
 def as_text(value: object) -> str:
-    """A value as one writes it on the command line."""
+    """A value as written on the command line."""
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 

@@ -1,7 +1,7 @@
 """Make checked configurations from values by key.
 
-Among them are reference runs: what a federation is compared with, each one configuration whatever it is
-named with.
+Among them are reference runs, with which a federation is compared: each is one configuration, whichever run
+it is given with.
 """
 
 import logging
@@ -35,7 +35,7 @@ WITHOUT_MEANING = (
     *("selection", "compress", "error-feedback", "compress-down"),
     *(flag_of(name) for keys in KEY_GROUPS if not keys.of_references for name in keys.model_fields),
 )
-"""Own keys that a reference has at their defaults: everybody takes part in all of it."""
+"""Keys that a reference run has at their defaults: all clients take part in all rounds."""
 
 ALGORITHMS = {
     "alone": {"strategy": "fedavg", "client": "alone", "objective": "plain"},
@@ -47,15 +47,15 @@ ALGORITHMS = {
 
 
 def baseline_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The one configuration that a reference comes to, from all keys and settings of a run it goes with.
+    """The configuration of a reference run, from all keys and settings of a run that it is compared with.
 
-    - ``alone``: every client trains alone on its data, in every round; nothing of a model travels.
+    - ``alone``: every client trains alone on its data, in every round; nothing is shared.
     - ``pooled``: one model is trained by plain SGD, or the clients' optimiser, on all clients' training data
       in one place. Partition 0 does it; every client evaluates the model, as it does in the other runs.
 
-    Both make as many passes over their data as the clients of the other runs do, ``rounds`` times
-    ``local-epochs``, and their optimiser begins anew with every round, as it does there. Both are without
-    privacy, of which a line warns if the others have it.
+    Both make as many passes over their data as the clients of the other runs, ``rounds`` times
+    ``local-epochs``, and reset the optimiser in every round, as clients do. Both are without privacy; a log
+    line warns if the other runs have it.
     """
     if values.get("dp", "none") != "none":
         LOGGER.warning(
@@ -95,8 +95,8 @@ def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
 
 
 def config_at_site(context: Context) -> RunConfig:
-    """Make a run's configuration at a site; its data do not say how many clients there are before its owner's
-    bounds are checked.
+    """Make a run's configuration at a site; the owner's bounds are checked before data are read to count
+    clients.
 
     Raises
     ------
@@ -117,17 +117,18 @@ def _found(values: Mapping[str, UserConfigValue]) -> RunConfig:
 def _found_plain(
     keys: tuple[str, ...], types: tuple[type, ...], values: tuple[UserConfigValue, ...]
 ) -> RunConfig:
-    """``types`` are the values', as in `_resolved`."""
+    """``types`` are the types of the values, as in `_resolved`."""
     return _found(dict(zip(keys, values, strict=True)))
 
 
 def run_configs(tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list[RunConfig]:
-    """Make a configuration for every cell of every table; a setting goes where it is used.
+    """Make a configuration for every cell of every table; a setting applies to the cells that use it.
 
     Raises
     ------
     UserError
-        As `run_config` does; for a setting that no cell of its table uses, or of any table if all have it.
+        As `run_config` does; for a setting that no cell of its table uses, or no cell at all if all tables
+        have it.
     """
     given = [[given_by_key(cell) for cell in table] for table in tables]
     runs = [[named(cell) for cell in table] for table in given]
@@ -147,9 +148,9 @@ def _used_by(algorithms: Iterable[Named]) -> set[str]:
     return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
 
 
-@process_cache(maxsize=64)  # the same configuration comes with few of its keys, and with all
+@process_cache(maxsize=64)  # a configuration is requested by its given keys and by all keys
 def _resolved(given: tuple[tuple[str, type, Any], ...]) -> RunConfig:
-    """``given`` has the type of each value, since True == 1 == 1.0."""
+    """``given`` includes the type of each value, since True == 1 == 1.0 in a cache key."""
     config = _checked({key: value for key, _, value in given})
     return config if config.reference == "none" else _checked(baseline_keys(config.to_user_config()))
 
@@ -171,12 +172,12 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
 
 
 def _is_counted(given: Mapping[str, Any]) -> bool:
-    """Return whether the data say how many clients there are."""
+    """Return whether the number of clients has to be taken from the data."""
     return bool(given.get(NUM_CLIENTS, NOT_GIVEN) == NOT_GIVEN)
 
 
 def _validated(given: Mapping[str, Any]) -> RunConfig:
-    """Return the run's own keys, each allowed by itself; no data are read for it."""
+    """Return the run's own keys, each validated separately; reads no data."""
     of_run = {key: value for key, value in given.items() if key in RUN_KEYS}
     of_run |= {NUM_CLIENTS: USUAL_CLIENTS} if _is_counted(given) else {}
     try:
@@ -188,7 +189,7 @@ def _validated(given: Mapping[str, Any]) -> RunConfig:
 
 
 def _of_default(error: UserError) -> UserError:
-    """Return an error about a key's default, which nobody gave, in words that say so."""
+    """Return an error about a key's default value, which the user did not give, reworded to say so."""
     key, _, told = str(error).partition(": ")
     default = RUN_KEYS[key].default if key in RUN_KEYS else None
     if default is None or not told.startswith(said := f"{default!r} is not allowed"):
@@ -197,8 +198,8 @@ def _of_default(error: UserError) -> UserError:
 
 
 def _with_choices(config: RunConfig, counted: bool) -> RunConfig:
-    """Return a configuration with what is usual in the place of ``auto``, its models found, and with the
-    number of its clients if they are to be ``counted``.
+    """Return a configuration with ``auto`` values resolved, its models looked up, and the number of clients
+    taken from the data if ``counted``.
     """
     auto = [key for key in ("model", "partition", "weighting") if getattr(config, key) == NOT_GIVEN]
     config = config.model_copy(update={key: config.usual_choices[key] for key in auto})

@@ -17,17 +17,17 @@ KEY = METRIC.key
 
 
 def metric_names(text: str) -> list[str]:
-    """Return the names in a text with commas; none of ``none``."""
+    """Return the names in a comma-separated text; [] for ``none``."""
     return [] if text == NONE else [name.strip() for name in text.split(",")]
 
 
 def is_code(name: str) -> bool:
-    """Whether a name is that of code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
+    """Whether a name refers to code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
     return ":" in name and name.partition(":")[0] not in METRIC.names
 
 
 def absolute_metrics(text: str) -> str:
-    """Return the same names for a process in another folder."""
+    """Return the names with absolute paths, for a process in another folder."""
     return ",".join(absolute(name) if is_code(name) else name for name in metric_names(text)) or NONE
 
 
@@ -42,7 +42,7 @@ def with_metrics(problem: Problem, text: str, predicted: Predicted, by: Sequence
 def metrics_named(
     text: str, predicted: Predicted, known: Collection[str], by: Sequence[str] = ()
 ) -> dict[str, Metric | None]:
-    """Return the metrics of a run by their columns' names, in order; None for one that the problem has.
+    """Return a run's metrics by column name, in order; None for those that the problem already has.
 
     Parameters
     ----------
@@ -51,14 +51,15 @@ def metrics_named(
     predicted : Predicted
         What the problem predicts.
     known : Collection[str]
-        The metrics that the problem has anyway.
+        The metrics that the problem always has.
     by : Sequence[str]
-        The names of the classes, labels or numbers by which they are to be reported too, if any.
+        Names of classes, labels or numbers; metrics are reported for each of these, too.
 
     Raises
     ------
     UserError
-        For the first name that is unknown, given twice, or does not fit; when none has values by class.
+        For the first name that is unknown, given twice, or does not fit; with ``by``, if no metric has values
+        by class.
     """
     found: dict[str, Metric | None] = {}
     for name in metric_names(text):
@@ -102,7 +103,7 @@ def _metric(name: str, predicted: Predicted) -> Metric:
 
 
 def _made(name: str, make: Callable[[], Metric]) -> Metric:
-    """Return a metric that can compute its value of no example."""
+    """Construct a metric; check that it computes a value over no examples."""
     try:
         with as_user_error(KEY, name, but=(ValueError,)):
             metric = make()

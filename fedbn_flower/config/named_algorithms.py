@@ -1,6 +1,6 @@
 """The algorithms that a run names: their settings, and what they need of each other.
 
-The settings of a run's algorithms, checked.
+Settings are checked here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {
     registry.key: registry.names for registry in (*REGISTRIES, PROBLEM, MODEL)
 }
-"""The built-in names of every key that can also name a user's code."""
+"""The built-in algorithms by name, for every key that can also name a user's code."""
 NOT_GIVEN = "auto"
 PLAIN = "plain"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, START_LOSS, UPDATE_BOUND, UPDATE_STEP}
@@ -61,14 +61,14 @@ Setting = UserConfigValue | None
 
 @dataclass(frozen=True)
 class Named:
-    """An algorithm and the name that the configuration gives."""
+    """An algorithm with the name given in the configuration."""
 
     kind: str
     name: str
     cls: type
     built_in: bool
     members: tuple["Named", ...] = ()
-    """Those of several clients that are joined to one."""
+    """For a union of several clients, its parts."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
@@ -80,7 +80,7 @@ def names_code(key: str) -> bool:
 
 
 def with_full_paths(key: str, text: str) -> str:
-    """Return a key's value for a process in another folder: paths in ``FILE.py:NAME`` are absolute."""
+    """Return a key's value with absolute paths in ``FILE.py:NAME``, for a process in another folder."""
     if key == METRIC.key:
         return absolute_metrics(text)
     if key == EXTENSION.key:
@@ -98,7 +98,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
     Raises
     ------
     UserError
-        When one cannot be had, or declares settings that cannot be.
+        When one cannot be loaded, or declares invalid settings.
     """
     found: list[Named] = []
     for registry in REGISTRIES:
@@ -117,7 +117,7 @@ def named(names: Mapping[str, Any]) -> tuple[Named, ...]:
 
 
 def objective_of(strategy: type) -> str:
-    """The objective that a strategy goes with, if there is one of ours; else plain SGD."""
+    """The built-in objective that belongs to a strategy, if there is one; else plain SGD."""
     wanted = getattr(strategy, "requires", {}).get(OBJECTIVE.key, ())
     one = name_now(OBJECTIVE.key, str(next(iter(wanted)))) if len(wanted) == 1 else ""
     return one if one in OBJECTIVE.names else PLAIN
@@ -148,26 +148,26 @@ def _check_declaration(algorithm: Named) -> None:
 
 @lru_cache(maxsize=256)
 def flags(cls: type) -> Mapping[str, str]:
-    """The attribute of every setting by its flag; those declared with ``exclude`` have none."""
+    """The attribute of every setting, by its flag; settings declared with ``exclude`` have no flag."""
     return {flag(name, field): name for name, field in declared(cls).items() if not field.exclude}
 
 
 @lru_cache(maxsize=256)
 def settings_of(cls: type) -> Mapping[str, FieldInfo]:
-    """A class's settings by flag, but for those that the run has a key for."""
+    """A class's settings by flag, except those that are also keys of the run."""
     fields = model_of(cls).model_fields if declared(cls) else {}
     return {key: fields[name.strip("_")] for key, name in flags(cls).items() if key not in RUN_KEYS}
 
 
 def resolve(algorithms: Iterable[Named], given: Mapping[str, Any]) -> dict[str, Setting]:
-    """Every setting of the algorithms by flag: what is given, checked, and the other defaults.
+    """Every setting of the algorithms by flag: given values, validated, and defaults for the others.
 
     Parameters
     ----------
     algorithms : Iterable[Named]
         Those of a run.
     given : Mapping[str, object]
-        Keys of the run, and settings.
+        The run's keys and settings.
 
     Raises
     ------

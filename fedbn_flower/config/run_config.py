@@ -33,10 +33,10 @@ class RunConfig(
     keys.Run,
     ExtensionKeys,
 ):
-    """One run; made by `making.run_config`."""
+    """The configuration of one run; constructed by `making.run_config`."""
 
     algorithm_settings: tuple[tuple[str, Setting], ...] = setting((), exclude=True)
-    """Those of its algorithms by flag, defaults filled in."""
+    """The settings of its algorithms by flag, including defaults."""
 
     def to_user_config(self) -> UserConfig:
         """All keys and settings with their values, as Flower's run config carries them."""
@@ -76,18 +76,18 @@ class RunConfig(
         return _built_in(self)
 
     def brought(self, kind: str) -> Iterable[Any]:
-        """Return what the annexes that the run asks for bring of a kind."""
+        """Return the objects of a kind from the annexes that the run asks for."""
         defaults = {key: field.default for key, field in RUN_KEYS.items()}
         return annexes.brought(kind, annexes.asked_for(self.model_dump(by_alias=True), defaults)).values()
 
     @property
     def num_training(self) -> int:
-        """The number of clients that can train: all that are not held out."""
+        """The number of clients that may train: all that are not held out."""
         return self.num_clients - self.holdout_clients
 
     @property
     def clients_a_round(self) -> int:
-        """The number of clients that train in a round; 1 with ``reference pooled``; of a buffer its size."""
+        """The number of clients that train in a round; 1 with ``reference pooled``; the size of a buffer."""
         return clients_a_round(self.num_training, self.fraction_train, self.reference, self.asynchronous)
 
     @property
@@ -104,13 +104,13 @@ class RunConfig(
     def clients_report(self) -> bool:
         """Whether clients send metrics.
 
-        Under the notions that protect them from the server they do if ``dp-metrics`` pays for it.
+        Under privacy notions that hold against the server they do if ``dp-metrics`` gives it a budget.
         """
         return not self.against_server or self.dp_metrics > 0
 
     @property
     def against_server(self) -> bool:
-        """Whether clients are protected from the server too, by ``dp``."""
+        """Whether ``dp`` holds against the server, too."""
         return against_server(vars(self))
 
     @property
@@ -124,15 +124,15 @@ class RunConfig(
         return self.clients_report and (self.eval_model == "local" or self.fraction_evaluate > 0)
 
     def held_out_splits(self, final: bool) -> str:
-        """The splits a round evaluates on: the test set, unless a validation share stands in for it."""
+        """The splits that a round evaluates on: the test set, unless a validation share replaces it."""
         if not self.val_fraction:
             return TEST
         return f"{VALIDATION},{TEST}" if final and self.final_test else VALIDATION
 
     @property
     def usual_choices(self) -> dict[str, str]:
-        """``model`` and ``partition`` where none is chosen: as the dataset's name, labels and problem say;
-        ``weighting``: alike for all where privacy, a selection or asynchrony asks for it.
+        """Defaults that depend on other keys: ``model`` and ``partition`` on the dataset's name, labels and
+        problem; ``weighting`` is uniform if privacy, a selection or asynchrony requires it.
         """
         problem = None if self.problem == NOT_GIVEN else PROBLEM.find(self.problem)
         several = "=" not in self.label_column and len(split_words(self.label_column)) > 1
@@ -145,6 +145,6 @@ class RunConfig(
         return PartitionSpec.parse(self.partition)
 
 
-@process_cache(maxsize=64)  # every message asks for its run's, several times
+@process_cache(maxsize=64)  # every message asks for its run's several times
 def _built_in(config: RunConfig) -> Sequence[type[ServerHook]]:
     return built_in(config.model_dump(by_alias=True))

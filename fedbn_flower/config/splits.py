@@ -1,4 +1,4 @@
-"""Check the keys by which examples are divided for training and testing, and those of whole clients."""
+"""Check the keys that split examples into training and test sets, and those that hold out whole clients."""
 
 from collections.abc import Iterator
 
@@ -14,13 +14,13 @@ ALL_RUNS = "run_sim.py and experiment files do all of them"
 
 
 def with_splits(config: RunConfig) -> RunConfig:
-    """Return the configuration with what its splits imply: who is held out, on whose examples clients are
-    evaluated.
+    """Return the configuration with the values that its splits imply: which clients are held out, and whose
+    examples clients are evaluated on.
 
     Raises
     ------
     UserError
-        When these keys do not go together, or one has a value that cannot be.
+        When these keys are incompatible, or a value is invalid.
     """
     refuse(_conflicts(config))
     implied = implied_by_splits(config)
@@ -28,13 +28,13 @@ def with_splits(config: RunConfig) -> RunConfig:
 
 
 def implied_by_splits(config: RunConfig) -> dict[str, UserConfigValue]:
-    """Return the values that other keys have because of these."""
+    """Return the values of other keys that these imply."""
     implied: dict[str, UserConfigValue] = {"eval-data": "local"} if _of_sites(config) else {}
     return implied | ({"holdout-clients": 1} if config.leave_one_site_out else {})
 
 
 def _of_sites(config: RunConfig) -> str:
-    """Return the key that divides the examples of each client; empty if none does."""
+    """Return the key that splits each client's examples; empty if there is none."""
     return "folds" if config.folds else "leave-one-site-out" if config.leave_one_site_out else ""
 
 

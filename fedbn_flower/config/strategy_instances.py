@@ -1,4 +1,4 @@
-"""Turn an instance of a strategy into its class and the settings it was given."""
+"""Convert an instance of a strategy to its class and the settings it was given."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def given_settings(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValu
     Raises
     ------
     UserError
-        When its class cannot be made from settings alone, or an argument has no key.
+        When its class cannot be constructed from settings alone, or an argument has no key.
     """
     cls = type(strategy)
     fields = declared(cls)

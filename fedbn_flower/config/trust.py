@@ -1,8 +1,8 @@
-"""Refuse to run code that a folder or a file from somebody else names, unless it is trusted.
+"""Refuse to run code that is named by someone else's folder or file, unless it is trusted.
 
 ``FILE.py:NAME`` and ``package.module:NAME`` run Python, and so does what a Ray cluster sends. On the command
-line and in a TOML or YAML file, which a person writes, they are the caller's words; in what a run, a sweep
-or a search has left they are those of whoever made the folder. A network of a library is no code.
+line and in a TOML or YAML file, which a person writes, the names are the caller's; in the folder of a run, a
+sweep or a search they are those of whoever made the folder. A library's network does not count as code.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from .named_algorithms import NAMED, with_full_paths
 CLUSTER = "ray-address"
 
 Names = Iterable[tuple[str, str]]
-"""Values by key; a key may come again."""
+"""Pairs of key and value; a key may occur several times."""
 
 
 def code_in(key: str, value: str) -> set[str]:
@@ -43,28 +43,28 @@ def code_in(key: str, value: str) -> set[str]:
 
 
 def names_of(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The values that may name code, of a configuration or of tables with lists."""
+    """Yield the values that may name code, of a configuration or of tables with lists."""
     for key, value in values.items():
         for one in value if isinstance(value, list | tuple) else [value]:
             yield key, str(one)
 
 
 def check_code(names: Names, source: Path, given: Names = ()) -> None:
-    """Refuse to run code that a file names, but for what the caller names too.
+    """Refuse to run code that a file names, unless the caller names it, too.
 
     Parameters
     ----------
     names : Names
-        What the file says.
+        The values in the file.
     source : Path
         The file.
     given : Names, optional
-        What the caller says.
+        The values from the caller.
 
     Raises
     ------
     UserError
-        For the first one.
+        For the first value that names untrusted code.
     """
     known = {code for key, value in given for code in code_in(key, with_full_paths(key, value))}
     for key, value in names:

@@ -1,7 +1,7 @@
-"""Which of the keys that a run was given nothing reads, as far as its configuration says.
+"""Find given keys that nothing in a run reads, as far as the configuration determines this.
 
-Keys that no run knows are refused: a former one, a setting of another algorithm, a misspelt one. Those that
-the data decide are in `job.checks.unused_keys`.
+Unknown keys are refused: former ones, settings of other algorithms, misspelt ones. Keys whose use depends on
+the data are in `job.checks.unused_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> Non
     Raises
     ------
     UserError
-        For the first one; the message names the key in its place, the algorithms that have it, or the
-        nearest key.
+        For the first one; the message names the key that replaced it, the algorithms that have it, or the
+        most similar key.
     """
     algorithms = list(dict.fromkeys(algorithm for run in runs for algorithm in run))
     used = {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
@@ -78,12 +78,12 @@ def runs_here(config: RunConfig, caller: Caller) -> bool:
 
 
 def _needs_no_workers(config: RunConfig, caller: Caller) -> bool:
-    """Whether no sweep runs side by side either; see `sweeps.processes`."""
+    """Whether no workers are needed, not even for concurrent runs of a sweep; see `sweeps.processes`."""
     return runs_here(config, caller) and (config.backend == "inline" or config.device == "cpu")
 
 
 def _chooses_nobody(config: RunConfig, _: Caller) -> bool:
-    """Whether a built-in selection takes all clients, and does not decide ``weighting`` either."""
+    """Whether a built-in selection always selects all clients, and does not affect ``weighting``."""
     all_train = config.clients_a_round == config.num_training
     return (
         all_train and config.weighting != "uniform" and config.selection.partition(":")[0] in SELECTION.names
@@ -91,7 +91,7 @@ def _chooses_nobody(config: RunConfig, _: Caller) -> bool:
 
 
 def _evaluates_trained_models(config: RunConfig, _: Caller) -> bool:
-    """Of a share of 0 it is true that nobody is asked to evaluate."""
+    """Whether clients evaluate after training; then ``fraction-evaluate`` has an effect only if it is 0."""
     return config.eval_model == "local" and config.fraction_evaluate > 0
 
 
@@ -121,7 +121,7 @@ UNREAD: Mapping[tuple[str, str], Callable[[RunConfig, Caller], bool]] = {
     ): lambda _, by: not by.simulates,
     ("fast", "Flower runs the clients"): lambda c, by: (
         not by.simulates and c.reference != "pooled"
-    ),  # which sets it itself
+    ),  # a search sets it itself
     ("client-momentum", "client-optimizer {client_optimizer!r} has none"): _lacks("client-momentum"),
     ("weight-decay", "client-optimizer {client_optimizer!r} has none"): _lacks("weight-decay"),
     ("drop-stragglers", "stragglers is 0"): lambda c, _: not c.stragglers,
@@ -141,13 +141,12 @@ UNREAD: Mapping[tuple[str, str], Callable[[RunConfig, Caller], bool]] = {
     ("moon-temperature", "mu is 0"): _zero("mu"),
     ("ntd-temperature", "ntd-beta is 0"): _zero("ntd-beta"),
 }
-"""When nothing reads keys, and no error says so: most that need another one are refused without it.
-
-By their names, between blanks, and by the reason in words, with the run's keys between braces.
+"""Conditions under which nothing reads a key and no error says so (most keys that need another one are
+refused without it), by key names, separated by blanks, and by the reason, with the run's keys in braces.
 """
 
 SET_ON_RESUME = frozenset({"decide-by", "eval-data", "frozen-bn"})
-"""Keys that a resumed run or search may have from its folder though they were not given."""
+"""Keys that a resumed run or search may take from its folder without being given."""
 
 
 def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
@@ -166,7 +165,7 @@ def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
 
 
 def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the given ones of keys that nothing reads, each with a reason in words.
+    """Return the given keys among those that nothing reads, each with the reason.
 
     Parameters
     ----------
@@ -175,7 +174,7 @@ def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -
     caller : Caller
         Who runs it.
     unread : Iterable[tuple[str, str]]
-        Names between blanks, and why nothing reads them; of several reasons the first is told.
+        Names separated by blanks, and why nothing reads them; the first of several reasons is reported.
     """
     values = config.model_dump()
     why: dict[str, str] = {}
@@ -186,5 +185,5 @@ def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -
 
 
 def unused_by_config(config: RunConfig, caller: Caller) -> list[tuple[str, str]]:
-    """Return the keys that nothing reads whatever the data are, and why, for `told`."""
+    """Return the keys that nothing reads, whatever the data, and why, as arguments of `told`."""
     return [unread for unread, holds in UNREAD.items() if holds(config, caller)]

@@ -116,7 +116,7 @@ def new_model(
     halves = frozenset(name for name, entry in state.items() if entry.dtype == torch.bfloat16)
     spec = fitted(model, spec)
     if device == "cpu":
-        lay_out(model, spec)
+        lay_out(model, spec)  # channels last, in which most convolutions are faster on a CPU
     compute_in(model, precision, device)
     first.restore()
     keep_first_values(model.to(device))

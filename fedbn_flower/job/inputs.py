@@ -193,7 +193,7 @@ class RunInputs:
 
     @cached_property
     def partitions(self) -> Partitions:
-        """The rows of every client; with ``reference pooled`` every client that is not held out has all."""
+        """The rows of every client; with ``reference pooled`` each client that is not held out has all."""
         shares = self._divided(self.dataset)
         if self.config.reference != "pooled":
             return shares
@@ -384,7 +384,7 @@ class RunInputs:
         return dataset.kind.not_integers(dataset.train.columns, dataset.test.columns)
 
     def whole_split(self, split: str) -> Examples:
-        """All held-out examples of a split, as the server sees them: prepared by the rows that train."""
+        """All held-out examples of a split for the server, prepared by statistics of the training rows."""
         return prepared_split(self, split, self._servers_prepare, None)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The key ``availability``: in which rounds a client is there."""
+"""The key ``availability``: in which rounds a client is available."""
 
 from ...core.errors import not_allowed
 from ...core.files import absolute
@@ -8,12 +8,12 @@ AVAILABILITY = f"always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file w
 
 
 def cycle_of(text: str) -> tuple[int, int] | None:
-    """PERIOD and ON of ``cycle:PERIOD,ON``; None of anything else.
+    """PERIOD and ON of ``cycle:PERIOD,ON``; None for any other text.
 
     Raises
     ------
     UserError
-        When they are not two whole numbers, 1 <= ON <= PERIOD.
+        Unless both are integers with 1 <= ON <= PERIOD.
     """
     kind, _, argument = text.partition(":")
     if kind != "cycle":
@@ -28,11 +28,11 @@ def cycle_of(text: str) -> tuple[int, int] | None:
 
 
 def absolute_availability(text: str) -> str:
-    """The value for a process in another folder: a file's path in full.
+    """The value with a file's path made absolute, for a process in another folder.
 
     Raises
     ------
     UserError
-        For a cycle that cannot be.
+        For an invalid cycle.
     """
     return text if text == "always" or cycle_of(text) else absolute(text)

@@ -1,4 +1,4 @@
-"""The keys of a run that have no file of their own, in groups; each group's docstring is its title."""
+"""The keys of a run that do not have a file of their own, in groups; a group's docstring is its title."""
 
 from typing import Annotated, Literal
 

@@ -12,12 +12,12 @@ ABSOLUTE = {"availability": absolute_availability, "devices": absolute_devices, 
 
 
 def with_absolute_paths(values: Mapping[str, UserConfigValue]) -> dict[str, UserConfigValue]:
-    """Return the values of a run with paths in full: the current folder may be another one later.
+    """Return the values of a run with absolute paths, as the current folder may change.
 
     Raises
     ------
     UserError
-        For a value that is neither a path nor one of the key's others.
+        For a value that is neither a path nor another allowed value of the key.
     """
     given = {key: str(v) for key, v in values.items() if key in ABSOLUTE and v != "" and type(v) is not bool}
     return {**values, **{key: ABSOLUTE[key](value) for key, value in given.items()}}
