@@ -1,4 +1,4 @@
-"""`AsksFirst`, the base of server rules that ask a round's clients something before they train."""
+"""`AsksFirst`, the base of server rules that query a round's clients before they train."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -38,9 +38,9 @@ class FirstAnswers(NamedTuple):
 class Ask(Protocol):
     """Ask the round's clients `AsksFirst.first_question`, one exchange.
 
-    ``expected`` is what answers are to be like, and ``ranges`` of which numbers. Where clients say what comes
-    next, it returns that from the names of an answer's arrays, or refuses these; the names that most answers
-    have are those of all. ``records`` go with the question. None where no answer can be used.
+    ``expected`` gives the arrays of an answer, and ``ranges`` the ranges of their numbers. If clients decide
+    what to answer, ``expected`` maps the names in an answer to its arrays, or refuses them; then the names of
+    the majority are required of all. ``records`` are sent with the question. None if no answer can be used.
     """
 
     def __call__(
@@ -55,13 +55,13 @@ class Ask(Protocol):
 class AsksFirst(PseudoGradientStrategy):
     """Asks the clients that are to train for a vector at the model that they are sent.
 
-    Its mean over those that answer goes to all of them with the message to train, as the record
-    `first_question`, and is `first_mean` in the rule's step. So a round has two exchanges. It is weighted as
-    models are. A client whose answer to the question is lost is asked to train nevertheless, and what became
-    of the answer is among the failures of the training; if no answer can be used, nobody trains in this
-    round. A rule that overrides `first_records` asks for other arrays, or several times.
+    The mean over those that answer, weighted as models are, is sent to all of them with the train message, as
+    the record `first_question`, and is `first_mean` in the rule's step. So a round has two exchanges. A
+    client whose answer is lost is asked to train nevertheless, and the loss is reported among the failures of
+    the training; if no answer can be used, nobody trains in this round. A rule that overrides `first_records`
+    asks for other arrays, or several times.
 
-    The question is an evaluate message with `ASKED` in its configuration, and all that a train message has.
+    The question is an evaluate message with `ASKED` in its configuration, and all content of a train message.
     The objective answers by `Objective.first_answer`.
     """
 
@@ -109,7 +109,7 @@ class AsksFirst(PseudoGradientStrategy):
         return super()._construct_messages(record, node_ids, message_type)
 
     def first_records(self, round: Round, ask: Ask) -> Mapping[str, ArrayRecord] | None:
-        """Ask, and return the records that go with the messages to train; None if no answer can be used."""
+        """Ask, and return the records to send with the train messages; None if no answer can be used."""
         expected = {name: np.zeros_like(round.sent[name]) for name in round.layout.parameters}
         found = ask(expected, round.layout.dtypes[0])
         if found is None:
@@ -168,7 +168,7 @@ class AsksFirst(PseudoGradientStrategy):
 
 
 def _of_most(replies: Sequence[Message], question: str, expected: Callable[[Set[str]], Like]) -> Like:
-    """Return what answers are to be like by the names that most of them have, of those that can be."""
+    """Return the expected arrays by the names that most answers have, among acceptable ones."""
     records = (reply.content.get(question) for reply in replies if reply.has_content())
     names = Counter(frozenset(record) for record in records if isinstance(record, ArrayRecord))
     for one, _ in names.most_common():

@@ -21,13 +21,13 @@ LOGGER = logging.getLogger("flwr.strategies")
 
 
 def agrees(metrics: MetricRecord, states: Mapping[str, NDArray]) -> str:
-    """Return no reason against any metrics and states."""
+    """Accept any metrics and states."""
     return ""
 
 
 @dataclass(frozen=True)
 class ExpectedMetrics:
-    """What an app expects of its clients' metrics, in both phases. By default anything is allowed.
+    """The metrics that an app expects from its clients, in both phases. By default anything is allowed.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ExpectedMetrics:
     states : Mapping[str, NDArray]
         Arrays with the shape and dtype of each state, by name.
     disagreement : callable
-        Returns why the metrics and the states of an answer cannot be of the same examples; "" if they can.
+        Returns why an answer's metrics and states contradict each other; "" if they agree.
     """
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
@@ -96,7 +96,8 @@ class ExpectedMetrics:
         Raises
         ------
         ReplyRefused
-            For a state that is not expected, or has another shape or dtype, is not finite, or no count.
+            For a state that is not expected, has another shape or dtype, is not finite, or should be a count
+            but is not.
         """
         record = content.get(STATES)
         if not self.states or not isinstance(record, ArrayRecord):
@@ -118,10 +119,10 @@ class ExpectedMetrics:
 
 
 class FurtherNames:
-    """The names of the metrics that clients report beyond those expected: a new one costs a column.
+    """The names of further metrics that clients report, limited because each new one adds a column.
 
-    Of a run with a bound on them (``most`` an answer), twice as many are taken, since each phase may have its
-    own, and new ones in `ROUNDS` rounds. Others are left out of the answers, with one warning.
+    If ``most`` bounds them in an answer, a run accepts twice as many, since each phase may have its own, and
+    new ones in `ROUNDS` rounds. Others are removed from the answers, with one warning.
     """
 
     ROUNDS = 10
@@ -131,7 +132,7 @@ class FurtherNames:
         self._warned = False
 
     def admit(self, server_round: int, metrics: MetricRecord, expected: ExpectedMetrics) -> None:
-        """Take the names of an answer's metrics, and remove those that are too many."""
+        """Register the names of an answer's metrics, and remove metrics in excess."""
         if math.isinf(expected.most):
             return
         for name in [name for name in metrics if name not in expected.ranges and name not in self._first]:

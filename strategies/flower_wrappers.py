@@ -1,4 +1,4 @@
-"""What a rule has to give Flower's privacy wrappers."""
+"""Check that a rule meets the assumptions of Flower's privacy wrappers."""
 
 from flwr.serverapp.strategy import Strategy
 
@@ -6,7 +6,7 @@ from .base import PseudoGradientStrategy
 
 
 def check_wrapper(wrapper: Strategy) -> None:
-    """Check that a rule gives one of Flower's differential-privacy wrappers what its guarantee needs::
+    """Check that a rule satisfies what the guarantee of a Flower differential-privacy wrapper assumes::
 
         strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(...), 1.0, 1.0, num_sampled_clients=10)
         check_wrapper(strategy)

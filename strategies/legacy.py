@@ -1,4 +1,4 @@
-"""Flower's legacy API, which the rules do not serve: whoever uses them with it is told so."""
+"""Refuse the use of rules with Flower's legacy API, which they do not support."""
 
 from typing import Any, NoReturn
 
@@ -33,7 +33,7 @@ class LegacyApi(TypeError):
 
 
 class NoLegacyMethods:
-    """What a legacy server calls of its strategy is refused."""
+    """Refuses the methods that a legacy server calls."""
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `LegacyApi`."""
@@ -53,7 +53,7 @@ class NoLegacyMethods:
 
 
 def check_methods(cls: type) -> None:
-    """Refuse a subclass that has a round of the legacy API: nothing would call it.
+    """Refuse a subclass that overrides a legacy round method: nothing would call it.
 
     Raises
     ------

@@ -43,7 +43,7 @@ class Selection(ABC):
     Parameters
     ----------
     argument : str
-        What follows the name: ``20`` in ``power-of-choice:20``.
+        The text after the name: ``20`` in ``power-of-choice:20``.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class Selection(ABC):
     def choose(self, candidates: Candidates, count: int, rng: np.random.Generator) -> Positions:
         """Return the positions of the nodes that train, at most ``count``, each once, in any order.
 
-        All random numbers are to be from ``rng``: it depends on the seed and the round only.
+        All random numbers must come from ``rng``, which depends on the seed and the round only.
         """
 
 
@@ -77,7 +77,7 @@ class Uniform(Selection):
 
 
 class BySize(Selection):
-    """Draw clients one after the other, each with probability proportional to its training examples."""
+    """Draw clients one by one, with probability proportional to their training examples."""
 
     helps = ("baseline",)
 
@@ -96,7 +96,7 @@ def drawn_by_size(sizes: Positions, count: int, rng: np.random.Generator) -> Pos
 
 
 class PowerOfChoice(Selection):
-    """Ask D candidates, drawn by size, for their loss; those with the greatest train (Cho et al. 2022).
+    """Ask D candidates, drawn by size, for their loss; those with the highest train (Cho et al. 2022).
 
     Algorithm 1 of arXiv 2010.01243, which calls it pow-d. With D at most the number of clients that train, it
     is `by-size`.

@@ -1,8 +1,8 @@
 """`SeveralModels`, the base of server rules that keep more than one model, and `PersonalModels` among them.
 
-The models are in the rule's state, by name, once each: with them a checkpoint has all of a run. A message has
-its client's model, answers are summed by model, and the *main* model, which the run's other parts know, is
-the mean of what was trained. It stands for entries that a model lacks, and for clients without a model.
+The models are in the rule's state, by name, once each: so a checkpoint is complete. A message carries its
+client's model, answers are summed by model, and the *main* model, which the rest of the run uses, is the mean
+of the trained ones. It supplies entries that a model lacks, and is sent to clients without a model.
 """
 
 from abc import abstractmethod
@@ -42,10 +42,10 @@ MAIN = "main"
 
 
 class SeveralModels(PseudoGradientStrategy):
-    """Keeps models by name in ``rule_state.models``, and who has which in ``rule_state.assigned``.
+    """Keeps models by name in ``rule_state.models``, and each client's model name in ``rule_state.assigned``.
 
-    A subclass says which model a client is sent, and what becomes of its answer: see `Clusters`, whose
-    clients share models, and `PersonalModels`, whose clients have one each.
+    A subclass decides which model a client is sent, and how its answer is used: see `Clusters`, whose clients
+    share models, and `PersonalModels`, with one for each client.
     """
 
     requires: ClassVar[Mapping[str, Collection[object]]] = ONE_MODEL
@@ -68,7 +68,7 @@ class SeveralModels(PseudoGradientStrategy):
         return ArrayRecord({entry: kept.get(entry, array) for entry, array in main.items()})
 
     def group_of(self, partition: int, phase: str) -> str:
-        """Return the name of what a client is sent; those of one name are sent the same."""
+        """Return the name of what a client is sent; clients with the same name are sent the same."""
         return self.model_of(partition)
 
     def records_of(self, group: str, main: ArrayRecord, phase: str) -> dict[str, ArrayRecord]:
@@ -104,7 +104,7 @@ class SeveralModels(PseudoGradientStrategy):
         report.models[partition] = self.rule_state.assigned.get(partition, MAIN)
 
     def collect_train(self, server_round: int, replies: Iterable[Message]) -> "Trained | None":
-        """Return the answers by model, summed as they come; None with too few usable ones.
+        """Return the answers by model, summed on arrival; None with too few usable ones.
 
         Raises
         ------
@@ -149,11 +149,11 @@ class SeveralModels(PseudoGradientStrategy):
 
     @abstractmethod
     def begin(self, reading: ReplyReader, main: ArrayRecord, count: int) -> "Trained":
-        """Return what takes the answers of a round of ``count`` messages."""
+        """Return a collector for the answers of a round of ``count`` messages."""
 
 
 class Trained:
-    """The answers of a round by model, summed as they come, and what becomes of the models.
+    """Sums a round's answers by model, on arrival so that they need not be kept, and steps the models.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class Trained:
         reading.add(fold, position, partition, read)
 
     def stepped(self) -> ArrayRecord:
-        """Step every model that has answers; return the mean of these, each weighing as its answers do."""
+        """Step every model with answers; return the mean of these models, weighted by their answers."""
         state, rule = self.rule.rule_state, self.rule
         weighed = []
         for name in sorted(self.sums):
@@ -231,9 +231,9 @@ class Clusters(SeveralModels):
 class PersonalModels(SeveralModels):
     """Each client has a model of its own.
 
-    A client that has not answered yet is sent the main model. One whose answer is lost keeps the model it
-    has. The server keeps one model for each client that has answered, as such a rule has to, and no copy of
-    it. The main model is the mean of those that were trained in a round.
+    A client that has not answered yet is sent the main model. A client whose answer is lost keeps its current
+    model. The server keeps one model, without a copy, for each client that has answered. The main model is
+    the mean of those that were trained in a round.
     """
 
     requires = {**SeveralModels.requires, "clip-update-norm": {0.0}}  # noqa: RUF012
@@ -246,11 +246,11 @@ class PersonalModels(SeveralModels):
 
     @abstractmethod
     def take(self, trained: Mapping[str, ArrayRecord], layout: Layout) -> None:
-        """Take the models of a round into the rule's state, those that were trained, by name."""
+        """Store the models trained in a round, by name, in the rule's state."""
 
 
 class Personal(Trained):
-    """The answers of a round: each is the client's model, and they are summed to the main one."""
+    """Takes a round's answers: each is its client's new model, and their sum is the main one."""
 
     rule: PersonalModels
 

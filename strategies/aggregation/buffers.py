@@ -1,4 +1,4 @@
-"""Asynchronous protocols: how many answers make an update, and how far one of an older model counts.
+"""Asynchronous protocols: how many answers make an update, and how stale answers are weighted.
 
 Versions of the model are numbered by its updates: 0 is the first, and the n-th update makes version n. The
 staleness of an answer is the number of updates since the version that its client trained.
@@ -18,10 +18,10 @@ FORM = "sync, fedbuff:K, fedasync, or fedasync with constant, polynomial:A or hi
 
 
 class AsynchronousProtocol(ABC):
-    """What an update is made of: ``size`` answers, each with a factor by its staleness.
+    """An update is made of ``size`` answers, each with a factor that depends on its staleness.
 
-    Of statistics and counters, ``x += sum_i w_i f_i (b_i - x) / sum_i w_i`` in every protocol: a variance
-    stays between those of the server and the clients.
+    Statistics and counters use ``x += sum_i w_i f_i (b_i - x) / sum_i w_i`` in every protocol, so that a
+    variance stays between those of the server and the clients.
     """
 
     helps: ClassVar[tuple[str, ...]] = ()
@@ -97,12 +97,12 @@ PROTOCOLS: Mapping[str, type[AsynchronousProtocol]] = {"fedbuff": FedBuff, "feda
 
 
 def protocol_of(text: str, alpha: float) -> AsynchronousProtocol | None:
-    """Return the protocol that a text of the `FORM` names; None for ``sync``.
+    """Parse a text of the `FORM`; None for ``sync``.
 
     Raises
     ------
     ValueError
-        When it is none of them.
+        When the text names no protocol.
     """
     name, *arguments = text.split(":")
     try:
@@ -121,16 +121,16 @@ def protocol_of(text: str, alpha: float) -> AsynchronousProtocol | None:
 
 
 class BufferedAnswer(NamedTuple):
-    """Whose answer it is, and the version of the model that it was trained from."""
+    """The partition of an answer, and the version of the model that it was trained from."""
 
     version: int
     partition: int
 
 
 class Stale(NamedTuple):
-    """How an answer counts: the factor on its differences, and what its parameters' is to.
+    """The factor on an answer's differences, and the model to which its parameters' difference is taken.
 
-    Without a model, it is to the server's.
+    Without a model, the difference is to the server's.
     """
 
     factor: float
@@ -144,15 +144,15 @@ class Buffer:
     Parameters
     ----------
     protocol : AsynchronousProtocol
-        How they count.
+        How answers are weighted.
     current : int
         The version of the server's model.
     answers : Sequence[BufferedAnswer]
-        At most one usable answer of a client, in the order in which they are summed.
+        At most one usable answer per client, in the order of summation.
     models : Mapping[int, ArrayRecord]
-        Their models by version.
+        The models that they were trained from, by version.
     messages : Sequence[Message]
-        What their clients were sent, in the same order, if they have been sent.
+        The messages to their clients, in the same order, if already sent.
     """
 
     protocol: AsynchronousProtocol
@@ -174,7 +174,7 @@ class Buffer:
         nodes : Mapping[int, int]
             The nodes by partition.
         keys : tuple[str, str]
-            How the records of the model and of the configuration are called.
+            The names of the records of the model and of the configuration.
         config : ConfigRecord
             The configuration that new messages have.
         """

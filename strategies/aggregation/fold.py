@@ -38,9 +38,11 @@ class TrainPhase:
     num_nodes : int
         Number of connected nodes that take part.
     bound : float
-        Of the L2 norm of an answer's difference, under a `Mechanism`: answers then weigh 1. 0 without one.
+        Bound on the L2 norm of an answer's difference under a `Mechanism`, with which answers have weight 1;
+        0 without.
     step : float
-        The grid that a clipped difference is rounded to, in whose steps it is summed. 0 for none.
+        The step of the grid to which clipped differences are rounded, so that they are summed as integers; 0
+        for none.
     buffer : Buffer, optional
         Which version of the model each client was sent, under an asynchronous protocol.
     """
@@ -58,11 +60,11 @@ class TrainPhase:
         return self.model or {}
 
     def under(self, mechanism: Mechanism | None) -> "TrainPhase":
-        """Return it with the bounds of a mechanism."""
+        """Return the phase with the bounds of a mechanism."""
         return replace(self, bound=mechanism.bound, step=mechanism.step) if mechanism else self
 
     def bounds(self) -> dict[str, float]:
-        """Return what workers have to know of a mechanism, by its name on the wire."""
+        """Return a mechanism's bounds for workers, by their names on the wire."""
         bounds = {UPDATE_BOUND: self.bound, UPDATE_STEP: self.step}
         return {name: value for name, value in bounds.items() if value}
 
@@ -91,7 +93,7 @@ class Round:
     num_nodes : int
         Number of connected nodes that take part, at the start of the round.
     num_answers : float
-        Number of answers used; under a `Mechanism` the number that was to be expected.
+        Number of answers used; under a `Mechanism` the expected number.
     metrics : Mapping[int, MetricRecord]
         The answers' metrics by partition, in partition order.
     means : Mapping[str, Vector]
@@ -127,7 +129,7 @@ class Extras:
     weight : float, optional
         Weight of the vectors; the model's weight by default.
     share : float
-        Factor on the weight of the whole answer, so that the weights of all sum to something else.
+        Factor on the weight of the whole answer, after which weights need not sum to 1.
     """
 
     factor: float = 1.0
@@ -161,7 +163,7 @@ class PartialSum:
     new_mean : callable
         Makes an empty mean of differences to a reference.
     whole : bool
-        Whether parameters are summed as whole numbers.
+        Whether parameters are summed as integers.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class PartialSum:
         hold: bool = False,
         stale: Stale | None = None,
     ) -> None:
-        """Add an answer. With ``hold`` its model, which must not change then, is summed with the next ones.
+        """Add an answer. With ``hold`` its model is summed later, with the next ones, and must not change.
 
         ``factor`` scales the difference of its parameters. ``extras_weight`` weighs the extras; by default
         it is ``weight``. ``stale`` says how an answer in a buffer counts.

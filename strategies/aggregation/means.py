@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from .vectors import BLOCK, Vector, blocks
 
-HELD = 2**29  # bytes of vectors that wait to be summed together, at most
-PART = 16  # of a block, where every answer has a row of its own
+HELD = 2**29  # at most so many bytes of vectors wait to be summed together
+PART = 16  # blocks are smaller by this factor, as every answer has a row
 
 
 class Summand(NamedTuple):
-    """One client's part of a mean: ``factor`` times the difference of its vector, which comes entry by entry.
+    """One client's part of a mean: ``factor`` times the difference of its vector, given entry by entry.
 
-    The difference is to ``reference`` if that is given, and else to the reference of all.
+    The difference is to ``reference`` if given, else to the common reference.
     """
 
     entries: Iterable[NDArray]
@@ -38,7 +38,7 @@ class MeanOfDifferences(Protocol):
         """Add one client's difference."""
 
     def hold(self, summand: Summand) -> None:
-        """As `add`, at any time until `merge` or `mean`: the entries must not change before."""
+        """As `add`, but deferred, at most until `merge` or `mean`; the entries must not change before."""
 
     def merge(self, other: Self) -> None:
         """Append the vectors of another mean of the same reference."""
@@ -79,7 +79,7 @@ class WeightedMean:
 
     @property
     def sum(self) -> Vector:
-        """``sum_i w_i (x_i - x)``, with everything that was held."""
+        """``sum_i w_i (x_i - x)``, including held vectors."""
         if self._sum is None:
             self._sum = np.zeros(sum(entry.size for entry in self.reference), self.dtype)
         self._add_held(self._sum)
@@ -198,7 +198,7 @@ class TrimmedMean:
 
     @property
     def size(self) -> int:
-        """The entries of a difference."""
+        """Number of entries of a difference."""
         return sum(entry.size for entry in self.reference)
 
     def mean(self) -> Vector:
@@ -212,7 +212,7 @@ class TrimmedMean:
         return mean
 
     def sorted_columns(self, part: slice, chosen: Sequence[int]) -> NDArray:
-        """Return the chosen answers' differences of a slice, a coordinate a row, which is sorted."""
+        """Return the chosen answers' differences in a slice, one sorted row per coordinate."""
         rows = np.empty((len(chosen), part.stop - part.start), self.dtype)
         self.write_differences(part, chosen, rows)
         values = np.empty(rows.shape[::-1], self.dtype)

@@ -1,4 +1,4 @@
-"""Means over clients by the text that names one: ``median``, ``krum:2``, ``centered-clip:0.5``."""
+"""Means over clients by name: ``median``, ``krum:2``, ``centered-clip:0.5``."""
 
 import math
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ class NamedMean(NamedTuple):
 
     @property
     def least(self) -> int:
-        """How many answers it needs."""
+        """The least number of answers that it needs."""
         cls = MEANS[self.name]
         return cls.least(*self.arguments) if issubclass(cls, Krum) else 1
 
 
 def named_mean(text: str) -> NamedMean:
-    """Return the mean that a text of the `FORM` names.
+    """Parse the name of a mean, a text of the `FORM`.
 
     Raises
     ------
     ValueError
-        When it is none.
+        When the text names no mean.
     """
     name, colon, rest = text.partition(":")
     numbers = rest.split(",") if colon else []

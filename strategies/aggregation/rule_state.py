@@ -18,21 +18,21 @@ CLASS_COUNTS = "class-counts"
 
 @dataclass
 class RuleState:
-    """All that is needed to resume a rule. It can be saved and restored between rounds.
+    """Everything needed to resume a rule; it can be saved and restored between rounds.
 
     Parameters
     ----------
     updates : int
         Number of updates of the model so far.
     vectors : dict[str, Vector]
-        The rule's vectors (moments, momentum) by name, each over all stepped parameters; ``began`` among them
-        once some are stepped later than others, see `count`.
+        The rule's vectors (moments, momentum) by name, each over all stepped parameters; includes ``began``
+        once some parameters started later than others, see `count`.
     draws : dict[str, int]
         Number of the last sample of nodes, by phase.
     new : NDArray, optional
         bool, a mask over the stepped parameters: those that earlier rounds did not step.
     models : dict[str, ArrayRecord]
-        By name, the models of a rule that keeps several; entries that one lacks are the main model's.
+        The models of a rule that keeps several, by name; missing entries are those of the main model.
     assigned : dict[int, str]
         The name of the model that a client has, by partition.
     """
@@ -45,7 +45,7 @@ class RuleState:
     assigned: dict[int, str] = field(default_factory=dict)
 
     def snapshot(self) -> "RuleState":
-        """Return the state as it is now; its arrays are shared, and later updates change some in place."""
+        """Return a shallow copy: arrays are shared, and later updates change some in place."""
         return replace(
             self,
             vectors=dict(self.vectors),
@@ -65,7 +65,7 @@ class RuleState:
     def vector(self, name: str, *, like: Vector, fill: float = 0.0) -> Vector:
         """Return the state vector of a name, to be updated in place.
 
-        On first use its entries are ``fill``, and so are those of parameters that are stepped since then.
+        On first use its entries are ``fill``, and so are those of parameters that are stepped only later.
 
         Raises
         ------
@@ -87,16 +87,16 @@ class RuleState:
         return vector
 
     def count(self, update: int) -> int | NDArray[np.integer]:
-        """Return of each parameter which update of its own the run's is, as torch counts steps.
+        """Return each parameter's own number of updates, as torch counts steps.
 
-        It is ``update`` itself, unless some parameters are stepped since a later round than others: then it
-        is an array over all of them. Bias correction needs it, ``m / (1 - b^t)``: the moments of a new
-        parameter begin at 0. Ask for the rule's vectors first.
+        It is ``update`` itself, unless some parameters are stepped only from a later round on: then it is an
+        array over all of them. Bias correction ``m / (1 - b^t)`` needs it, as the moments of a new parameter
+        begin at 0. Call `vector` for the rule's vectors first.
         """
         began = self.vectors.get(BEGAN)
         return update if began is None else update - began.astype(np.int32)
 
     def _grown(self, vector: Vector, filled: Vector) -> Vector:
-        """Return a vector over all parameters, of which those that are new have what they are filled with."""
+        """Return a vector extended to all parameters, with the entries of ``filled`` for new ones."""
         filled[~self.new] = vector  # type: ignore[operator]
         return filled

@@ -17,7 +17,7 @@ BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def all_finite(array: NDArray) -> bool:
-    """Return whether no element is a NaN or an infinity: in one pass, but for very large values."""
+    """Return whether all elements are finite, in a single pass unless values are very large."""
     return bool(np.isfinite(squared_norm(array.reshape(-1))) or np.isfinite(array).all())
 
 
@@ -46,9 +46,9 @@ def checked_step(step: object, like: Vector, rule: str) -> Vector:
     AggregationError
         If it is not.
     """
-    if not isinstance(step, np.ndarray) or step.dtype.kind not in "fiu":  # a truth would count as a number
+    if not isinstance(step, np.ndarray) or step.dtype.kind not in "fiu":  # a bool would count as a number
         got = str(getattr(step, "dtype", type(step).__name__))
-    elif step.shape != like.shape:  # and a number goes to every one
+    elif step.shape != like.shape:  # a scalar would be broadcast
         got = f"shape {step.shape}"
     else:
         return step
@@ -131,8 +131,9 @@ class Layout:
     ) -> Iterator[tuple[str, NDArray]]:
         """Yield the entries of a model plus their parts of a flat vector, each in its own shape and dtype.
 
-        They are added in ``dtype``; integers are rounded. An integer entry that is the same in float64 is
-        that of ``reference``: it may be a constant above 2^53. The next entry may overwrite an entry.
+        They are added in ``dtype``; integers are rounded. An integer entry that is unchanged in float64 is
+        taken from ``reference``, as it may be a constant above 2^53. Copy an entry to keep it: its buffer may
+        be reused for the next one.
         """
         buffer = np.empty(max((reference[name].size for name in names), default=0), dtype)
         for name, part in self.slices(names, differences):

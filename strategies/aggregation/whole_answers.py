@@ -1,4 +1,4 @@
-"""Robust means that compare whole answers by their distances: Krum and its kin, and clipped or weighed ones.
+"""Robust means that compare whole answers by their distances: Krum, Bulyan, geometric median, centered clip.
 
 Distances are between the differences of the stepped parameters. All come from one product of the matrix of
 the differences with itself, summed in float64: ``|D_i - D_j|^2 = K_ii + K_jj - 2 K_ij`` with ``K = D D^T``.
@@ -50,12 +50,12 @@ class WholeAnswers(TrimmedMean):
     def mean_of(self, state: RuleState | None) -> Vector:
         """Return the mean of the stepped parameters. It may use and change the rule's state.
 
-        There is no state where no model was sent: differences are then whole models.
+        There is no state if no model was sent: differences are then whole models.
         """
         return self.mean()
 
     def beside(self, stepped: "WholeAnswers") -> Vector:
-        """Return the mean of something else of the same answers, given that of the stepped parameters."""
+        """Return the mean of other vectors of the same answers, given the mean of the stepped parameters."""
         return self.mean()
 
     def products(self, *others: Vector) -> NDArray[np.float64]:
@@ -94,8 +94,8 @@ class Krum(WholeAnswers):
     """The mean of the m answers whose n - f - 2 nearest others are nearest, by squared distances.
 
     Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent" (arXiv
-    1703.02757), Section 4; m = 1 is Krum, more are Multi-Krum. Clients are weighted equally. Everything else
-    that an answer has counts if its stepped parameters were chosen.
+    1703.02757), Section 4; m = 1 is Krum, more are Multi-Krum. Clients are weighted equally. All other
+    vectors of an answer count if its stepped parameters were chosen.
     """
 
     purpose = "The answer that is nearest to others (krum:F), or the mean of the M that are (multi-krum:F,M)."
@@ -121,8 +121,9 @@ class Krum(WholeAnswers):
     def choose(self) -> list[int]:
         """Return the positions of the answers to take.
 
-        Products in float32, summed in float64 by block, decide. Where rounding could, those of the answers
-        in question are taken in float64, and those of all where they are many or still in question.
+        Products are computed in float32 and summed in float64 by block. Where rounding could change the
+        choice, those of the answers concerned are recomputed in float64, and those of all answers if these
+        are many or still undecided.
         """
         products, off = self.quick_products()
         chosen, unsure = self.select(squared_distances(products), off)
@@ -136,11 +137,11 @@ class Krum(WholeAnswers):
         return best(distances, self.f, self.m)
 
     def select(self, distances: NDArray[np.float64], off: NDArray[np.float64]) -> tuple[list[int], list[int]]:
-        """Return the positions of the answers to take, and of those of which rounding decides; see `sure`."""
+        """Return the positions of the answers to take, and of those that rounding decides; see `sure`."""
         return sure(distances, self.f, self.m, off)
 
     def refine(self, products: NDArray[np.float64], off: NDArray[np.float64], chosen: list[int]) -> None:
-        """Put the products of all with the chosen, and the squares of the norms, in float64."""
+        """Recompute in float64, in place, all products with the chosen answers, and the squared norms."""
         n = len(self.answers)
         exact, norms = np.zeros((len(chosen), n)), np.zeros(n)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -158,8 +159,8 @@ class Krum(WholeAnswers):
     def quick_products(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return `products` of the answers, each block's in float32, and how far off the distances may be.
 
-        That is a share of the squares of the norms: `ROUNDING`, or twice what the checked ones show.
-        Where all entries are of one size, as of answers that send signs, roundings add up.
+        The error is a share of the squared norms: `ROUNDING`, or twice the error found in a check. Roundings
+        add up if all entries have the same magnitude, as in answers that send signs.
         """
         n = len(self.answers)
         total, shown, true = np.zeros((n, n)), np.zeros(n), np.zeros(n)
@@ -195,7 +196,7 @@ class Krum(WholeAnswers):
 
 
 class Bulyan(Krum):
-    """Of n - 2 f answers that Krum chooses one by one: by coordinate, the mean of the n - 4 f middle values.
+    """By coordinate, the mean of the n - 4 f middle values of n - 2 f answers that Krum chooses one by one.
 
     El Mhamdi et al. 2018, "The Hidden Vulnerability of Distributed Learning in Byzantium" (arXiv 1802.07927),
     Section 4: the middle are the n - 4 f values nearest to the median. Krum's score of the last answers is by
@@ -219,7 +220,7 @@ class Bulyan(Krum):
 
     def select(self, distances: NDArray[np.float64], off: NDArray[np.float64]) -> tuple[list[int], list[int]]:
         everyone = tuple(range(len(distances)))
-        states = {everyone}  # of two that may be first the other mostly is next, and the order does not count
+        states = {everyone}  # of two possible firsts the other is mostly next: few states remain
         for _ in range(len(distances) - 2 * self.f):
             after = set()
             for left in states:
@@ -250,7 +251,7 @@ class GeometricMedian(WholeAnswers):
     further vectors have a geometric median of their own.
 
     Departure from the paper: the first v is the weighted mean of the differences clipped to their median
-    length. From the plain mean, ten steps would not come back from a lie of any size.
+    length. From the plain mean, ten steps would not recover from an arbitrarily large malicious answer.
     """
 
     purpose = "The point of least total distance to the answers: for less than half of the weight."
@@ -319,7 +320,7 @@ def distances_to(c: NDArray[np.float64], products: NDArray[np.float64]) -> NDArr
 def krum_order(distances: NDArray[np.float64], f: int) -> NDArray[np.intp]:
     """Return the positions by the sum of squared distances to the n - f - 2 nearest others, at least one.
 
-    Ties, such as of two that are each other's only neighbour, go to whose next neighbours are nearer.
+    Ties, such as between two that are each other's only neighbour, are broken by the next-nearest neighbours.
     """
     others = np.sort(distances + np.diag(np.full(len(distances), np.inf)), axis=1)
     nearest = max(1, len(distances) - f - 2)
@@ -327,16 +328,16 @@ def krum_order(distances: NDArray[np.float64], f: int) -> NDArray[np.intp]:
 
 
 def best(distances: NDArray[np.float64], f: int, m: int) -> list[int]:
-    """Return the positions of the m answers that `krum_order` has first."""
+    """Return the positions of the first m answers in `krum_order`."""
     return [int(i) for i in krum_order(distances, f)[:m]]
 
 
 def sure(
     distances: NDArray[np.float64], f: int, m: int, off: NDArray[np.float64]
 ) -> tuple[list[int], list[int]]:
-    """Return the positions that are among the m `best` for sure, and those that may be.
+    """Return the positions that are certainly among the m `best`, and those that may be.
 
-    The distances may be ``off`` by so much.
+    ``off`` bounds the errors of the distances.
     """
     if m >= len(distances):
         return list(range(len(distances))), []
@@ -356,7 +357,7 @@ def krum_scores(distances: NDArray[np.float64], f: int) -> NDArray[np.float64]:
 
 
 def with_itself(rows: NDArray) -> NDArray:
-    """Return ``rows @ rows.T``. If that is not finite, entries that are not become 0 first."""
+    """Return ``rows @ rows.T``; if that is not finite, with 0 for entries that are not finite."""
     with np.errstate(invalid="ignore"):
         product: NDArray = rows @ rows.T
         if not np.isfinite(product).all():
@@ -368,7 +369,7 @@ def with_itself(rows: NDArray) -> NDArray:
 def middle_mean(values: NDArray, kept: int) -> NDArray:
     """Return, by row of sorted values, the mean of those nearest to the row's median: a run of them.
 
-    Of the runs only those are tried that have a middle value, which is as near as any.
+    Only runs that contain a middle value are tried, since it is at least as near as any other.
     """
     n = values.shape[1]
     first, last = max(0, (n - 1) // 2 - kept + 1), min(n // 2, n - kept)
@@ -380,7 +381,7 @@ def middle_mean(values: NDArray, kept: int) -> NDArray:
 
 
 def nearest_run(columns: NDArray, median: NDArray, kept: int) -> NDArray[np.intp]:
-    """Return, by column of sorted values, where the first of the runs starts whose farther end is nearest."""
+    """Return, by column of sorted values, the start of the first run whose farther end is nearest."""
     starts = range(len(columns) - kept + 1)
     if not np.isfinite(columns[[0, -1]]).all():
         ends = [np.maximum(median - columns[i], columns[i + kept - 1] - median) for i in starts]
@@ -388,7 +389,7 @@ def nearest_run(columns: NDArray, median: NDArray, kept: int) -> NDArray[np.intp
     end, other, least = np.empty((3, len(median)), median.dtype)
     nearer, found = np.empty(len(median), bool), np.zeros(len(median), np.min_scalar_type(starts.stop))
     least[:] = np.inf
-    for start in starts:  # as above, and a third of its time: everything is in the cache
+    for start in starts:  # as above, in a third of the time: everything is in the cache
         np.subtract(median, columns[start], out=end)
         np.subtract(columns[start + kept - 1], median, out=other)
         np.maximum(end, other, out=end)

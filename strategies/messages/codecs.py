@@ -1,4 +1,4 @@
-"""Codecs of updates: what travels in place of ``trained - received``.
+"""Codecs of updates, which encode ``trained - received``.
 
 Top-k and random-k: Stich et al. 2018, "Sparsified SGD with Memory" (arXiv 1809.07599).
 QSGD: Alistarh et al. 2017 (arXiv 1610.02132); FedPAQ sends it: Reisizadeh et al. 2020 (1909.13014).
@@ -34,8 +34,8 @@ class Codec(ABC):
     argument : str
         What follows the name: ``0.05`` in ``topk:0.05``.
     feedback : bool, optional
-        Whether what is lost is added to the next update; without it `needs_feedback`. An unbiased codec then
-        scales what it sends, so that it is a contraction.
+        Whether the residual is added to the next update (error feedback); by default `needs_feedback`. An
+        unbiased codec is then scaled to be a contraction.
 
     Raises
     ------
@@ -55,31 +55,31 @@ class Codec(ABC):
             raise ValueError("nothing after its name")
 
     def of_shapes(self, shapes: Iterable[tuple[int, ...]]) -> Self:
-        """Return the codec of vectors that are arrays of these shapes, one after the other."""
+        """Return the codec for vectors that concatenate arrays of these shapes."""
         other = copy(self)
         other.shapes = tuple(shapes)
         return other
 
     @abstractmethod
     def layout(self, size: int) -> Layout:
-        """Return the arrays that stand for a vector of this length."""
+        """Return the arrays that encode a vector of this length."""
 
     @abstractmethod
     def encode(self, vector: NDArray[np.float32], rng: np.random.Generator) -> dict[str, NDArray]:
-        """Return the arrays that travel, as `layout` says.
+        """Return the encoded arrays, with the shapes and dtypes of `layout`.
 
-        All random numbers are to be from ``rng``: it depends on the seed, the client and the round only.
+        All random numbers must come from ``rng``, which depends on the seed, the client and the round only.
         """
 
     @abstractmethod
     def decode(self, codes: Codes, size: int) -> NDArray[np.float32]:
-        """Return the vector; ValueError if the arrays stand for none."""
+        """Return the vector; ValueError if the arrays are not a valid code."""
 
 
 def count_of(argument: str, size: int) -> int:
-    """Return how many of ``size`` values a share is: ``max(1, ceil(share * size))``, 0 of none.
+    """Return a share of ``size`` values as a number: ``max(1, ceil(share * size))``, 0 if size is 0.
 
-    The share is the decimal number that is written: 0.07 of 100 is 7, though the float product is above 7.
+    The share is taken as an exact decimal: 0.07 of 100 is 7, though the float product is above 7.
     """
     return min(size, max(1, ceil(Fraction(Decimal(argument)) * size)))
 
@@ -111,7 +111,7 @@ class TopK(Codec):
 
     def encode(self, vector: NDArray[np.float32], rng: np.random.Generator) -> dict[str, NDArray]:
         kept = count_of(self.share, vector.size)
-        order = np.argsort(-np.abs(vector), kind="stable")  # of equal ones the first
+        order = np.argsort(-np.abs(vector), kind="stable")  # ties: the first
         indices = np.sort(order[:kept]).astype(np.uint32)
         return {"indices": indices, "values": vector[indices]}
 
@@ -216,7 +216,7 @@ class Bf16(Codec):
 
 
 class Sign(Codec):
-    """Of every value one bit, its sign, and of each array the mean magnitude.
+    """One bit per value, its sign, and the mean magnitude of each array.
 
     Algorithm 1's ``norm(x, 1) / d * sign(x)``, for each array by itself, where the paper has one vector. A
     value of 0 counts as positive.
@@ -253,8 +253,8 @@ class LowRank(Codec):
 
     Algorithm 1: ``P = orthogonalise(M Q)``, then ``Q = M^T P``; P Q^T stands for M. Departures: clients
     answer once, so each has a P of its own; Q begins at random in every round, so clients need no memory of
-    it. A kernel is a matrix with a row for each output. Vectors, and matrices that P and Q do not make
-    smaller, travel as they are.
+    it. A kernel is a matrix with a row for each output. Vectors, and matrices that P and Q would not make
+    smaller, are sent uncoded.
     """
 
     paper = "vogels2019powersgd"
@@ -303,7 +303,7 @@ class LowRank(Codec):
         return vector
 
     def _parts(self, size: int) -> Iterator[tuple[int, int, int]]:
-        """Where each array begins, and its rows and columns; no columns of what travels as it is."""
+        """Yield each array's offset, rows and columns; 0 columns if it is sent uncoded."""
         start = 0
         for shape in self.shapes or ((size,),):
             length = int(np.prod(shape))

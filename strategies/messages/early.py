@@ -1,4 +1,4 @@
-"""Answers that come before their turn: in memory while they are few, else their arrays lie in a file."""
+"""Keep answers that arrive before their turn: a few in memory, the arrays of others in a file."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,14 +18,14 @@ IN_MEMORY = 2**28
 class EarlyAnswers:
     """Keeps the answers of a phase until their turn.
 
-    The file is one without a name in the temporary folder (``TMPDIR``), gone with this object. Where it
-    cannot be written, answers stay in memory, and a warning says so. They are not left at the SuperLink until
-    their turn: once a node is offline, Flower gives an error in the place of its answer.
+    The file is unnamed, in the temporary folder (``TMPDIR``), and is removed with this object. If it cannot
+    be written, answers stay in memory, with a warning. Answers are not left at the SuperLink until their
+    turn, because Flower replaces the answer of a node that goes offline by an error.
 
     Parameters
     ----------
     in_memory : int
-        Bytes of arrays; an answer that would make them more is written.
+        The most bytes of arrays in memory; an answer that would exceed it is written to the file.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class EarlyAnswers:
         self.bytes_held += size
 
     def take(self, position: int) -> Message:
-        """Return an answer, which is kept no longer."""
+        """Return an answer and forget it."""
         reply = self._replies.pop(position)
         self.bytes_held -= self._sizes.pop(position, 0)
         if position in self._places:

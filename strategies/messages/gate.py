@@ -1,4 +1,4 @@
-"""The one gate: whatever a site sends, in whatever phase, is read and checked here before anybody uses it.
+"""The single gate: whatever a site sends, in any phase, is read and checked here before it is used.
 
 A site is a SuperNode with a client; it may send anything. What it sends is decoded (`content_of`,
 `record_of`, `numbers_of`, `text_of`), typed and ranged by the reader of the phase, and made `printable`. What
@@ -59,7 +59,7 @@ def printable(text: str, limit: int = MAX_REASON) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return a text with the last part of each absolute path in its place: folders are the site's own."""
+    """Return a text with absolute paths reduced to their last part, as a site's folders are private."""
 
     def last(found: re.Match[str]) -> str:
         quote, path = found["quote"] or "", found["quoted"] or found["bare"]
@@ -82,7 +82,7 @@ def cause(reason: str) -> str:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse an answer on which anything within fails: a site may send what nobody has thought of.
+    """Refuse an answer on which anything within fails: a site may send anything.
 
     Raises
     ------
@@ -171,10 +171,10 @@ def text_of(content: RecordDict, name: str, key: str, size: int) -> str:
 def answers(
     sent: Sequence[Message], replies: Iterable[Message], read: Callable[[RecordDict], T]
 ) -> Iterator[tuple[int, T | ReplyRefused]]:
-    """Yield (node, what ``read`` makes of its answer, or why it is refused) of the first reply to a message.
+    """Yield (node, result of ``read`` or the reason for refusal) for the first reply to each message.
 
-    Replies to no message, and second ones, are passed over. An error may come from Flower itself, so a reply
-    is identified by the message that it answers.
+    Replies to other messages, and second replies, are ignored. An error may come from Flower itself, so a
+    reply is identified by the message that it answers.
     """
     arrived = list(replies)  # messages get their ids when they are sent
     waiting = {message.metadata.message_id: message.metadata.dst_node_id for message in sent}

@@ -50,7 +50,7 @@ class AnswersForMany(Protocol):
 
 @runtime_checkable
 class KnowsWhoIsFirst(Protocol):
-    """A `Participation` with time: more clients are asked to train than answers count, the first ones."""
+    """A `Participation` with over-selection: only the first answers of the clients asked to train count."""
 
     over_select: float
     """How many times as many."""
@@ -60,13 +60,13 @@ class KnowsWhoIsFirst(Protocol):
     ) -> NDArray[np.bool_]:
         """Return whose answers count, at most ``wanted`` of those asked. The others get no message.
 
-        In the place of a partition that is unknown stands a node id, of up to 64 bits.
+        An unknown partition is given as the node id, of up to 64 bits.
         """
 
 
 @runtime_checkable
 class KnowsWhoIsTested(Protocol):
-    """A `Participation` in which some train, and evaluate nothing."""
+    """A `Participation` in which some clients train but do not evaluate."""
 
     untested: frozenset[int]
     """Their partitions."""
@@ -104,15 +104,15 @@ class NodeSelection(Protocol):
         rng: np.random.Generator,
         content: RecordDict,
     ) -> list[int]:
-        """Return at most ``count`` of the nodes, in their order.
+        """Return at most ``count`` of the nodes, in their given order.
 
-        ``content`` has the round's model and configuration, as the nodes that train get them.
+        ``content`` has the round's model and configuration, as sent to the nodes that train.
         """
 
 
 class TooFewNodes(TimeoutError):
-    """Too few nodes connected in time, or one does not say its partition, which is needed. The message gives
-    the wait in seconds, the number or the nodes, and the setting.
+    """Too few nodes connected in time, or one does not report its partition, which is needed. The message
+    gives the wait in seconds, the number or the nodes, and the setting.
     """
 
 
@@ -239,7 +239,7 @@ class NodeDirectory:
     def taking_part(self, who: Participation, server_round: int) -> tuple[NDArray, NDArray]:
         """Return the nodes that take part, and those of them that are available in this round.
 
-        They are of the last call of `connected`, in partition order, as arrays of Python's ints.
+        Both are from the last call of `connected`, in partition order, as arrays of Python ints.
         """
         if isinstance(who, AnswersForMany):
             takes_part = who.all_taking_part(self._partitions)
@@ -254,7 +254,7 @@ class NodeDirectory:
         return self._nodes[takes_part], self._nodes[available]
 
     def answering(self, who: Participation, server_round: int, nodes: list[int], number: int) -> list[int]:
-        """Return those of the nodes that will answer; the first ``number`` where that is known."""
+        """Return the nodes that will answer; if times are simulated, the first ``number`` of them."""
         asked = list(map(self.partition, nodes))
         if isinstance(who, KnowsWhoIsFirst):
             answers = who.first_answers(server_round, np.array(asked), number).tolist()

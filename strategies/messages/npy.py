@@ -47,7 +47,7 @@ def array_bytes(content: RecordDict) -> int:
 
 
 def rounded(array: Array) -> Array:
-    """Return an array rounded to bfloat16, at 2 bytes a number; one that is not of float32 as it is."""
+    """Return an array rounded to bfloat16, 2 bytes per number; arrays other than float32 unchanged."""
     if array.dtype != "float32":
         return array
     return Array(array.dtype, array.shape, BF16, upper_halves(viewed(array)).tobytes())
@@ -61,7 +61,7 @@ def viewed(array: Array) -> NDArray:
 def decoded(array: Array, expected: NDArray) -> NDArray:
     """Return ``array.numpy()``: a read-only view if it has the shape and dtype of ``expected``.
 
-    Of an array that was `rounded`, its float32 numbers.
+    A `rounded` array is decoded to float32.
     """
     if array.stype == BF16:
         return from_upper_halves(np.frombuffer(array.data, np.uint16)).reshape(array.shape)

@@ -73,7 +73,7 @@ class Replies:
     def __init__(self, nodes: NodeDirectory) -> None:
         self.nodes = nodes
         self._current = _Phase("", 0, [])
-        self._begun: dict[str, _Phase] = {}  # the last of each name: one may wait while another is read
+        self._begun: dict[str, _Phase] = {}  # the last of each name: one may be pending while another is read
         self._proven: set[str] = set()  # phases that have had a usable answer
         self._times: Counter[str] = Counter()  # occurrences of each reason, logged or not
         self._named: dict[str, set[str]] = {}  # nodes that were logged with each reason
@@ -84,11 +84,11 @@ class Replies:
 
     @property
     def report(self) -> PhaseReport:
-        """The report of the phase that was begun or read last."""
+        """The report of the phase that began or was read last."""
         return self._current.report
 
     def partitions(self) -> list[int]:
-        """Return the partitions of the nodes that the phase's messages are to."""
+        """Return the partitions of the phase's recipients."""
         return [self.nodes.partition(message.metadata.dst_node_id) for message in self._current.sent]
 
     def count(self, phase: str) -> int:
@@ -146,7 +146,7 @@ class Replies:
     def _in_order(self, replies: Iterable[Message]) -> Iterator[tuple[int, int, Message]]:
         """Yield (position, node, reply) of the replies, each as soon as all before it have arrived.
 
-        Those that come before their turn wait in `EarlyAnswers`.
+        Replies that arrive before their turn wait in `EarlyAnswers`.
 
         An error may come from Flower itself (node id 1), so replies are identified by the message they
         answer, not by their sender. A second reply to a message is dropped. A message without a reply is
@@ -155,7 +155,7 @@ class Replies:
         # Messages get their ids when sent. If ``replies`` is a generator that sends, that is when it yields
         # the first reply. A subclass may have sent only some of the messages, or others.
         arriving = iter(replies)
-        first = iter(list(islice(arriving, 1)))  # which lets go of it when asked for more
+        first = iter(list(islice(arriving, 1)))  # a list iterator drops its item when advanced
         ids = {message.metadata.message_id: position for position, message in enumerate(self._current.sent)}
         positions = {message_id: position for message_id, position in ids.items() if message_id}
         targets = [sent.metadata.dst_node_id for sent in self._current.sent]
@@ -205,7 +205,7 @@ class Replies:
     def _warn(self, reason: str, line: str, name: str = "") -> None:
         """Log a warning the 1st, 10th, 100th, ... time that a reason occurs, to keep the log readable.
 
-        So is the first one of each node, of the first ten.
+        The first occurrence of each of the first ten nodes is logged, too.
         """
         if len(self._times) >= MAX_REASONS and reason not in self._times:
             self._times.clear()

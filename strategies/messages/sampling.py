@@ -1,4 +1,4 @@
-"""`Sampling`: which nodes train in a round, and which evaluate; `Mechanism`: how privacy decides it."""
+"""`Sampling`: which nodes train and evaluate in a round; `Mechanism`: sampling and clipping for privacy."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,11 +27,11 @@ Choice = Callable[[Sequence[int], int], Sequence[int]]
 
 
 class Mechanism(Protocol):
-    """Decides who trains, how far one client can move the sum of a round, and what of it becomes known.
+    """Decides which clients train, how far one client can move a round's sum, and what is published of it.
 
     A rule that has one (``rule.mechanism = ...``) gives every answer the weight 1 and scales its difference
-    ``x_i - x`` to the L2 norm `bound` at most. A missing answer counts 0. The step is always taken, also
-    without any answer, from what `publish` makes of the sum. Entries that are not stepped stay as they are.
+    ``x_i - x`` to the L2 norm `bound` at most. A missing answer counts 0. The step is always taken, even
+    without any answer, from the result of `publish`. Entries that are not stepped do not change.
     """
 
     @property
@@ -42,7 +42,8 @@ class Mechanism(Protocol):
     def step(self) -> float:
         """The grid that every clipped difference is rounded to in the next round; 0 for none.
 
-        With one, `publish` is given their sum over it: whole numbers below 2^53, and so exact in float64.
+        With one, `publish` is given their sum in multiples of it: integers below 2^53, and so exact in
+        float64.
         """
 
     @property
@@ -68,7 +69,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sampling of one phase of a round, of the nodes that a directory knows to be connected.
+    """The sampling of one phase of a round among a directory's connected nodes.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class Sampling:
         return answering, len(taking_part)
 
     def by_mechanism(self, mechanism: Mechanism, choice: Choice | None) -> tuple[list[int], int]:
-        """Return the same where a mechanism draws from all that take part, whether or not they are there."""
+        """Return the same with a mechanism, which draws from all that take part, available or not."""
         taking_part, available = self.nodes.taking_part(self.who, self.server_round)
         there = set(self._chosen(list(available), choice))
         partitions = np.array([self.nodes.partition(node) for node in taking_part])

@@ -1,4 +1,4 @@
-"""The update of a model as a record of codes, and the model from such a record."""
+"""Encode a model's update as a record of codes, and decode the model from it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,16 +16,16 @@ Arrays = Mapping[str, NDArray]
 def compressed(
     codec: Codec, received: Arrays, trained: Arrays, residual: Arrays, rng: np.random.Generator
 ) -> tuple[ArrayRecord, dict[str, NDArray], dict[str, NDArray]]:
-    """Return the codes of an update, the entries that they give, and the residual.
+    """Return the codes of an update, the entries that they decode to, and the residual.
 
     Parameters
     ----------
     codec : Codec
-        All entries are one vector to it.
+        It encodes all entries as one vector.
     received, trained : Mapping[str, NDArray]
         The entries before and after training: of the same names, in the order of the message.
     residual : Mapping[str, NDArray]
-        What was lost of earlier updates, e_i; an entry that is not in it has lost nothing.
+        The residual e_i of earlier updates; 0 for missing entries.
     rng : np.random.Generator
         The codec's random numbers.
     """
@@ -46,21 +46,21 @@ def compressed(
 def decompressed(
     codec: Codec, received: Mapping[str, Array], answer: ArrayRecord, codes: ArrayRecord
 ) -> ArrayRecord:
-    """Return the model of an answer, of which some entries came as codes.
+    """Return the model of an answer in which some entries are encoded.
 
     Parameters
     ----------
     received : Mapping[str, Array]
         The model that was sent.
     answer : ArrayRecord
-        The entries that travelled as they are. The codes are of all others.
+        The entries that were sent uncoded. The codes are for all others.
     codes : ArrayRecord
         The codes.
 
     Raises
     ------
     ValueError
-        When the codes are not of such entries, or what they stand for is not finite.
+        When the codes do not fit these entries, or decode to values that are not finite.
     """
     others = {name: viewed(array) for name, array in received.items() if name not in answer}
     if not all(array.dtype.kind == "f" for array in others.values()):

@@ -1,4 +1,4 @@
-"""Checks of a client's answer before it is used; which numbers a site may send."""
+"""Checks of a client's answer before it is used, and the ranges of numbers that a site may send."""
 
 import logging
 import math
@@ -44,7 +44,7 @@ class Range:
         return not self.whole or value % 1 == 0
 
     def spans(self, array: NDArray) -> bool:
-        """Return whether every number of an array is in the range; ``whole`` and ``length`` are not of it."""
+        """Return whether every number of an array is in the range; ignores ``whole`` and ``length``."""
         return not array.size or bool(self.low <= array.min() and array.max() <= self.high)
 
     def __str__(self) -> str:
@@ -158,8 +158,8 @@ def check_arrays(
 
     A floating entry may have another floating dtype, as from differential-privacy mods; it is cast back.
     Values that are not finite, or very large, are allowed if they equal the value sent: attention masks.
-    With ``expected=None`` any names, shapes and numeric dtypes are allowed. ``ranges`` are those of entries
-    that a root, a logarithm or a quotient is taken of, by name; BatchNorm's statistics have theirs.
+    With ``expected=None`` any names, shapes and numeric dtypes are allowed. ``ranges``, by name, are for
+    entries of which a root, a logarithm or a quotient is taken; BatchNorm statistics have built-in ranges.
 
     Raises
     ------

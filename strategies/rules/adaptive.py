@@ -132,7 +132,7 @@ class FedYogi(DecayingStrategy):
 class FedAMS(PseudoGradientStrategy):
     """``x += eta m / sqrt(v^)``, m and v as in FedAdam, uncorrected, ``v^ = max(v^, v, eps)``.
 
-    eps is inside the maximum, not beside the root, and v^ never falls, so no step is longer than
+    eps is inside the maximum rather than added to the root, and v^ never decreases, so no step exceeds
     ``eta |m| / sqrt(eps)``.
     """
 

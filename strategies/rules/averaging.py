@@ -156,9 +156,9 @@ class FedDisco(FedAvg):
 
     p_i is client i's share of the examples of those that are asked, d_i the L2 distance of its shares of
     the classes from the shares in all clients' data together. Counts of classes travel once: the server needs
-    them before the first round, as the vector ``class-counts`` of its state. A client of which it has none
-    weighs nothing. If no weight is positive, all are p_i. The authors' code has other distances too; unless
-    told, it takes the Kullback-Leibler divergence, divided by its sum over the clients.
+    them before the first round, as the vector ``class-counts`` of its state. A client without counts has
+    weight 0. If no weight is positive, all are p_i. The authors' code has other distances, too; its default
+    is the Kullback-Leibler divergence, divided by its sum over the clients.
     """
 
     purpose = "Gives clients with unusual shares of classes less weight than their size would."
@@ -168,7 +168,7 @@ class FedDisco(FedAvg):
     requires = {  # noqa: RUF012
         "mean": {"weighted", "geometric-median"},
         "weighting": {"num-examples"},
-        "dp": {"none"},  # the classes of a client's examples are its own
+        "dp": {"none"},  # class counts are private
     }
     of_classes = True
 
@@ -251,8 +251,8 @@ STEP = "last-step"
 class FedExP(PseudoGradientStrategy):
     """``x += max(1, sum_i p_i |D_i|^2 / (2 (|D|^2 + eps))) D``; the mean of the last two x is the model.
 
-    The server needs the sum of the squared norms beside that of the updates. What is evaluated and kept is
-    the mean of the last two x: an extrapolated one swings about the optimum. After the first round they are
+    The server needs the sum of the squared norms in addition to that of the updates. The mean of the last two
+    x is evaluated and kept, as an extrapolated x oscillates about the optimum. After the first round they are
     the initial and the first one; the authors' code begins with the mean a round later. There eps is
     multiplied by the number of answers, and shrinks as the square of the clients' rate. BatchNorm statistics
     are those of the last x.

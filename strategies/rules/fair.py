@@ -31,7 +31,7 @@ LARGEST = 1e30
 
 
 def loss_of(answer: Answer, key: str) -> float:
-    """Return the loss that an answer reports of the model that was sent.
+    """Return the loss of the model that was sent, as reported by an answer.
 
     Raises
     ------
@@ -51,7 +51,7 @@ class QFedAvg(PseudoGradientStrategy):
 
     Over the answers. F_i is the training loss of the model that was sent, before the client trains: the
     answer's metric ``start-loss``, or ``train_loss_key`` where there is none. With q = 0 it is the plain
-    mean. Whoever reports a great loss has a great weight, so it trusts its clients.
+    mean. A client that reports a large loss gets a large weight, so this rule trusts its clients.
     """
 
     purpose = "Evens out how well the model fits each client, by more weight for great losses."
@@ -128,9 +128,9 @@ MOST_SUMMED = 1e9
 class AFL(PseudoGradientStrategy):
     """``x += eta sum_i l_i D_i / sum_i l_i``, ``l = P(l + gamma (M/n) F)``, P the projection on the simplex.
 
-    Over the n answers. F_i is the training loss of the model that was sent, ``start-loss`` of the
-    answer, 0 of who did not answer: M/n makes up for that. l is 1/M at first, and in the state by partition.
-    M is the number of all clients. The weights are those of BatchNorm statistics too.
+    Over the n answers. F_i is the training loss of the model that was sent, ``start-loss`` of the answer, 0
+    for clients that did not answer, for which M/n compensates. l is 1/M at first, and in the state by
+    partition. M is the number of all clients. The weights are those of BatchNorm statistics too.
     """
 
     purpose = "Minimises the loss of the worst mixture of clients, by weights that follow their losses."

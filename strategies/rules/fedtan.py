@@ -23,7 +23,7 @@ MOST_CALLS = 100
 
 
 class FedTAN(AsksFirst):
-    """``x += eta D``, where all clients' first batches have BatchNorm's statistics, and gradients, in common.
+    """``x += eta D``, with BatchNorm statistics and gradients shared across all clients' first batches.
 
     It needs the local objective ``fedtan``. For each of L BatchNorm layers, from the first to the last, the
     round's clients are asked for the means of its inputs and then for their variances; from the last to the
@@ -58,7 +58,7 @@ class FedTAN(AsksFirst):
             if found is None:
                 return None
             answers = dict(found.mean)
-            shares = np.maximum(answers.pop(BATCH_SHARES), 1 / MAX_WEIGHT)  # some divide by them
+            shares = np.maximum(answers.pop(BATCH_SHARES), 1 / MAX_WEIGHT)  # clients divide by some of them
             known |= {BATCH_SHARES: shares, BATCH_WEIGHT: np.array([found.weight])}
             for name, mean in answers.items():
                 value = mean if name.endswith(BATCH_GRADIENT) else mean / shares[0]
@@ -75,13 +75,13 @@ def _record(known: Mapping[str, NDArray]) -> dict[str, ArrayRecord]:
 def _expected(
     known: Mapping[str, NDArray], sent: Mapping[str, NDArray], names: Set[str]
 ) -> dict[str, NDArray]:
-    """Return what the arrays of an answer are to be like.
+    """Return the expected arrays of an answer.
 
     Raises
     ------
     ReplyRefused
-        When one is no statistic of a layer, nor a gradient by one, or is known already; when there are more
-        than of one call of a layer, or more calls than `MOST_CALLS` of each.
+        When one is neither a statistic of a layer nor a gradient by one, or is known already; when they
+        belong to more than one call of a layer, or to more than `MOST_CALLS` calls of each.
     """
     found = {name: np.zeros_like(_entry(name, sent)) for name in sorted(names - {BATCH_SHARES})}
     calls = MOST_CALLS * sum(name.endswith("running_var") for name in sent)
