@@ -241,6 +241,7 @@ def sparse(path):
 
 
 def nifti(path, shape=(4, 4, 4), offset=352.0):
+    pytest.importorskip("fedbn_flower.clinic")
     nibabel = pytest.importorskip("nibabel")
     header = nibabel.Nifti1Header()
     header.set_data_shape(shape)
@@ -257,6 +258,7 @@ def nifti_of_a_late_start(path):
 
 
 def dicom(path, deflated=False, **values):
+    pytest.importorskip("fedbn_flower.clinic")
     pydicom = pytest.importorskip("pydicom")
     data = pydicom.Dataset()
     data.file_meta = pydicom.dataset.FileMetaDataset()

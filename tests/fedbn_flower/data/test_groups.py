@@ -205,6 +205,7 @@ def test_patients_at_several_sites_are_said(grouped, tmp_path):
 
 def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, tmp_path):
     """Patient 0 moved from site 0 to 2: it is trained on if one of these is left out, and not if 1 is."""
+    pytest.importorskip("fedbn_flower.inspection")
     path = write(tmp_path / "moved.csv", np.repeat(np.arange(40), 3).tolist(), site=lambda p: p % 3)
     frame = pd.read_csv(path)
     frame.loc[(frame.patient == "p0") & ~frame.duplicated("patient"), "site"] = 2
@@ -219,6 +220,7 @@ def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, tmp_path):
 
 
 def test_a_test_set_that_is_given_may_have_groups_of_the_training_set(grouped, patients, tmp_path):
+    pytest.importorskip("fedbn_flower.inspection")
     frame = pd.read_csv(patients)
     (tmp_path / "given").mkdir()
     frame[:100].to_csv(tmp_path / "given" / "train.csv", index=False)

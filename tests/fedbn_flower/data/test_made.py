@@ -173,6 +173,7 @@ def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy
 
 def test_least_squares_train_in_lockstep(configured):
     """As one by one, to rounding."""
+    pytest.importorskip("fedbn_flower.lockstep")
     models = []
     for fast in ("auto", "off"):
         config = configured(

@@ -112,6 +112,7 @@ def test_masks(run, tmp_path):
 
 
 def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):
+    pytest.importorskip("fedbn_flower.lockstep")
     caplog.set_level("INFO", "flwr.fedbn")
     keys = {"num_clients": 16, "partition": "iid", "client": "shared"}
     lines = {}

@@ -70,6 +70,7 @@ def test_outputs_that_the_loss_does_not_want_are_reported(output, keys, words):
 )
 def test_one_hot_labels_are_reported(output, y, is_told):
     """Twice a one-hot row, one that is the same throughout, and a single number are numbers."""
+    pytest.importorskip("fedbn_flower.inspection")
     lines = output("data: ", data=(X, y, X, y))
     expected = (
         "data: y looks one-hot (one 1 among 3 numbers per row), but float targets are learnt by regression "
@@ -145,6 +146,7 @@ def test_class_numbers_with_gaps_are_reported(learnt, x):
 
 
 def test_a_class_that_only_the_test_set_has_is_reported(output):
+    pytest.importorskip("fedbn_flower.inspection")
     train = Y < 2
     lines = output("labels: ", data=(X[train], Y[train], X, Y))
     expected = (
@@ -155,6 +157,7 @@ def test_a_class_that_only_the_test_set_has_is_reported(output):
 
 
 def test_clients_of_one_class_each_are_reported(output):
+    pytest.importorskip("fedbn_flower.inspection")
     assert output("partition: ", partition="silos", num_clients=3, data=(X, Y, X, Y)) == [
         "partition: each client has examples of only one class: alone it cannot tell classes apart"
     ]

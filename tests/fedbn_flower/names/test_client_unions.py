@@ -243,6 +243,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
     ],
 )
 def test_who_trains_in_lockstep(configured, client, reason):
+    pytest.importorskip("fedbn_flower.lockstep")
     found = cohort_of(inputs_of(configured(client=client, num_clients=42, partition="iid")))
     assert reason in found.why
 

@@ -1,7 +1,6 @@
 """A loss by name, from a file or as an object; what it does not go with; and who then trains in lockstep."""
 
 import json
-import logging
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,11 @@ from clients.modules.head import head_of
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.job.checks.model_fit import check_fit
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import MODELS, InputSpec
-from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.cohorts import cohort_size
-from strategies.aggregation.fold import GROUP
-from tests.quick import some_quick
 
 OWN = """
 from clients import LOSSES, Loss, setting
@@ -139,57 +133,6 @@ def test_held_out_examples_are_scored_by_the_usual_loss(run):
     plain, focal = (run(loss=loss, **keys).history for loss in ("auto", "focal"))
     assert plain["loss"].iloc[-1] == pytest.approx(focal["loss"].iloc[-1], rel=1e-5)
     assert focal["train-loss"].iloc[-1] < 0.9 * plain["train-loss"].iloc[-1]
-
-
-@pytest.fixture
-def many(configured):
-    clear_process_caches()
-
-    def make(**values):
-        return configured(
-            **{"client": "shared", "partition": "iid", "num_clients": 2 * GROUP, "rounds": 1} | values
-        )
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("values", "together", "told"),
-    [
-        ({"loss": "focal"}, GROUP, "in lockstep"),
-        ({"loss": "label-smoothing", "objective": "fedprox"}, GROUP, "in lockstep"),
-        ({"loss": "class-balanced"}, 1, "loss ClassBalanced does not set `alike`"),
-        ({"loss": "logit-adjusted"}, 1, "loss LogitAdjusted does not set `alike`"),
-        ({"objective": "moon"}, 1, "objective Moon does not set `elementwise`"),
-        ({"objective": "fedrs"}, 1, "objective FedRS does not set `elementwise`"),
-        ({"objective": "fedlc"}, 1, "objective FedLC does not set `elementwise`"),
-        ({"objective": "feddecorr"}, 1, "objective FedDecorr does not set `elementwise`"),
-        ({"objective": "fedsam"}, 1, "objective FedSAM does not set `elementwise`"),
-        ({"objective": "fedntd"}, 1, "objective FedNTD does not set `elementwise`"),
-        ({"objective": "fedgkd"}, 1, "objective FedGKD does not set `elementwise`"),
-        ({"objective": "fedspeed"}, 1, "objective FedSpeed does not set `elementwise`"),
-        ({"objective": "fedsmoo", "strategy": "fedsmoo"}, 1, "objective FedSMOO does not set `elementwise`"),
-        ({"client": "knn-per"}, GROUP, "in lockstep"),
-        ({"client": "apfl"}, 1, "client APFLClient overrides"),
-        ({"client": "pfedme"}, 1, "client PFedMeClient overrides"),
-        ({"client": "per-fedavg"}, 1, "client PerFedAvgClient overrides"),
-        ({"client": "fedala"}, 1, "client FedALAClient overrides"),
-        ({"client": "fedrod"}, 1, "client FedRoDClient overrides"),
-    ],
-)
-def test_who_trains_in_lockstep(many, caplog, values, together, told):
-    caplog.set_level(logging.INFO, "flwr.fedbn")
-    assert cohort_size(inputs_of(many(**values))) == together
-    assert told in caplog.text
-
-
-@pytest.mark.parametrize("loss", some_quick(["focal", "label-smoothing"], {0}))
-def test_lockstep_gives_what_one_by_one_gives(many, tmp_path, loss):
-    models = []
-    for fast in ("auto", "off"):
-        assert simulate(Federation(many(loss=loss, fast=fast)), tmp_path / fast, None).failures == 0
-        models.append(model_of(tmp_path / fast))
-    assert same(*models, atol=1e-5)
 
 
 @pytest.mark.parametrize("objective", ["moon", "feddecorr"])

@@ -148,6 +148,7 @@ def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(confi
 @pytest.mark.parametrize(("fast", "reason"), [("auto", "in lockstep"), ("off", "fast is off")])
 def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast, reason):
     """Where clients evaluate what they trained, one by one and in lockstep, and workers sum the models."""
+    pytest.importorskip("fedbn_flower.lockstep")
     keys = {"partition": "iid", "num_clients": 16, "eval_data": "local", "model": "linear"}
     config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg")
     assert cohort_of(inputs_of(config)).why == reason

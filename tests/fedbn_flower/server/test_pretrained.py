@@ -282,6 +282,7 @@ def adapted(spec):
 
 
 def test_an_adapter_travels_alone_and_trains_in_lockstep(run, caplog):
+    pytest.importorskip("fedbn_flower.lockstep")
     caplog.set_level("INFO", "flwr.fedbn")
     keys = {"model": adapted, "client": "shared", "strategy": "fedavg", "num_clients": 16, "partition": "iid"}
     together, alone = run(**keys), run(**keys, fast="off")

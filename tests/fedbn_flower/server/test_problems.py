@@ -96,6 +96,7 @@ def test_by_default_labels_are_numbers_and_that_is_said(run, arrays, configured,
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["fedbn", "silobn"])
 def test_lockstep_and_one_by_one_agree(run, arrays, client, caplog):
+    pytest.importorskip("fedbn_flower.lockstep")
     keys = {"data": arrays, "problem": "multi-label", "client": client, "num_clients": 10}
     with caplog.at_level("INFO", "flwr.fedbn"):
         together = run("auto", **keys)

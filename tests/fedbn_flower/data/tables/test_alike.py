@@ -162,6 +162,7 @@ def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):
 @pytest.mark.parametrize("normalize", [True, False])
 def test_lockstep_is_one_by_one(run, clinics, caplog, normalize):
     """Of 16 clients, so many as train in lockstep, each of which scales its columns by itself or not."""
+    pytest.importorskip("fedbn_flower.lockstep")
     keys = {"dataset": str(clinics / "all"), "columns": COLUMNS, "partition": "iid", "num_clients": 16}
     keys |= {"normalize": normalize, "model": "mlp-bn", "batch_size": 4}
     with caplog.at_level("INFO", "flwr.fedbn"):

@@ -125,6 +125,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
 @pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patients, label, client):
     """Each standardised by its own rows, in the cohort too."""
+    pytest.importorskip("fedbn_flower.lockstep")
     keys = {
         "dataset": str(patients), "label_column": label, "columns": "age,dose,sex", "client_lr": 0.01,
         "partition": "natural:hospital", "num_clients": 20, "client": client, "strategy": "fedavg",
