@@ -1,4 +1,4 @@
-"""An objective with more around each step, for clients that do more than to train one model."""
+"""An objective that wraps another one, for clients that do more in a step than train one model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .objectives import Objective
 class Around(Objective):
     """Another objective, to which a subclass adds something before or after each batch's passes.
 
-    It is for `training.train_model` alone: what the round comes to is the other one's `finish`.
+    It is used by `training.train_model` only: the round's outcome is the inner objective's `finish`.
 
     Parameters
     ----------

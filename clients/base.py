@@ -1,4 +1,4 @@
-"""`FedAvgClient`, the base of every client: load, train, evaluate. Subclasses choose what stays at home."""
+"""`FedAvgClient`, the base of every client: load, train, evaluate. Subclasses choose what stays local."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 class FedAvgClient(NumPyClient):
     """Shares the whole model, BatchNorm statistics included (McMahan et al. 2017).
 
-    Subclasses keep entries at home by overriding `local_entries`. Declared settings are
+    Subclasses keep entries local by overriding `local_entries`. Declared settings are
     attributes.
 
     Raises
@@ -126,7 +126,7 @@ class FedAvgClient(NumPyClient):
 
     @classmethod
     def misfit(cls, model: nn.Module, problem: Problem, inputs: torch.Tensor) -> str:
-        """Return why this client cannot have a model, in words; "" if it can. ``inputs`` are two examples."""
+        """Return why this client cannot use a model, in words; "" if it can. ``inputs`` are two examples."""
         return ""
 
     def get_parameters(self, config: dict[str, Scalar]) -> NamedArrays:
@@ -163,7 +163,7 @@ class FedAvgClient(NumPyClient):
 
     @usual_surroundings()
     def first_answer(self, parameters: NDArrays, config: dict[str, Scalar]) -> Records:
-        """Return what the objective answers to a question before a round's training.
+        """Return the objective's answer to a question before a round's training.
 
         The arguments are those of `fit`. Nothing is remembered.
         """
@@ -177,7 +177,7 @@ class FedAvgClient(NumPyClient):
     def before_training(
         self, entries: Mapping[str, torch.Tensor], config: Mapping[str, Scalar]
     ) -> dict[str, float]:
-        """Return the metrics that the server asks for of the model from which a round's training begins.
+        """Return the metrics that the server asks for, of the model at the start of a round's training.
 
         ``start-loss`` is the mean training loss f on all of the client's examples, in evaluation mode.
         """
@@ -323,12 +323,12 @@ class FedAvgClient(NumPyClient):
         return True
 
     def remember(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Write the `personal_group`. A name that begins with a dot is none of an entry.
+        """Write the `personal_group`. Names that begin with a dot are not entries of the model.
 
         Raises
         ------
         FloatingPointError
-            For what is not finite, as `check_finite`.
+            For values that are not finite, as `check_finite`.
         """
         self.check_finite({name: entry for name, entry in kept.items() if name in self.task.initial})
         for name, entry in kept.items():
@@ -337,14 +337,14 @@ class FedAvgClient(NumPyClient):
         self.memory.write(self.personal_group, {name: to_array(entry) for name, entry in kept.items()})
 
     def predictor(self) -> nn.Module:
-        """Return what is evaluated once the model is loaded: by default the model."""
+        """Return the module to evaluate once the model is loaded; by default the model."""
         return self.task.model
 
     def load_as_new(self, parameters: NDArrays, own_statistics: bool) -> None:
-        """Load the model that a client evaluates that has no part in the training.
+        """Load the model for a client that takes no part in training.
 
-        Local entries have their initial values. BatchNorm statistics, whether they travel or are local, are
-        estimated on its training examples (AdaBN) or stay as they are.
+        Local entries have their initial values. BatchNorm statistics, whether shared or local, are estimated
+        on its training examples (AdaBN) or kept.
         """
         self.load(self.task.model.state_dict(), parameters)
         if own_statistics and batch_norm_statistics(self.task.model):
@@ -358,8 +358,8 @@ class FedAvgClient(NumPyClient):
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         """Evaluate the loaded model on ``eval-splits``, after ``fine-tune`` steps of plain training.
 
-        With ``adapt-bn`` its BatchNorm statistics are then estimated on the client's training examples, but
-        for a new client that is to have none of its own.
+        With ``adapt-bn`` its BatchNorm statistics are then estimated on the client's training examples,
+        except for a new client that has to use the received ones.
 
         The result is that of `evaluate_splits`.
         """
@@ -387,7 +387,7 @@ class FedAvgClient(NumPyClient):
     def completed(self, entries: Arrays) -> dict[str, NDArray]:
         """Return a whole state dict: these entries, and the initial values of the others.
 
-        Others are the constant ones, and local ones that were constant in the client's last round.
+        The others are constant ones, and local ones that were constant in the client's last round.
         """
         return {**self.task.initial, **entries}
 

@@ -16,14 +16,14 @@ from .problems.evaluation import evaluate_splits
 
 @usual_surroundings()
 def chosen(client: FedAvgClient, models: Mapping[str, Mapping[str, NDArray]]) -> str:
-    """Return the name of the model that fits a client best, the first of those that are alike.
+    """Return the name of the model that fits a client best, the first one on a tie.
 
     Parameters
     ----------
     client : FedAvgClient
-        Its local entries are part of each of the models.
+        The client, whose local entries complete each of the models.
     models : Mapping[str, Mapping[str, NDArray]]
-        The shared entries of each, by name.
+        The shared entries of each model, by name.
 
     Raises
     ------

@@ -17,7 +17,7 @@ Columns = Mapping[str, NDArray]
 Prepare = Callable[[Mapping[str, "torch.Tensor"]], tuple["torch.Tensor", "torch.Tensor"]]
 """Turns rows of columns, on the device, into a batch: the model's inputs and the targets."""
 Augment = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
-LOADED = 2**18  # values that are gathered at a time
+LOADED = 2**18  # values gathered at a time
 
 
 def as_they_are(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,7 +54,7 @@ class Examples:
 
     @property
     def width(self) -> int:
-        """Number of values of a row in all columns together."""
+        """Number of values per row, over all columns."""
         return sum(math.prod(column.shape[1:]) for column in self.columns.values())
 
     def batches(self, batch_size: int, rng: np.random.Generator | None = None) -> Iterator[Indices]:

@@ -73,9 +73,9 @@ class ContextStore:
     Parameters
     ----------
     state : RecordDict, optional
-        Has each group as an ArrayRecord ``fedbn.GROUP``. Only saved groups change.
+        Holds each group as an ArrayRecord ``fedbn.GROUP``. Only saved groups change.
     server_round : int
-        The round in which it may be saved; 0 if that is of no interest.
+        The round in which it may be saved; 0 if it is not needed.
     """
 
     PREFIX = "fedbn."

@@ -1,4 +1,4 @@
-"""What methods of a user's classes return, checked where it is used: a slip is said in its own words."""
+"""Check what methods of a user's classes return, so that a mistake gets a clear message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .modules.lazy_torch import nn, torch
 
 
 class KeepsAtHome(Protocol):
-    """A client's class, as far as it says what stays at home."""
+    """A client's class, as far as it declares local entries."""
 
     @staticmethod
     def local_entries(model: nn.Module) -> Iterable[str]:
@@ -17,7 +17,7 @@ class KeepsAtHome(Protocol):
 
 
 class WrongResult(TypeError):
-    """A method returned something else than it should; the message says what, and what is expected."""
+    """A method returned a wrong value; the message says which, and what is expected."""
 
     def __init__(self, of: object, method: str, returned: object, expected: str) -> None:
         cls = of if isinstance(of, type) else type(of)
@@ -42,12 +42,12 @@ def described(value: object) -> str:
 
 
 def kept_at_home(client: type[KeepsAtHome], model: nn.Module) -> frozenset[str]:
-    """Return the names that `local_entries` gives: of a set, a list or any other iterable of names.
+    """Return the names from `local_entries`, which may be a set, a list or any other iterable of names.
 
     Raises
     ------
     WrongResult
-        For anything else, one text included.
+        For anything else, including a single string.
     """
     given: object = client.local_entries(model)
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | torch.Tensor):

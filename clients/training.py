@@ -68,7 +68,7 @@ class LocalTraining:
 
     @property
     def stackable(self) -> bool:
-        """Whether a step on parameters of many clients, stacked, is a step on each client's."""
+        """Whether a step on the stacked parameters of many clients equals a step for each client."""
         return name_of(self.optimizer) in STACKABLE
 
     def steps(self, examples: Examples, share: float = 1.0) -> int:
@@ -142,7 +142,7 @@ class LocalTask:
 
     @property
     def size(self) -> int:
-        """The number of training examples; of units where these are protected, whose examples are private."""
+        """The number of training examples, or of privacy units, whose numbers of examples are private."""
         return len(self.train) if self.units is None else len(np.unique(self.units))
 
 
@@ -188,7 +188,7 @@ class LocalRun:
 
     @cached_property
     def drawn(self) -> Examples:
-        """What batches are drawn from: the examples, or the first one of each unit in its place."""
+        """The examples that batches are drawn from: all, or the first one of each unit in its place."""
         if self.units is None:
             return self.examples
         return replace(self.examples, rows=self.examples.rows[np.unique(self.units, return_index=True)[1]])
@@ -200,14 +200,14 @@ class LocalRun:
         return found[np.argsort(self.units[found], kind="stable")]
 
     def units_of(self, batch: Indices) -> Indices | None:
-        """Return the units of the examples of a batch; None where each is by itself."""
+        """Return the units of the examples of a batch; None if each example is its own unit."""
         return None if self.units is None else self.units[batch]
 
     @property
     def batch_size(self) -> int:
-        """The number of examples in a batch, where there are so many; with a mechanism, the expected one.
+        """The number of examples in a full batch; with a mechanism, the expected number.
 
-        It is that of units where these are drawn.
+        If units are drawn, it is the number of units.
         """
         return min(self.training.batch_size or len(self.drawn), len(self.drawn))
 
@@ -229,7 +229,7 @@ class LocalRun:
 
 @contextmanager
 def first_batch(model: nn.Module, run: LocalRun) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield inputs and targets of the first step of `train_model`, and draw what it draws, until the end."""
+    """Yield inputs and targets of the first step of `train_model`, with its random state inside the block."""
     rng = run.generator()
     train_mode(model, run.still)
     with seeded(int(rng.integers(2**63))):
@@ -240,8 +240,8 @@ def first_batch(model: nn.Module, run: LocalRun) -> Iterator[tuple[torch.Tensor,
 def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()) -> dict[str, float]:
     """Train in place and return the metrics. ``frozen`` modules are in evaluation mode.
 
-    A model that computes in float16 has its loss scaled, by a factor that begins anew in each call. A step
-    whose gradients overflow is left out, and not counted.
+    A model that computes in float16 has its loss scaled, by a factor that is reset in each call. A step whose
+    gradients overflow is skipped, and not counted.
 
     Raises
     ------
@@ -295,7 +295,7 @@ def _checked(objective: Objective, returned: object) -> tuple[torch.Tensor, torc
     Raises
     ------
     WrongResult
-        Where the loss is no scalar with a gradient, or the output no tensor; it names whose loss it is.
+        When the loss is not a scalar with a gradient, or the output not a tensor; names the class.
     """
     loss, output = returned if isinstance(returned, tuple) and len(returned) == 2 else (None, None)
     trains = getattr(loss, "ndim", 1) == 0 and getattr(loss, "requires_grad", False)

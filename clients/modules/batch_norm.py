@@ -35,7 +35,7 @@ def batch_norm_modules(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
 
 
 def pools(layer: BatchNorm) -> bool:
-    """Whether a layer normalises by statistics of a batch and keeps running ones: no InstanceNorm does."""
+    """Whether a layer normalises by batch statistics and keeps running ones; an InstanceNorm does not."""
     return isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None
 
 
@@ -50,7 +50,7 @@ def _entries(model: nn.Module, statistics_only: bool) -> Iterator[str]:
 
 
 def batch_norm_layers(model: nn.Module) -> list[str]:
-    """Return the names of all BatchNorm layers, also of those without entries."""
+    """Return the names of all BatchNorm layers, including those without entries."""
     return [name for name, _ in batch_norm_modules(model)]
 
 
@@ -109,9 +109,9 @@ def estimate_statistics(
 
 
 def follow(layer: BatchNorm, mean: torch.Tensor, variance: torch.Tensor, count: float) -> None:
-    """Move running statistics towards a batch's, the variance's without bias, as BatchNorm does.
+    """Move running statistics towards a batch's, with the unbiased variance, as BatchNorm does.
 
-    ``mean`` and the biased ``variance`` (C,) are of ``count`` values a channel; one value has no variance.
+    ``mean`` and the biased ``variance`` (C,) are of ``count`` values per channel; one value has no variance.
     """
     if layer.momentum == 0 or count < 2:
         return

@@ -17,7 +17,7 @@ LEAST = 1e-3
 
 
 def before_head(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained, but for those of the head."""
+    """Return the trained parameters, except those of the head."""
     head = head_entries(model)
     return [p for name, p in model.named_parameters() if p.requires_grad and name not in head]
 
@@ -28,11 +28,11 @@ def clip_adaptively(parameters: Iterable[torch.Tensor], bound: float, stacked: b
     Parameters
     ----------
     parameters : Iterable[Tensor]
-        With gradients; those without are skipped.
+        The parameters; those without a gradient are skipped.
     bound : float
         lambda, above 0.
     stacked : bool
-        Whether the first dimension of each is that of several models.
+        Whether the first dimension of each is over several models.
     """
     for p in parameters:
         if p.grad is None:

@@ -1,11 +1,11 @@
 """DP-SGD: Abadi et al. 2016, "Deep Learning with Differential Privacy" (arXiv 1607.00133), algorithm 1.
 
-Each example is in a batch with probability q = B / n by itself. A step's gradient is
+Each example is in a batch independently with probability q = B / n. A step's gradient is
 ``(sum_i clip(g_i, C) + N(0, (z C)^2 I)) / B``, where the number n of examples, B and the number of steps are
 public. What an objective adds to the gradient of f afterwards (FedProx, FedDyn, SCAFFOLD) is post-processing.
 
-Where all examples of a unit (a patient) are protected together, a unit is in a batch, and g_i is the mean of
-its examples' gradients: so C means the same, and each unit weighs the same. Then n and B count units.
+If all examples of a unit (a patient) are protected together, units are sampled, and g_i is the mean of a
+unit's gradients: so C means the same, and all units have the same weight. Then n and B count units.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..losses import Loss
     from ..objectives import Objective
 
-AT_A_TIME = 2**24  # numbers of single gradients that are held
+AT_A_TIME = 2**24  # numbers in the per-example gradients held at a time
 ROUNDING = 1 - 1e-6
 """Factor on the clipping norm, so that no rounding of float32 takes a gradient beyond it."""
 
@@ -51,7 +51,7 @@ class ExampleMechanism:
     noise : float
         z, the deviation of the noise on the sum over C.
     numbers : Numbers
-        Decides the batches and the noise. It has to be secret, of this client and round alone.
+        The randomness of batches and noise. It has to be secret, and unique to this client and round.
     """
 
     clip: float
@@ -87,7 +87,7 @@ class ExampleMechanism:
         expected : int
             B, the expected number of examples in a batch, or of units.
         units : NDArray, optional
-            The unit of each example, (b,), in order: the examples of a unit stand side by side. By default
+            The unit of each example, (b,), in order: the examples of a unit are adjacent. By default
             each example is protected by itself.
         """
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -120,7 +120,7 @@ class ExampleMechanism:
 
 
 class _UnitMeans:
-    """Means of gradients by unit, from parts of a batch that may cut a unit in two."""
+    """Means of gradients by unit, over parts of a batch that may split a unit."""
 
     def __init__(self, units: NDArray[np.int64]) -> None:
         _, self.places, self.counts = np.unique(units, return_inverse=True, return_counts=True)
@@ -129,8 +129,8 @@ class _UnitMeans:
         """The sums so far of the unit that goes on in the next part."""
 
     def add(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the mean gradients of the units that end in the next part, (units, ...) each, from those of
-        its examples, (b, ...).
+        """Add the next part's gradients, (b, ...) each; return the mean gradients, (units, ...) each, of the
+        units that end in it.
         """
         stop = self.done + len(next(iter(gradients.values())))
         places = self.places[self.done : stop]

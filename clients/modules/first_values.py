@@ -1,8 +1,8 @@
-"""What a module keeps outside its state dict: buffers that are not persistent, and its attributes.
+"""The state of a module outside its state dict: buffers that are not persistent, and attributes.
 
-One module trains all clients of a process. Their entries are loaded; whatever else a pass has changed would
-go from one client to the next, as far as they meet in a process. So it has its first value whenever a
-client begins, and whenever a model is evaluated: a model that is loaded from its entries has that, too.
+One module trains all clients of a process. Their entries are loaded; any other state that a pass changes
+would leak from one client to the next in the same process. So it is reset to its first value whenever a
+client begins, and whenever a model is evaluated, as in a new model loaded from its entries.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ KEPT = "_first_values"
 
 
 class FirstValues:
-    """What the modules of a model keep now; what can change, as a copy.
+    """The current state of a model's modules; mutable values are copied.
 
-    References to modules, parameters and persistent buffers stay references. Hooks stay, and so does what
-    cannot be copied.
+    Modules, parameters and persistent buffers stay references. Hooks are kept, and so are values that cannot
+    be copied.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -50,7 +50,7 @@ class FirstValues:
         return {id(entry): entry for entry in self.entries}
 
     def restore(self) -> None:
-        """Give all of it the first values, and remove what came later."""
+        """Restore the first values, and remove attributes that were added later."""
         memo = self._memo() if self.copies else {}
         for state in self.states:
             state.restore(memo)
@@ -61,7 +61,7 @@ class FirstValues:
 
 
 class _Held:
-    """The values of a namespace, but for some names."""
+    """The values of a namespace, except some names."""
 
     def __init__(self, space: dict[str, Any], but: Any, memo: dict[int, Any]) -> None:
         self.space = space
@@ -72,7 +72,7 @@ class _Held:
             value = space[name]
             try:
                 copied = value if _is_fixed(value) else copy.deepcopy(value, memo)
-            except Exception:  # it says that it cannot be copied, in any way
+            except Exception:  # objects refuse copies by any exception
                 continue
             if copied is value:
                 self.same[name] = value
@@ -99,13 +99,13 @@ class _Held:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether a value stays what it is: what is called, and what PyTorch has beside tensors."""
+    """Whether a value is kept by reference: callables, and PyTorch's objects other than tensors."""
     of_torch = type(value).__module__.startswith("torch.")
     return callable(value) or (of_torch and not isinstance(value, torch.Tensor | torch.Generator))
 
 
 def _restored(value: Any, fresh: Any) -> Any:
-    """Return the value with what a fresh copy has: in its place if it is one that hooks may share."""
+    """Return the value with the content of a fresh copy, in place if hooks may hold the same object."""
     if isinstance(value, torch.Tensor) and value.shape == fresh.shape:
         with torch.no_grad():
             return value.copy_(fresh)
@@ -133,19 +133,19 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def keep_first_values(model: nn.Module) -> None:
-    """Remember what a model keeps now, for `begin_anew`."""
+    """Store the current state of a model for `begin_anew`."""
     vars(model)[KEPT] = FirstValues(model)
 
 
 def begin_anew(model: nn.Module) -> None:
-    """Give what a model keeps outside its state dict the values that `keep_first_values` found."""
+    """Reset a model's state outside its state dict to that at `keep_first_values`."""
     if first := vars(model).get(KEPT):
         first.restore()
 
 
 @contextmanager
 def carrying_on(model: nn.Module) -> Iterator[None]:
-    """Let `begin_anew` do nothing in the block."""
+    """Disable `begin_anew` within the block."""
     first = vars(model).pop(KEPT)
     try:
         yield

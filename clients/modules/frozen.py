@@ -1,7 +1,7 @@
 """Frozen parts of a model: what is not trained, and which entries therefore never change.
 
-The entries of a state dict are of three kinds. Shared ones travel, local ones stay at a client, and constant
-ones are known to everyone from the start: they are in no message, no sum, no memory and no checkpoint.
+The entries of a state dict are of three kinds. Shared ones are sent and averaged, local ones stay at a
+client, and constant ones are known to all from the start: they are in no message, sum, memory or checkpoint.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def split(names: Iterable[str], local: Collection[str], constant: Collection[str
 
 
 def names_of_parts(model: nn.Module) -> list[str]:
-    """Return the names of all parameters, buffers, and modules that have some: what a pattern may match."""
+    """Return all names that a pattern may match: of parameters, buffers, and modules that have any."""
     return list(dict.fromkeys(part for name in model.state_dict() for part in _around(name)))
 
 
 def matching(model: nn.Module, pattern: str) -> frozenset[str]:
-    """Return the entries of the state dict of which the pattern matches the name, or that of a module around.
+    """Return the state dict's entries whose name, or the name of an enclosing module, matches the pattern.
 
     ``*``, ``?`` and ``[...]`` are as in file names, and a ``*`` also matches dots: ``layer4`` matches
     ``layer4.0.conv1.weight``, ``*.bn1`` matches ``layer4.0.bn1.bias``.
@@ -82,14 +82,14 @@ def constant_entries(
     """Return the names of the entries that training never changes.
 
     They are the parameters without ``requires_grad``, and the buffers of frozen modules. A module is frozen
-    if none of its parameters is trained, those of its submodules included. If there are none, those of the
-    smallest module around it that has some decide. With ``statistics_adapt`` BatchNorm statistics are not
-    constant.
+    if none of its parameters is trained, those of its submodules included. For a module without parameters,
+    those of the smallest enclosing module with parameters decide. With ``statistics_adapt`` BatchNorm
+    statistics are not constant.
 
     Parameters
     ----------
     model : nn.Module
-        The model, with what is not trained marked by ``requires_grad``.
+        The model; ``requires_grad`` is False for parameters that are not trained.
     frozen : Collection[str]
         Further frozen buffers, see `freeze`.
     statistics_adapt : bool
@@ -112,7 +112,7 @@ def constant_entries(
 def still_modules(model: nn.Module, constant: Collection[str]) -> frozenset[str]:
     """Return the names of the modules with a constant buffer of their own.
 
-    They are in evaluation mode while the model trains, as otherwise the buffer might change.
+    They stay in evaluation mode during training, as otherwise the buffer might change.
     """
     if not constant:
         return frozenset()
@@ -124,14 +124,14 @@ def still_modules(model: nn.Module, constant: Collection[str]) -> frozenset[str]
 
 
 def train_mode(model: nn.Module, still: Iterable[str]) -> None:
-    """Set the model to training mode, but for modules of these names: these alone, not those in them."""
+    """Set the model to training mode, except the modules of these names (not their submodules)."""
     model.train()
     for name in still:
         model.get_submodule(name).training = False
 
 
 def _is_frozen(module: str, parameters: Set[str], trained: Set[str]) -> bool:
-    """Return whether no parameter is trained in the smallest module around, or this, that has some."""
+    """Return whether the smallest module with parameters, this or an enclosing one, trains none of them."""
     while True:
         prefix = f"{module}." if module else ""
         inside = [name for name in parameters if name.startswith(prefix)]
@@ -143,7 +143,7 @@ def _is_frozen(module: str, parameters: Set[str], trained: Set[str]) -> bool:
 
 
 def _around(name: str) -> Iterator[str]:
-    """Yield the names of the modules around an entry, outermost first, and the entry's own."""
+    """Yield the names of the modules that enclose an entry, outermost first, and the entry's own."""
     words = name.split(".")
     for count in range(1, len(words) + 1):
         yield ".".join(words[:count])

@@ -135,7 +135,7 @@ def _with_head_input(model: nn.Module, call: Callable[[], torch.Tensor]) -> Pass
 
 @contextmanager
 def _mode(model: nn.Module, train: bool) -> Iterator[None]:
-    """Set every module to one mode; restore their modes afterwards."""
+    """Set every module to one mode; restore the modes afterwards."""
     before = [(module, module.training) for module in model.modules()]
     model.train(train)
     try:

@@ -9,11 +9,11 @@ from .batch_norm import follow
 
 
 class HybridBatchNorm(nn.BatchNorm1d):
-    """BatchNorm whose training mixes the running statistics with the batch's, by a learnt factor a channel.
+    """BatchNorm that mixes running and batch statistics in training, by a learnt factor per channel.
 
     ``mean = (1 - a) running_mean + a batch_mean`` and the same of the variances, ``a = sigmoid(factor)``, 1/2
-    at first. The gradient goes through the batch's. In evaluation it is BatchNorm. Inputs are (b, C) or
-    (b, C, ...); a single value a channel has no variance but that of the running statistics.
+    at first. The gradient flows through the batch statistics. In evaluation it is BatchNorm. Inputs are (b,
+    C) or (b, C, ...); with a single value per channel only the running variance is used.
 
     Running statistics follow the batches as in BatchNorm; with ``momentum`` 0 they stay.
     """

@@ -1,7 +1,7 @@
 """Local differential privacy: a client adds the noise itself, before its update leaves.
 
 The update ``D_i = x_i - x`` over all shared, trained parameters becomes ``clip(D_i, C) + N(0, (z C)^2 I)``.
-Nobody has to be trusted. Two updates differ by 2C, so epsilon is that of noise z / 2.
+No other party has to be trusted. Two updates differ by 2C, so epsilon is that of noise z / 2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LocalMechanism:
     noise : float
         z, the deviation of the noise on each entry over C.
     numbers : Numbers
-        Decides the noise. It has to be secret, of this client and message alone.
+        The randomness of the noise. It has to be secret, and unique to this client and message.
     """
 
     clip: float
@@ -37,7 +37,7 @@ class LocalMechanism:
     def release(
         self, received: Mapping[str, NDArray[np.floating]], trained: Mapping[str, NDArray[np.floating]]
     ) -> dict[str, NDArray[np.floating]]:
-        """Return the parameters to send in place of the trained ones: those received, and a noisy update.
+        """Return the parameters to send instead of the trained ones: those received plus a noisy update.
 
         An update that is not finite counts 0. Both mappings have the same parameters, a tied one once.
         """

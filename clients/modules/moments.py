@@ -1,9 +1,9 @@
-"""Moments of what goes into BatchNorm layers, gathered so that the server can pool those of all clients.
+"""Moments of the inputs of BatchNorm layers, gathered so that the server can pool those of all clients.
 
-A client sends, in the place of a layer's statistics, the mean of its inputs and their second moment about the
-mean that it received, m0. Of both the server takes the weighted mean over clients. The variance of all
-clients' inputs is then ``second - (mean - m0)^2``: what lies between the clients' means is part of it, as in
-the variance of all data in one place, and the mean of the clients' variances would lack it.
+Instead of a layer's statistics, a client sends the mean of the layer's inputs and their second moment about
+the received mean, m0. The server takes the weighted mean of both over clients. The variance of all clients'
+inputs is then ``second - (mean - m0)^2``: it includes the variance between the clients' means, as the
+variance of pooled data does, which the mean of the clients' variances would lack.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Moments = dict[str, "torch.Tensor"]
 
 
 def pooled_layers(model: nn.Module) -> list[str]:
-    """Return the names of the BatchNorm layers of which statistics can be pooled, under all names."""
+    """Return the names of the BatchNorm layers whose statistics can be pooled, under all names."""
     return [name for name, layer in batch_norm_modules(model) if pools(layer)]
 
 
 @contextmanager
 def measured(model: nn.Module, counts: Callable[[], bool] = lambda: True) -> Iterator[Callable[[], Moments]]:
-    """Measure the inputs of BatchNorm layers in the passes to come.
+    """Measure the inputs of BatchNorm layers in the passes within.
 
-    Yield what returns the moments of all values so far; it has nothing of a layer without any. They are about
-    the running means that a layer has before.
+    Yield a function that returns the moments of all values so far, without layers that had none. They are
+    about a layer's running mean at the beginning.
 
     Parameters
     ----------
     model : nn.Module
         The model.
     counts : callable
-        Whether a pass counts, while it is done.
+        Called during a pass; returns whether that pass counts.
     """
     layers = [(name, layer) for name, layer in batch_norm_modules(model) if pools(layer)]
     sums: dict[nn.Module, list[Any]] = {}
@@ -77,7 +77,7 @@ def measured(model: nn.Module, counts: Callable[[], bool] = lambda: True) -> Ite
 def pooled(
     mean: NDArray, second: NDArray, sent: Mapping[str, NDArray], share: float
 ) -> tuple[NDArray, NDArray]:
-    """Return a layer's next statistics of what clients gathered: ``(1 - share) sent + share pooled``.
+    """Return a layer's next statistics from the clients' moments: ``(1 - share) sent + share pooled``.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def pooled(
     sent : Mapping[str, NDArray]
         The statistics that were sent: `MEAN` and `VARIANCE`.
     share : float
-        Of the new ones, in (0, 1].
+        The share of the new statistics, in (0, 1].
     """
     before, old = (sent[name].astype(np.float64) for name in (MEAN, VARIANCE))
     variance = np.maximum(second.astype(np.float64) - (mean - before) ** 2, 0)

@@ -1,4 +1,4 @@
-"""A model whose predictions its nearest stored examples correct."""
+"""A model with a k-nearest-neighbour correction by stored examples."""
 
 import torch
 from torch import nn
@@ -17,15 +17,15 @@ class Neighbours(nn.Module):
     model : nn.Module
         The model, with a head.
     examples : Examples
-        Those that vote.
+        The stored examples, which vote.
     batch_size : int
-        How many are stored at a time.
+        How many examples are stored at a time.
     share : float
-        Of the votes in a prediction, in [0, 1).
+        The share of the votes in a prediction, in [0, 1).
     k : int
-        How many neighbours vote.
+        The number of neighbours that vote.
     scale : float
-        The distance at which a vote falls to 1/e.
+        The distance at which the weight of a vote falls to 1/e.
     """
 
     def __init__(

@@ -124,7 +124,7 @@ def make_optimizer(
 
 
 def check_optimizer(text: str, learning_rate: float, momentum: float, weight_decay: float) -> None:
-    """Try a step, where there are arguments.
+    """Try a step if the optimiser has arguments.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def check_optimizer(text: str, learning_rate: float, momentum: float, weight_dec
     """
     if text == PLAIN or not arguments_of(text):
         return
-    weights = torch.zeros(1, 1, requires_grad=True)  # a matrix, which is what Muon takes
+    weights = torch.zeros(1, 1, requires_grad=True)  # Muon takes matrices only
     weights.grad = torch.ones(1, 1)
     optimizer = make_optimizer(text, [weights], learning_rate, momentum, weight_decay)
     try:
@@ -147,7 +147,7 @@ def _refusal(name: str, error: Exception) -> str:
 
 
 def unused_keys(text: str) -> set[str]:
-    """Return those of `KEYS` that the optimiser has no argument for."""
+    """Return the `KEYS` for which the optimiser has no argument."""
     return {key for argument, key in KEYS.items() if argument not in _defaults(name_of(text))}
 
 
@@ -192,7 +192,7 @@ def _defaults(name: str) -> Mapping[str, Any]:
 
 
 def _value(argument: str, text: str, default: object) -> Any:
-    """Return the value of an argument; its default says of which type it is."""
+    """Return the value of an argument, in the type of its default."""
     if isinstance(default, bool):
         if text not in ("true", "false"):
             raise ValueError(f"{argument}=true or {argument}=false")

@@ -21,10 +21,10 @@ def is_half(dtype: torch.dtype) -> bool:
 def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
     """Run all further forward passes of a model, and of its copies, in a precision of `DTYPES`.
 
-    Autocast chooses the operations that run in half precision, and the model's output is float32 again. So
-    are its parameters, buffers and gradients, the loss, and what an objective adds to it. Each pass enters
-    autocast by itself: an objective may change a parameter between two passes, as FedSAM does, and within one
-    autocast the second pass would use the first one's cast of it.
+    Autocast chooses the operations that run in half precision; the model's output is float32, and so are its
+    parameters, buffers and gradients, the loss, and the terms of an objective. Each pass enters autocast by
+    itself: an objective may change a parameter between two passes, as FedSAM does, and within one autocast
+    the second pass would use the first one's cast of it.
 
     Parameters
     ----------
@@ -39,19 +39,19 @@ def compute_in(model: nn.Module, precision: str, device: str = "cpu") -> None:
         model.forward = partial(_autocast, device, dtype, model.forward)
 
 
-# A partial of it is copied with the model, and then calls the copy; a closure would call the original.
+# A partial is copied with the model, and then calls the copy; a closure would call the original.
 def _autocast(device: str, dtype: torch.dtype, forward: Any, *args: Any, **kwargs: Any) -> object:
-    torch.clear_autocast_cache()  # which an autocast around all of it would keep from pass to pass
+    torch.clear_autocast_cache()  # an enclosing autocast would keep it from pass to pass
     with torch.autocast(device, dtype=dtype):
         output = forward(*args, **kwargs)
     return in_float32(output) if isinstance(output, torch.Tensor) else output
 
 
 def accept_float32(model: nn.Module, inputs: torch.Tensor) -> None:
-    """Have a model with parameters of another dtype take such inputs, and give no outputs in half precision.
+    """Make a model with parameters of another dtype accept float32 inputs, and return float32 outputs.
 
-    The loss, and what an objective adds to it, are then computed in float32. A model that takes the inputs as
-    they are, and casts them itself, still does. Where parameters have several dtypes nothing is changed.
+    The loss and the terms of an objective are then computed in float32. A model that already accepts float32
+    inputs, as it casts them itself, still gets them. If parameters have several dtypes nothing is changed.
     """
     dtypes = {p.dtype for p in model.parameters()}
     if len(dtypes) != 1 or dtypes == {torch.float32}:

@@ -19,7 +19,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def replayed() -> Iterator[None]:
-    """Restore the states of torch's global generators afterwards: what follows draws the same once more."""
+    """Restore the states of torch's global generators afterwards, so that later code repeats these draws."""
     generators = _generators()
     before = [generator.get_state() for generator in generators]
     try:

@@ -1,4 +1,4 @@
-"""What a caller has set for all of PyTorch or NumPy, and local training is not to see."""
+"""Isolate local training from global settings of PyTorch and NumPy that a caller has changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .lazy_torch import torch
 
 @contextmanager
 def usual_surroundings() -> Iterator[None]:
-    """Compute as in a new process, and leave everything as it was found.
+    """Compute as in a new process, and restore all settings afterwards.
 
     Gradients are recorded, also within `torch.no_grad` and `torch.inference_mode`. New tensors are float32
-    and on the CPU, whatever the default dtype and device, and no autocast is on. NumPy's errors of floating
-    point are warnings. Only one thing differs from a new process: on a GPU, float32 is float32, see
-    `_without_tf32`. What is for debugging stays: anomaly mode, deterministic algorithms, threads.
+    and on the CPU, whatever the default dtype and device, and no autocast is on. NumPy's floating-point
+    errors are warnings. The only difference from a new process: a GPU does not use TF32 for float32, see
+    `_without_tf32`. Debugging settings are kept: anomaly mode, deterministic algorithms, threads.
     """
     with ExitStack() as stack:
         if torch.is_inference_mode_enabled():
@@ -40,7 +40,7 @@ def usual_surroundings() -> Iterator[None]:
 
 @contextmanager
 def kept_surroundings() -> Iterator[None]:
-    """Undo what a module sets for all of PyTorch when it is imported. PyTorch is not imported for it."""
+    """Undo global settings that the import of a module changes in PyTorch. Does not import PyTorch itself."""
     known = "torch" in sys.modules
     with _restored() if known else ExitStack():
         yield
@@ -78,7 +78,7 @@ def _without_tf32() -> Iterator[None]:
 
 
 def _tf32_switches() -> list[tuple[Callable[[], Any], Callable[[Any], None], Any]]:
-    """Return what reads and what sets each switch of TF32, with the value that switches it off.
+    """Return the getter and setter of each TF32 switch, with the value that switches it off.
 
     PyTorch has two generations of them, and refuses to read the first once the second contradicts it.
     """

@@ -1,4 +1,4 @@
-"""BatchNorm over the batches of several clients, of which each has its own."""
+"""BatchNorm over the union of several clients' batches, each computed at its client."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Call(NamedTuple):
     Parameters
     ----------
     own : dict[str, Tensor]
-        The mean of this client's inputs, and that of their squared distances from the mean that the layer
-        used. The gradient goes through both.
+        The mean of this client's inputs, and the mean squared distance from the mean that the layer used. The
+        gradient flows through both.
     used : dict[str, Tensor]
-        By which the layer normalised: constants that have a gradient if they were given, else its own.
+        The statistics by which the layer normalised: the given ones, as leaves with a gradient, else its own.
     """
 
     own: dict[str, torch.Tensor]
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 def trained_layers(model: nn.Module) -> list[tuple[str, BatchNorm]]:
-    """Return the layers that normalise by a batch as the model is now, each under one name."""
+    """Return the layers that normalise by a batch in the model's current mode, each under one name."""
     found = {layer: name for name, layer in reversed(list(batch_norm_modules(model)))}
     return [(name, layer) for layer, name in reversed(found.items()) if pools(layer) and layer.training]
 
@@ -38,9 +38,10 @@ def trained_layers(model: nn.Module) -> list[tuple[str, BatchNorm]]:
 def normalised_by(
     model: nn.Module, given: Mapping[str, torch.Tensor], batches: float | None = None
 ) -> Iterator[list[Call]]:
-    """Have BatchNorm layers in training mode normalise by given statistics in the pass to come.
+    """Make BatchNorm layers in training mode normalise by given statistics in the next pass.
 
-    Where none is given, a layer takes that of its own inputs. Yield the list of calls, which the pass fills.
+    Without a given one, a layer uses the statistic of its own inputs. Yields the list of calls, filled by the
+    pass.
 
     Parameters
     ----------
@@ -50,8 +51,8 @@ def normalised_by(
         Means and variances (C,) of all clients' inputs, as ``CALL:LAYER.running_mean`` and
         ``CALL:LAYER.running_var``, with the number of the call in the pass: a layer may be called twice.
     batches : float, optional
-        How many examples there are in all batches for each one in this: running statistics then follow the
-        given ones, the variance's without bias, as BatchNorm's do. Without it they stay.
+        The examples in all batches per example in this one: running statistics then follow the given ones,
+        with the unbiased variance, as in BatchNorm. Without it they do not change.
     """
     calls: list[Call] = []
     layers = trained_layers(model)

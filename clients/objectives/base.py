@@ -44,7 +44,7 @@ class Outcome:
     metrics : dict[str, float]
         Further metrics of the objective.
     sent : Mapping[str, NDArray]
-        What is sent in the place of parameters; by default they are sent as they are.
+        Values to send instead of the parameters; by default these are sent unchanged.
     """
 
     memory: dict[str, NDArray] | None = None
@@ -159,7 +159,7 @@ class Objective:
         """Read the memory and the received records. It is called once, before training."""
 
     def first_answer(self) -> Records:
-        """Return what the server asks for at x before a round's training, as `Outcome.records`."""
+        """Return the answer to the server's question at x before a round's training, as `Outcome.records`."""
         return {}
 
     def loss(

@@ -350,7 +350,7 @@ class MimeLite(Objective):
         self.at_start = self.full_gradient()
 
     def read_state(self) -> None:
-        """Read m and v as they were sent."""
+        """Read m and v as sent by the server."""
         if self.optimizer != "adagrad":
             self.m = self.received_tensors(MOMENTUM)
         if self.optimizer != "momentum":
@@ -359,7 +359,7 @@ class MimeLite(Objective):
     def full_gradient(self) -> dict[str, torch.Tensor]:
         """Return the gradient at x of the mean loss over all predictions of the client's examples, by name.
 
-        The model is in evaluation mode; nothing of it changes.
+        The model is in evaluation mode, and does not change.
         """
         model, examples = self.client.model, self.client.examples
         total = {name: torch.zeros_like(x) for name, x in self.start.items()}
@@ -411,7 +411,7 @@ class Mime(MimeLite):
 
     @cached_property
     def mean(self) -> dict[str, torch.Tensor]:
-        """c, which is not there yet when the server asks for it."""
+        """c; it does not exist yet when the server asks for it."""
         return self.received_tensors(GRADIENT)
 
     def first_answer(self) -> Records:
@@ -426,7 +426,7 @@ class Mime(MimeLite):
     def gradients_at_start(
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Return the gradients of a batch's loss at x, by name; the model stays as it is."""
+        """Return the gradients of a batch's loss at x, by name; the model does not change."""
         trained = {name: w for name, w in self.parameters.items() if w.requires_grad}
         here = {name: w.detach().clone() for name, w in trained.items()}
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]

@@ -75,7 +75,7 @@ class Moon(Objective):
         return Outcome(memory={name: to_array(entry) for name, entry in entries.items()})
 
 
-EPSILON = 1e-8  # beside the variance, as in the authors' code: a feature may be constant in a batch
+EPSILON = 1e-8  # added to the variance, as in the authors' code: a feature may be constant in a batch
 
 
 class FedDecorr(Objective):

@@ -102,7 +102,7 @@ class FedTAN(Objective):
         return loss.detach() + (of_all - of_all.detach()), output
 
     def given(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """Return the arrays of layers that are known, on the model's device."""
+        """Return the arrays of layers known so far, on the model's device."""
         device = next(model.parameters()).device
         of_layers = self.known.keys() - {BATCH_SHARES, BATCH_WEIGHT}
         return {name: torch.from_numpy(self.known[name]).to(device) for name in of_layers}

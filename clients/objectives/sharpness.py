@@ -52,11 +52,11 @@ class FedSAM(Objective):
     def direction(
         self, model: nn.Module, gradients: Mapping[nn.Parameter, torch.Tensor]
     ) -> Mapping[nn.Parameter, torch.Tensor]:
-        """Return what to step along, from the gradients of f at w."""
+        """Return the direction of the step, from the gradients of f at w."""
         return gradients
 
     def perturb(self, direction: Mapping[nn.Parameter, torch.Tensor]) -> None:
-        """Step by rho along a direction, whose length does not count."""
+        """Step by rho along a direction, which is normalised."""
         norm = torch.stack([g.norm() for g in direction.values()]).norm().clamp(min=1e-12)
         for p, gradient in direction.items():
             p.detach().add_(gradient * (self.rho / norm))
@@ -133,7 +133,7 @@ class FedSpeed(FedSAM):
     """The gradient ``(1 - a) grad f(w) + a grad f(w + e) - g_i + (w - x)/lambda``.
 
     e is FedSAM's step of length rho. Afterwards ``g_i -= (x_i - x)/lambda``, and ``x_i - lambda g_i`` is sent
-    in the place of x_i: what the proximal term held back. Initially g_i = 0. The authors' code has the
+    instead of x_i, to restore what the proximal term held back. Initially g_i = 0. The authors' code has the
     server add the mean of ``-lambda g_i`` over all clients, not over those that answered.
     """
 

@@ -69,7 +69,7 @@ class FedALAClient(FedAvgClient):
         return {n: p for n, p in run.objective.parameters.items() if n.rpartition(".")[0] in chosen}
 
     def _mix(self, run: LocalRun, top: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Mix the loaded model with the client's last one in place, and return W; nothing the first time."""
+        """Mix the loaded model with the client's last one in place, and return W; {} the first time."""
         kept = self.memory.read(self.personal_group) or {}
         if not top.keys() <= kept.keys():
             return {}

@@ -126,7 +126,7 @@ class _Heads(Around):
         seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def note(_: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
-            if torch.is_grad_enabled():  # other passes are of other models
+            if torch.is_grad_enabled():  # passes without gradient are of other models
                 seen[:] = [(in_float32(args[0].detach()), in_float32(output.detach()))]
 
         hook = self.head.register_forward_hook(note)

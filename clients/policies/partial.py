@@ -1,4 +1,4 @@
-"""Clients that keep a part of the model at home, or train a part of it at a time.
+"""Clients that keep a part of the model local, or train one part at a time.
 
 A client that shares nothing of its model.
 FedBN: Li et al. 2021, "Federated Learning on Non-IID Features via Local Batch Normalization".
@@ -72,8 +72,8 @@ class FixBNClient(FedAvgClient):
     """Shares everything; from a round on, BatchNorm statistics are fixed and normalise in training too.
 
     arXiv 2303.06530. In the first stage it is FedAvg. In the second, training and evaluation use
-    the same statistics, those of all clients, while weight and bias go on. The momentum that the paper keeps
-    at the server besides is that of the strategy, such as ``fedavgm``.
+    the same statistics, those of all clients, while weight and bias go on. The paper's server momentum is
+    that of the strategy, such as ``fedavgm``.
     """
 
     purpose = "One shared model; in its last rounds BatchNorm trains with the shared statistics."
@@ -129,8 +129,8 @@ class LGFedAvgClient(FedAvgClient):
 class FedBABUClient(FedAvgClient):
     """Shares everything and trains the body: the head stays as initialised (arXiv 2106.06042).
 
-    In training the head is frozen and in evaluation mode. The steps of ``fine-tune`` before an evaluation are
-    of the whole model, body and head, as in the paper.
+    In training the head is frozen and in evaluation mode. The steps of ``fine-tune`` before an evaluation
+    train the whole model, body and head, as in the paper.
     """
 
     purpose = "Shares everything and trains the body alone: for fine-tuning afterwards (--fine-tune)."

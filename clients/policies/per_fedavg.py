@@ -70,7 +70,7 @@ class PerFedAvgClient(FedAvgClient):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Divided(LocalRun):
-    """A run with a step for each two, or three, batches: one is trained on, ``meta`` gets the others."""
+    """A run with a step for every two or three batches: one is trained on, ``meta`` gets the others."""
 
     meta: _Meta
 
@@ -128,7 +128,7 @@ class _Meta(Around):
         step: float,
         batch: tuple[torch.Tensor, torch.Tensor],
     ) -> dict[nn.Parameter, torch.Tensor]:
-        """Return the gradients at w and a step in a direction."""
+        """Return the gradients at w plus a step in a direction."""
         for p, w in self.w.items():
             p.detach().copy_(w + step * direction[p] if p in direction else w)
         return self._gradients(*batch)

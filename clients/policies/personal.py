@@ -1,4 +1,4 @@
-"""Clients that train a model of their own beside the shared one.
+"""Clients that train a personal model in addition to the shared one.
 
 Ditto: Li et al. 2021, "Ditto: Fair and Robust Federated Learning Through Personalization".
 APFL: Deng et al. 2020, "Adaptive Personalized Federated Learning".
@@ -118,7 +118,7 @@ class APFLClient(FedAvgClient):
 
 
 class _Mix(Around):
-    """The client's own model in a round: v, what is not mixed, and alpha."""
+    """The client's own model in a round: v, the entries that are not mixed, and alpha."""
 
     def __init__(self, run: LocalRun, client: APFLClient) -> None:
         super().__init__(run.objective)
@@ -178,8 +178,8 @@ class PFedMeClient(FedAvgClient):
     Of each batch, K steps of ``f(t) + lambda/2 ||t - w||^2`` move t, then ``w -= lr lambda (w - t)``. Each
     round begins with t and w at the received model. The client evaluates t. The paper's server,
     ``x = (1 - beta) x + beta mean``, is strategy ``fedavg`` with ``server-lr`` beta. Steps of t by
-    ``pfedme-lr`` and of w by ``client-lr`` diverge where the rate times lambda is 2 or more. The authors'
-    code has a weight decay of 0.001 besides, and 0.09 for ``pfedme-lr`` unless told.
+    ``pfedme-lr`` and of w by ``client-lr`` diverge if the rate times lambda is 2 or more. The authors' code
+    also has a weight decay of 0.001, and a default ``pfedme-lr`` of 0.09.
     """
 
     purpose = "Shares one model, and keeps a personal one within a distance that it weighs."

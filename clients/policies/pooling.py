@@ -26,7 +26,7 @@ from ..update import NamedArrays, Update
 
 
 class PoolingClient(FedAvgClient):
-    """Sends moments of what goes into BatchNorm layers in the place of their statistics; see `moments`."""
+    """Sends the moments of the inputs of BatchNorm layers instead of their statistics; see `moments`."""
 
     decides = "BatchNorm"
     requires: ClassVar[Mapping[str, set[Any]]] = {
@@ -51,7 +51,7 @@ class PoolingClient(FedAvgClient):
         Raises
         ------
         FloatingPointError
-            As without them; when the model is finite, but not what went into a layer.
+            As `FedAvgClient.end_run`; also when a layer's inputs are not finite, although the model is.
         """
         update = super().end_run(run, metrics, entries, config, copy)
         sent = dict(zip(self.shared_names, update.arrays, strict=True))
@@ -145,7 +145,7 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
 
 @contextmanager
 def _statistics_stay(model: nn.Module) -> Iterator[None]:
-    """Have no running statistics follow batches; restore what layers did before."""
+    """Stop the updates of running statistics; restore the layers' settings afterwards."""
     before = {layer: layer.momentum for _, layer in _layers(model)}
     for layer in before:
         layer.momentum = 0.0

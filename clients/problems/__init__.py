@@ -1,4 +1,4 @@
-"""What is learnt."""
+"""Learning problems: losses, outputs and metrics."""
 
 from .base import Problem
 from .classification import Classification, MultiLabel, NextCharacter

@@ -155,7 +155,7 @@ class Problem:
         raise NotImplementedError
 
     def usual_metrics(self, predicted: Predicted) -> dict[str, Metric]:
-        """Return metrics by name that every run has beside `metrics`, for these predictions."""
+        """Return metrics by name that every run has in addition to `metrics`, for these predictions."""
         return {}
 
     def with_metrics(self, chosen: Mapping[str, Metric], compared_by: str = "") -> Self:
@@ -179,7 +179,7 @@ class Problem:
         raise NotImplementedError
 
     def case_columns(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the columns of the scores and of the targets that `of_each_case` gives.
+        """Return the columns of the scores and of the targets that `of_each_case` returns.
 
         ``names`` are those of all classes.
         """
@@ -199,7 +199,7 @@ class Problem:
         return problem
 
     def toward_events(self, scores: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what `predicted` gives with the event as class 1, or label 1, for metrics and cases."""
+        """Return the result of `predicted` with the event as class 1, or label 1, for metrics and cases."""
         if 0 not in self.events:
             return scores, targets
         if self.predicts == CLASSES:

@@ -55,9 +55,9 @@ def evaluate_splits(
 ) -> dict[str, Any]:
     """Evaluate a model on comma-separated splits; see `metrics_of_splits`.
 
-    If ``cases_of`` is one of the splits, ``held-out-cases`` has of each of its examples the row, the scores
-    and the target, as `Problem.predicted` or `Problem.of_each_case` gives them. If it is several, with
-    commas, so it has of the last one, and of the others under names that begin with ``SPLIT-``.
+    If ``cases_of`` is one of the splits, ``held-out-cases`` has the row, the scores and the target of each of
+    its examples, as `Problem.predicted` or `Problem.of_each_case` returns them. Of several, separated by
+    commas, the last one has plain names, and the others' names begin with ``SPLIT-``.
     """
     kept: dict[str, list[Predictions]] = {split: [] for split in cases_of.split(",")}
     batches = evaluate_share(model, examples, splits, problem, classes, kept=kept)
@@ -134,11 +134,11 @@ def evaluate_batches(
     classes : int
         The number of classes; 0 for no counts by class.
     share : tuple[int, int]
-        Which share of the batches, and of how many: ``(0, 1)`` for all. The shares of a model that neither
-        remembers nor is random are those of the whole evaluation, bit for bit. One that is random in
-        evaluation mode has the same seed each time.
+        The number of the share and of all shares: ``(0, 1)`` for all batches. For a model that is neither
+        stateful nor random, shares are bit-identical to the whole evaluation. A model that is random in
+        evaluation mode gets the same seed each time.
     kept : list, optional
-        Gets what was predicted of each batch.
+        The predictions of each batch are appended to it.
     """
     batches = list(examples.batches(evaluation_batch(examples, problem)))
     first, last = (len(batches) * i // share[1] for i in (share[0], share[0] + 1))
@@ -184,7 +184,7 @@ def mean_loss(model: nn.Module, examples: Examples, loss: Loss) -> float:
 
 
 def _own_sums(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:
-    """Return the sums of a batch that any problem has: of its loss and its scores, and of predictions."""
+    """Return the sums of a batch that every problem has: its loss, its scores, its predictions."""
     values = {"loss": problem.loss(output, targets, "sum"), **scores_of(problem, output, targets)}
     sums = {name: np.array(value.sum().item(), np.float64) for name, value in values.items()}
     return {**sums, PREDICTIONS: np.array(int(predictions_of(problem, targets).sum()))}
@@ -200,7 +200,7 @@ def metrics_of_scores(
     scores : NDArray
         Probabilities of classes or labels, float64 (n, k), none of which is 0 or 1 to the last bit.
     targets : NDArray
-        As they are kept of cases, with the event as 1.
+        Targets as stored with cases, with the event as 1.
     problem : Problem
         One whose outputs are logits: a `Classification` or a `MultiLabel`.
     """
@@ -222,7 +222,7 @@ def scores_of(problem: Problem, output: torch.Tensor, targets: torch.Tensor) -> 
     Raises
     ------
     WrongResult
-        For another shape: a mean of the batch, for one, would be added as if it were a sum.
+        For another shape: a mean over the batch, for example, would be added as a sum.
     """
     scores: object = problem.scores(output, targets)
     shape = (len(targets),)
@@ -287,7 +287,7 @@ def _state(metric: Metric, scores: torch.Tensor, targets: torch.Tensor) -> NDArr
 
 
 def evaluation_batch(examples: Examples, problem: Problem) -> int:
-    """Return how many examples are evaluated at a time."""
+    """Return the number of examples evaluated at a time."""
     limit = problem.values_at_once
     return min(EVALUATION_BATCH, max(1, limit // examples.width)) if limit else EVALUATION_BATCH
 

@@ -1,4 +1,4 @@
-"""How well two masks of a case agree: overlap, and the distances between their surfaces."""
+"""Agreement of two masks of a case: overlap, and the distances between their surfaces."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def agreement(
 ) -> tuple[float, float, float]:
     """Return Dice, surface Dice and HD95 of a class in one case.
 
-    The surface of a mask is those of its pixels of which a neighbour along an axis is not in it, or lies
-    outside of the image. Distances are between the centres of pixels.
+    The surface of a mask consists of its pixels that have a neighbour along an axis outside the mask or the
+    image. Distances are between the centres of pixels.
 
     - Surface Dice: the share of both surfaces' pixels that lie within the tolerance of the other surface
       (Nikolov et al. 2021, doi:10.2196/26151, with pixels in the place of surface elements).
@@ -95,9 +95,9 @@ def mean_of_defined(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def fullest_slices(inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of the slice with most that is inside, of masks (n, depth, height, width), as (n,).
+    """Return the index of the slice with the most pixels inside, (n,), for masks (n, depth, height, width).
 
-    Of equal ones it is the one nearest to the middle.
+    Among equal ones it is the one nearest to the middle.
     """
     depth = inside.shape[1]
     middle = -np.abs(np.arange(depth) - depth // 2)
@@ -113,7 +113,7 @@ def thinned(images: NDArray) -> NDArray:
 def shown_cases(dice: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the numbers of the best, the median and the worst cases, best first; of few cases all.
 
-    Cases whose Dice is NaN are left out. Of equal ones the first is taken for the better.
+    Cases whose Dice is NaN are left out. Among equal ones the first counts as the better.
     """
     order = np.argsort(-dice, kind="stable")[: int((~np.isnan(dice)).sum())]
     if len(order) <= 3 * OF_A_KIND:

@@ -18,14 +18,14 @@ ROUNDING = 1e-6
 
 
 def other_count(counts: NDArray, predictions: float) -> str:
-    """Return that one of the counts is not the number of predictions; "" if all are."""
+    """Return a reason if some count is not the number of predictions; "" if all are."""
     others = counts[np.abs(counts - predictions) > ROUNDING * predictions]
     return f"it is of {others[0]:.16g} predictions, not of {predictions:.16g}" if len(others) else ""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What is predicted of an example.
+    """The form of a prediction.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Metric:
     predicted : Predicted
         What is predicted.
     argument : str
-        What the name has after a colon, such as 0.95 in ``sensitivity-at:0.95``.
+        The text after a colon in the name, such as 0.95 in ``sensitivity-at:0.95``.
 
     Raises
     ------
@@ -132,9 +132,9 @@ class Metric:
             return mean_of_defined(np.atleast_1d(self.values(total)))
 
     def misfit(self, state: NDArray, predictions: float) -> str:
-        """Return why this is no state of so many predictions; "" if it may be one.
+        """Return why this cannot be the state of so many predictions; "" if it can.
 
-        A state comes from a client, which may send any numbers. By default each value is to be in the range.
+        A state comes from a client, which may send any numbers. By default each value must be in the range.
         """
         with np.errstate(all="ignore"):
             values = np.atleast_1d(self.values(state))

@@ -51,8 +51,8 @@ class TorchMetric(Metric):
     Raises
     ------
     ValueError
-        When its states do not add, it says no direction, or its value is not one number; the message says
-        why.
+        When its states do not add, it declares no direction, or its value is not a single number; the message
+        says which.
     """
 
     def __init__(self, predicted: Predicted, cls: type) -> None:
@@ -103,7 +103,7 @@ class TorchMetric(Metric):
             start += state.numel()
         try:
             return _flat(self._computed())
-        except ValueError:  # as torchmetrics says that there are too few examples
+        except ValueError:  # torchmetrics' error for too few examples
             return np.array([np.nan])
 
     def _computed(self) -> Any:
@@ -130,7 +130,7 @@ def _sum() -> Any:
 
 
 def _made(cls: type, predicted: Predicted) -> Any:
-    """Return an instance that computes in float64, with the arguments that it cannot do without."""
+    """Return an instance that computes in float64, with its required arguments."""
     known = {
         "num_classes": predicted.size,
         "num_labels": predicted.size,

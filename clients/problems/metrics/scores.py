@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...modules.lazy_torch import torch
 from .base import CLASSES, LABELS, Metric, Predicted, other_count
 
-LOG_ODDS = 20.0  # of the last threshold
+LOG_ODDS = 20.0  # the last threshold's log-odds
 
 
 @lru_cache(maxsize=8)
@@ -34,7 +34,7 @@ def thresholds(count: int) -> torch.Tensor:
 
 
 class Curve(NamedTuple):
-    """What a prediction by each threshold gives, from the highest on; the first point predicts nothing.
+    """True and false positives at each threshold, the highest first; the first point predicts nothing.
 
     All are float64 (T + 2,): the threshold (infinite at first, 0 at last), true and false positives.
     """
