@@ -393,7 +393,7 @@ class FedAvgClient(NumPyClient):
 
     @np.errstate(over="ignore", invalid="ignore")
     def _has_diverged(self, name: str, entry: torch.Tensor) -> bool:
-        """Return whether the part of an entry that differs from the initial model has no finite norm."""
+        """Return whether the part of an entry that differs from the initial model is not finite in norm."""
         values, start = to_array(entry), self.task.initial[name]
         unchanged = (values == start) | (np.isnan(values) & np.isnan(start))
         return not np.isfinite(np.linalg.norm(np.where(unchanged, 0, values)))

@@ -203,14 +203,14 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
         return None
 
     def ahead(self, state: RuleState, like: Vector) -> Vector | None:
-        """Return by how much the parameters that travel are ahead of those of the model that counts.
+        """Return the difference between the parameters that are sent and those of the model that counts.
 
         None if they are the same model. ``like`` is a vector over all stepped parameters.
         """
         return None
 
     def counted(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Return the model that counts, to be evaluated and kept, given the one that travels next."""
+        """Return the model that counts, to be evaluated and kept, given the one that is sent next."""
         sent = {name: viewed(array) for name, array in arrays.items()}
         if type(self).ahead is PseudoGradientStrategy.ahead or not sent:
             return arrays
@@ -238,7 +238,7 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
         super().summary()
 
     def _reading_(self) -> Reading:
-        """Return how the answers of a round are read and weighed."""
+        """Return how the answers of a round are read and weighted."""
         return Reading(
             mean=partial(new_mean, self._mean_, self._trim_),
             max_weight=self._max_weight_ or MAX_WEIGHT,
@@ -322,8 +322,8 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
         return minimum
 
     def __to_train(self, who: Sampling, content: RecordDict) -> list[int]:
-        """Return the nodes that are to train; complete what they are sent."""
-        if self.mechanism:  # with one, a round without answers is a round like any other
+        """Return the nodes that train; complete the content that they are sent."""
+        if self.mechanism:  # with one, a round without answers is valid
             chosen, count = who.by_mechanism(self.mechanism, self.node_choice)
         else:
             chosen, count = who.to_train(self.node_choice, self.node_selection, content)
@@ -356,9 +356,9 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
         return self.step_train(collected) if collected else (None, None)
 
     def collect_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        """Return what `step_train` needs of a round's answers, each checked and summed as it comes.
+        """Return the input of `step_train`: answers are checked and summed on arrival, to bound memory.
 
-        None with too few usable answers. The rule's state is not changed by this.
+        None with too few usable answers. It does not change the rule's state.
         """
         phase = self._train_phase_
         if self.mechanism and not (phase.bound and phase.model):
@@ -371,7 +371,7 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
             MessageType.TRAIN, server_round, self._screened_(replies, is_train=True), reading.read
         ):
             if self.mechanism and position >= sent:
-                continue  # an answer to no message of this round: its client would count twice
+                continue  # answers no message of this round: its client could count twice
             self._further_names_.admit(server_round, read.metrics, self.expected_metrics)
             reading.add(fold, position, partition, read)
             self.phase_report.metrics[partition] = read.metrics

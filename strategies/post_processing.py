@@ -1,4 +1,4 @@
-"""Which rules publish nothing but what follows from the mean of the answers."""
+"""Which rules publish only functions of the mean of the answers (post-processing)."""
 
 from fedbn_flower.core.ground.settings import overridden
 
@@ -12,9 +12,9 @@ BETWEEN = (
 
 
 def post_processes_mean(rule: type[PseudoGradientStrategy]) -> bool:
-    """Return whether all that a rule publishes follows from the means that it gets.
+    """Return whether everything that a rule publishes is computed from the means that it gets.
 
-    The class that defines `server_step` has to say so: ``post_processes_mean = True``.
+    The class that defines `server_step` has to declare ``post_processes_mean = True``.
     """
     owner = next(cls for cls in rule.__mro__ if "server_step" in vars(cls))
     states_it = vars(owner).get("post_processes_mean") is True
@@ -22,8 +22,8 @@ def post_processes_mean(rule: type[PseudoGradientStrategy]) -> bool:
 
 
 def goes_with_buffers(rule: type[PseudoGradientStrategy]) -> bool:
-    """Return whether a rule goes with an asynchronous protocol, which scales answers by their staleness.
+    """Return whether a rule is compatible with asynchronous protocols, which scale answers by staleness.
 
-    Its step uses nothing but their mean, and needs no equal weights.
+    Its step must use only the answers' mean, and must not need equal weights.
     """
     return post_processes_mean(rule) and not rule.weighs_alike

@@ -32,14 +32,14 @@ ROUNDING = 1 - 1e-6
 
 @dataclass(frozen=True)
 class Reading:
-    """How a rule reads and weighs the answers of a round.
+    """How a rule reads and weights the answers of a round.
 
     Parameters
     ----------
     mean : callable
-        Makes an empty mean of differences to a reference.
+        Returns an empty mean of differences to a reference.
     max_weight : float
-        Refuse an answer that claims more.
+        The largest weight that an answer may report.
     max_norm : float
         The bound on the L2 norm of an answer's difference; 0 for none.
     weighs_alike : bool
@@ -47,15 +47,15 @@ class Reading:
     takes_sums : bool
         Whether workers may have summed the answers.
     keeps_answers : bool
-        Whether the metric function gets whole answers: that keeps a model per client in memory.
+        Whether the metric function gets whole answers, which keeps a model per client in memory.
     arrays_key : str
-        The record of an answer that has its model.
+        The name of the record with an answer's model.
     weight_key : str, optional
-        The metric by which answers are weighed; None for equal weights.
+        The metric by which answers are weighted; None for equal weights.
     expected : ExpectedMetrics
         The allowed metrics.
     new_round : callable
-        Makes the round before its answers are read.
+        Returns the round before its answers are read.
     read_extras : callable
         Reads further vectors from an answer.
     """
@@ -98,7 +98,7 @@ class ReplyReader:
     Parameters
     ----------
     how : Reading
-        Of the round's rule.
+        The rule's way of reading.
     server_round : int
         Number of the round.
     phase : TrainPhase
@@ -159,7 +159,7 @@ class ReplyReader:
         return CheckedReply(answer.metrics, answer, states, extras)
 
     def _check_summable(self, answer: Answer, extras: Extras) -> None:
-        """Refuse an answer of which the rule makes more than a sum holds, whatever it divides by."""
+        """Refuse an answer whose weighted vectors would overflow the sum, whatever it is divided by."""
         assert self.round
         scale = abs(extras.factor) * extras.share * (1.0 if self.how.weighs_alike else answer.weight)
         length = MAX_LENGTH
@@ -183,14 +183,14 @@ class ReplyReader:
         )
 
     def _check_finite(self, answer: Answer) -> None:
-        """Refuse an answer with stepped entries that are not finite, also where they were sent so."""
+        """Refuse an answer with stepped entries that are not finite, even if they were sent so."""
         assert self.round
         for name in self.round.layout.parameters:
             if not all_finite(answer.arrays[name]):
                 raise ReplyRefused(f"{name}: not finite")
 
     def _stale(self, position: int) -> Stale | None:
-        """Return how the answer to a buffer's message counts."""
+        """Return the staleness factor and model of the answer to a buffer's message."""
         if not (buffer := self.phase.buffer) or position >= len(buffer.answers):
             return None
         version = buffer.answers[position].version
@@ -227,9 +227,10 @@ class ReplyReader:
         into.add(answer, weight, factor, extras.vectors, extras.weight, hold, stale)
 
     def _factor(self, norm: float) -> float:
-        """Return the factor under a mechanism on a difference of this norm; with a grid it gives steps.
+        """Return a mechanism's factor on a difference of this norm; with a grid, the result is in grid steps.
 
-        Rounding moves d numbers by half a step each at most. So a difference is clipped by that much shorter.
+        Rounding moves each of d numbers by at most half a step, so the clipping bound is reduced by that
+        much.
         """
         assert self.round
         bound, step = self.phase.bound * ROUNDING, self.phase.step
@@ -255,5 +256,5 @@ class ReplyReader:
 
     @property
     def is_weightless(self) -> bool:
-        """Whether the answers have weights by partition, which are all 0."""
+        """Whether the answers have weights by partition that are all 0."""
         return self.weights is not None and not any(self.weights.get(p) for p in self.metrics)

@@ -200,7 +200,7 @@ class Objective:
         return Outcome()
 
     def tensors(self, arrays: Arrays | None) -> dict[str, torch.Tensor]:
-        """Return arrays as tensors by parameter name; zeros where there is none, as of what was frozen."""
+        """Return arrays as tensors by parameter name; zeros for missing ones, such as once frozen ones."""
         given = arrays or {}
         return {
             name: torch.from_numpy(given[name]).to(x.device) if name in given else torch.zeros_like(x)

@@ -108,7 +108,7 @@ class FedTAN(Objective):
         return {name: torch.from_numpy(self.known[name]).to(device) for name in of_layers}
 
     def shares(self, inputs: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float64]:
-        """Return how many examples and predictions a batch has, over the weight of the client's model."""
+        """Return a batch's numbers of examples and predictions, over the weight of the client's model."""
         counts = len(inputs), float(predictions_of(self.problem, targets).sum())
         return np.array(counts) / (len(self.client.examples) if self.weighting == "num-examples" else 1)
 

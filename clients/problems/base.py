@@ -172,7 +172,7 @@ class Problem:
         return problem
 
     def of_each_case(self, output: torch.Tensor, targets: torch.Tensor) -> dict[str, NDArray]:
-        """Return what is kept of each example of a batch, (b, ...), by name, where there are `case_metrics`.
+        """Return the stored values of each example of a batch, (b, ...), by name; with `case_metrics` only.
 
         Scores float64 and targets int64, (b, k) each, are columns of a table.
         """

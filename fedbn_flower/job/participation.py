@@ -274,9 +274,9 @@ def availability(text: str, seed: int, num_clients: int) -> Availability:
 
     - ``always``.
     - ``cycle:PERIOD,ON``: client i is available if (round - 1 + offset_i) mod PERIOD < ON; its offset is
-    drawn from 0, ..., PERIOD - 1.
+      drawn from 0, ..., PERIOD - 1.
     - A file: a row has a client and the first and last round of an interval in which it is available; a
-    client may have several rows, and one without a row is always available.
+      client may have several rows, and one without a row is always available.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Rules that know what clients have of each class.
+"""Rules that use information by class.
 
 FedProto: Tan et al. 2022, "FedProto: Federated Prototype Learning" (arXiv 2105.00243).
 FedSat: struggle-aware aggregation; needs the local objective ``fedsat``.
@@ -115,7 +115,7 @@ class FedSat(PseudoGradientStrategy):
 
     S_k[c] in [0, 1] is the struggle score of client k on class c, in an ArrayRecord ``struggle`` of its
     answer. P are the ``top_p`` classes of the greatest ``mean_k S_k``. If all weights of a class are 0, all
-    clients have equal weight. So they have for BatchNorm statistics.
+    clients have equal weight, as they always have for BatchNorm statistics.
 
     P is known only after all answers, so a sum is kept for every class: the memory of one model per class.
     """

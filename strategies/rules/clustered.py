@@ -1,4 +1,4 @@
-"""Several models, each of a group of clients.
+"""Several models, each for a group of clients.
 
 IFCA: Ghosh et al. 2020, "An Efficient Framework for Clustered Federated Learning" (arXiv 2006.04088).
 CFL: Sattler et al. 2020, "Clustered Federated Learning" (arXiv 1910.01991).
@@ -35,12 +35,12 @@ LONGEST_NAME = 100
 class IFCA(Clusters):
     """``x_k += eta sum_i p_i (x_i - x_k)`` over the clients that chose model k.
 
-    Clients get all k models, and each trains the one with the least mean loss on its own training examples.
-    It evaluates the one with the least then. The k models begin with the weights of different seeds; the
-    first has those of the run. A model that nobody chose stays as it is.
+    Clients get all k models, and each trains the one with the lowest mean loss on its own training examples.
+    Before an evaluation it chooses again. The k models are initialised with different seeds, the first with
+    the run's. A model that no client chose does not change.
 
-    Answers weigh as the run weighs clients; the paper's weigh alike. Departure from the paper's experiments:
-    they are repeated from several random starts, as the result depends on it.
+    Answers are weighted as the run weights clients; in the paper equally. Departure from the paper's
+    experiments: these are repeated from several random starts, on which the result depends.
     """
 
     purpose = "Keeps several models; each client trains the one that fits its data best."
@@ -113,7 +113,7 @@ LEAST = 3
 
 
 class CFL(Clusters):
-    """FedAvg in each cluster; one is split in two by the cosines of its updates where they disagree.
+    """FedAvg in each cluster; a cluster whose updates disagree is split in two by their cosines.
 
     It is split when ``norm(sum_i p_i D_i) < eps_1`` and ``max_i norm(D_i) > eps_2``: its model is nearly
     stationary, and its clients' are not. The halves are those with the least similarity between them,
@@ -155,7 +155,7 @@ class CFL(Clusters):
         return self.eta * delta
 
     def halves(self, products: NDArray[np.float64], weights: Sequence[float]) -> NDArray[np.int64] | None:
-        """Return the half, 0 or 1, of each of a cluster's answers, or None if it is not to be split.
+        """Return the half, 0 or 1, of each of a cluster's answers, or None if it must not be split.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class CFL(Clusters):
 def bipartition(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the halves with the least ``max cos`` between them; 0 is that of the first.
 
-    Single linkage merges by the greatest similarity until two are left, so what is between these is least.
+    Single linkage merges by the greatest similarity until two are left, which minimises that between them.
     """
     from scipy.cluster.hierarchy import cut_tree, linkage
     from scipy.spatial.distance import squareform
@@ -193,7 +193,7 @@ def bipartition(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 class Splitting(Trained):
-    """The answers of a round, kept until it is known which clusters are split."""
+    """Keeps a round's answers until it is known which clusters are split."""
 
     rule: CFL
 
@@ -227,7 +227,7 @@ class Splitting(Trained):
         return super().stepped()
 
     def _split(self, name: str, whole: WholeAnswers, half: NDArray[np.int64]) -> None:
-        """Make the models of both halves, and note their mean updates."""
+        """Create the models of both halves, and store their mean updates."""
         state, model = self.rule.rule_state, self.rule.entries(name, self.main)
         state.models.setdefault(name, model)
         for number in (0, 1):
@@ -236,7 +236,7 @@ class Splitting(Trained):
             state.vectors[direction(child)] = whole.combined(members / members.sum())
 
     def _differences(self, name: str, reads: Sequence[CheckedReply]) -> WholeAnswers:
-        """Return the differences of answers to what their clients were sent."""
+        """Return the differences of answers to the models that their clients were sent."""
         assert self.reading.round
         layout, sent = self.reading.round.layout, self.rule.entries(name, self.main)
         whole = WholeAnswers([viewed(sent[n]).reshape(-1) for n in layout.parameters], layout.dtypes[0])

@@ -217,7 +217,7 @@ class FedCM(PseudoGradientStrategy):
         "objective": {"fedcm"},
         "client-optimizer": {"sgd"},
         "client-momentum": {0.0},
-        "dp": {"none"},  # under which clients tell no length of their steps
+        "dp": {"none"},  # clients would report the length of their steps
     }
     weighs_alike = True
     extras_like_parameters = True
@@ -243,7 +243,7 @@ class FedCM(PseudoGradientStrategy):
 class FedACG(PseudoGradientStrategy):
     """``m = lambda m + D; x += m``; clients get ``x + lambda m``, and D is measured from that.
 
-    It needs the local objective ``fedacg``. What is evaluated and kept is x, not what clients get next.
+    It needs the local objective ``fedacg``. x is evaluated and kept, not the model that clients get next.
     """
 
     purpose = "Lets clients begin where momentum leads, and holds them there (with objective fedacg)."
@@ -258,7 +258,7 @@ class FedACG(PseudoGradientStrategy):
     )
 
     def server_step(self, delta: Vector, state: RuleState, round: Round) -> Vector:
-        """Return the step of what clients get: x + lambda m becomes (x + lambda m + D) + lambda m."""
+        """Return the step of the model that is sent: x + lambda m becomes (x + lambda m + D) + lambda m."""
         m = state.vector(MOMENTUM, like=delta)
         m *= self.momentum
         m += delta
@@ -312,7 +312,7 @@ class MimeLite(PseudoGradientStrategy):
         return self.eta * delta
 
     def follow(self, g: Vector, state: RuleState) -> None:
-        """Have the optimiser's state follow the mean of the clients' gradients at x."""
+        """Update the optimiser's state by the mean of the clients' gradients at x."""
         if MOMENTUM in USED[self.optimizer]:
             m = state.vector(MOMENTUM, like=g)
             m *= self.beta_1
@@ -328,7 +328,7 @@ class Mime(AsksFirst, MimeLite):
 
     It needs the local objective ``mime``. The round's clients are asked for their gradients at x first; c
     goes to them with the model, for SVRG's correction of each step. m and v are those of `MimeLite`, with
-    ``g = c``: c is the mean over all that answered the question, also those whose model is lost.
+    ``g = c``: c is the mean over all that answered the question, including those whose model is lost.
     """
 
     purpose = "MimeLite with each batch's gradient corrected by all clients' gradient (with objective mime)."

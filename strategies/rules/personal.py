@@ -32,10 +32,11 @@ MIXTURE = "mixture"
 class FedAMP(PersonalModels):
     """Client i is sent ``u_i = xi_ii w_i + sum_{j != i} xi_ij w_j``, ``xi_ij = alpha A'(norm(w_i - w_j)^2)``.
 
-    w_j is what client j has trained last, and ``A(x) = 1 - e^(-x / sigma)``, so that alike models attract
+    w_j is what client j has trained last, and ``A(x) = 1 - e^(-x / sigma)``, so that similar models attract
     each other; ``xi_ii = 1 - sum_{j != i} xi_ij``. The client minimises
     ``f(w) + lambda / (2 alpha) norm(w - u_i)^2``: it needs the objective ``fedprox``, whose ``mu`` is lambda
-    over alpha. It evaluates its w_i. Norms are over the stepped parameters; statistics are mixed alike.
+    over alpha. It evaluates its w_i. Norms are over the stepped parameters; statistics are mixed with the
+    same weights.
 
     The paper takes alpha so small that xi_ii >= 0. Here the others' weights are scaled down to a sum of 1
     where they are above it. Clients begin at the u_i that they receive, on which the minimum does not depend.
@@ -77,7 +78,7 @@ MEAN, VARIANCE = ".running_mean", ".running_var"
 
 
 class FedAP(PersonalModels):
-    """Client i has ``sum_j w_ij x_j``, and BatchNorm of its own; w_ij goes by the likeness of statistics.
+    """Client i has ``sum_j w_ij x_j``, and its own BatchNorm; w_ij depends on the similarity of statistics.
 
     ``w_ii = lambda``, and ``w_ij = (1 - lambda) (1 / d_ij) / sum_{k != i} 1 / d_ik``, where d_ij sums over
     BatchNorm layers the 2-Wasserstein distance ``sqrt(norm(mu_i - mu_j)^2 + norm(sigma_i - sigma_j)^2)`` of
@@ -121,7 +122,7 @@ class FedAP(PersonalModels):
 
 
 def layers(entries: Mapping[str, object]) -> list[str]:
-    """Return how the names of the entries of each BatchNorm layer begin."""
+    """Return the name prefix of each BatchNorm layer's entries."""
     return [f"{name.removesuffix(MEAN)}." for name in entries if name.endswith(MEAN)]
 
 
@@ -190,7 +191,7 @@ class FedPAC(SeveralModels, FedProto):
 
 
 class Heads(Trained):
-    """The answers of a round, summed for the body; their heads are kept until all are there."""
+    """Sums a round's answers for the body; keeps their heads until all have arrived."""
 
     rule: FedPAC
 

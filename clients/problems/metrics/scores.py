@@ -104,7 +104,7 @@ class OfScores(Metric):
     def _against_the_rest(
         self, scores: torch.Tensor, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the scores of each class, and which cases are of it, (n, k); of two classes of class 1."""
+        """Return the scores of each class, and its cases, (n, k) each; for two classes only class 1."""
         truth = targets
         if self.predicted.kind == CLASSES:
             truth = (targets.unsqueeze(1) == torch.arange(self.predicted.size)).long()
