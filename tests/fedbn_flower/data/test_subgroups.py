@@ -37,6 +37,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def of(configured, table):
+    pytest.importorskip("fedbn_flower.study")
     keys = {"dataset": table, "partition": "natural:site", "num_clients": 2, "model": "mlp-bn", "rounds": 1}
     return lambda text, **more: inputs_of(configured(**{**keys, "columns": "x", **more}, subgroups=text))
 
@@ -161,6 +162,7 @@ def test_what_cannot_be_is_one_line(of, text, keys, line):
 
 
 def test_a_site_may_lack_a_column_and_the_server_says_that_it_shows_nothing(configured, table, tmp_path):
+    pytest.importorskip("fedbn_flower.study")
     keys = {"dataset": "shape:1:2", "label_column": "outcome=0|1", "columns": "x", "model": "mlp-bn"}
     config = configured(**keys, partition="iid", subgroups="sex,race,age>=650")
     inputs = inputs_of(config, table, str(tmp_path / "cache"))

@@ -109,6 +109,7 @@ def test_a_site_says_it_of_its_own_data(configured, patients):
 
 @pytest.mark.slow
 def test_a_run_a_dry_run_and_inspect_show_it(patients, tmp_path, capsys, cache_dir):
+    pytest.importorskip("fedbn_flower.inspection")
     flags = [word for key, value in patients.items() for word in (f"--{key.replace('_', '-')}", value)]
     flags += ["--partition", "iid", "--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "1"]
     for words in (["--run-dir", str(tmp_path / "run")], ["--dry-run"]):

@@ -36,6 +36,7 @@ def test_epsilons_and_deltas_of_one_notion_on_one_data_set_add_up():
 
 
 def test_compare_says_it(tmp_path, capsys):
+    pytest.importorskip("fedbn_flower.study")
     runs = [
         write_run(tmp_path / name, summary_of([0.5, 0.6], privacy=privacy), METRICS, data="digest", seed=seed)
         for seed, (name, privacy) in enumerate({"one": ONE, "other": OTHER}.items())

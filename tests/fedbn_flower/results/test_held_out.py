@@ -37,6 +37,7 @@ def test_a_run_its_latex_and_its_card_have_them(tmp_path):
 
 
 def test_sweeps_and_compare_have_them(configured, tmp_path, capsys):
+    pytest.importorskip("fedbn_flower.study")
     grid = Comparison(tmp_path / "grid")
     for strategy, cases in METHODS.items():
         write_cases(tmp_path / "grid" / strategy, cases, strategy=strategy)

@@ -80,6 +80,7 @@ def test_the_sweep_runs_its_missing_cell_only(saved):
 @pytest.mark.slow
 def test_the_search_goes_on_and_compares_by_the_metric_that_it_did(saved, caplog):
     """That of the clients, not the server's, which decides by default since."""
+    pytest.importorskip("fedbn_flower.search")
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
     trials = rows(saved / "search/search.csv")
     assert [row["state"] for row in trials] == ["complete"] * 4
@@ -177,6 +178,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
 
 @pytest.mark.slow
 def test_a_search_with_a_decay_goes_on(saved):
+    pytest.importorskip("fedbn_flower.search")
     for table in ("values", "configuration"):
         write_in_old_keys(saved / "search/search.json", table)
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
@@ -188,6 +190,7 @@ def test_a_search_with_a_decay_goes_on(saved):
 @pytest.mark.slow
 @pytest.mark.parametrize("space", ["0.7,1.0", "0.7..1.0"])
 def test_a_search_of_decays_goes_on_but_for_a_range(saved, capsys, space):
+    pytest.importorskip("fedbn_flower.search")
     file, table = saved / "search/search.json", saved / "search/search.csv"
     stored = json.loads(file.read_text())
     del stored["configuration"]["client-lr-decay"]

@@ -167,6 +167,7 @@ def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one(monk
 
 
 def test_of_shared_cases_each_site_alone_has_intervals(run):
+    pytest.importorskip("fedbn_flower.study")
     keys = LOCALLY | {"eval_data": "global"}
     summary = run(data=discs(), **keys, client="fedbn", **KEYS).summary
     assert summary["intervals"]["pooled"] == summary["intervals"]["mean"] == {}
@@ -177,6 +178,7 @@ def test_of_shared_cases_each_site_alone_has_intervals(run):
 
 @pytest.mark.slow
 def test_the_summary_and_the_report_have_them_by_site(run, tmp_path):
+    pytest.importorskip("fedbn_flower.study")
     sites = write_circles(tmp_path / "sites")
     result = run(dataset=str(sites), **KEYS | {"rounds": 20}, eval_data="local")
     table, found = result.predictions, result.summary["by-case"]

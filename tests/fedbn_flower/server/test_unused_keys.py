@@ -150,6 +150,7 @@ def test_a_public_scale_is_of_tables(told_of, table):
 
 
 def test_subgroups_are_of_clients_that_evaluate(told_of, table):
+    pytest.importorskip("fedbn_flower.study")
     assert told_of(**table, subgroups="age>=30", client="shared", fraction_evaluate=0.0) == {"subgroups"}
     assert not told_of(**table, subgroups="age>=30", client="shared")
 

@@ -182,6 +182,7 @@ def test_sites_have_the_same_event_whatever_their_counts(
 
 def test_recalibrated_scores_are_of_the_event(tmp_path: Path) -> None:
     """Once turned, cases are not turned again: a temperature keeps the order, so the AUROC."""
+    pytest.importorskip("fedbn_flower.study")
     found = run(tmp_path, table(), rounds=3, client_lr=0.5, val_fraction=0.3, recalibrate="temperature")
     again = found.summary.recalibrated
     assert again
