@@ -26,7 +26,10 @@ PLACES = {
 
 
 class AliasFinder(MetaPathFinder):
-    """Finds both packages below this one, and gives them under their plain names where those are ours."""
+    """Finds both packages below this one, and gives them under their plain names where those are ours.
+
+    Each is one module under both names: imported twice, its classes would differ, and isinstance fail.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Frozen parts of a model: what is not trained, and which entries therefore never change.
+"""Frozen parts of a model: parameters that are not trained, and entries that therefore never change.
 
 The entries of a state dict are of three kinds. Shared ones are sent and averaged, local ones stay at a
 client, and constant ones are known to all from the start: they are in no message, sum, memory or checkpoint.

@@ -1,4 +1,4 @@
-"""Objectives on the scores of classes: calibrated, restricted, distilled, told to the server.
+"""Objectives on the scores of classes: calibrated, restricted, distilled, reported to the server.
 
 FedLC: Zhang et al. 2022, "Federated Learning with Label Distribution Skew via Logits Calibration".
 FedRS: Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax" (KDD).

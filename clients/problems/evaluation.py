@@ -30,7 +30,7 @@ EVALUATION_BATCH = 1000
 PREDICTIONS = "predictions"
 ROWS, SHOWN = "rows", "shown"
 """What is kept of each held-out case, (n, ...) each: its row, what was predicted, and its target. Of masks
-also the numbers of the cases of which a slice is shown, and that slice of what was predicted."""
+also the numbers of the cases with a shown slice, and the prediction in that slice."""
 
 Sums = Mapping[str, NDArray]
 """What is added up over batches, by name: the one mechanism of all metrics of examples.

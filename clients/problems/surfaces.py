@@ -30,7 +30,7 @@ def agreement(
     image. Distances are between the centres of pixels.
 
     - Surface Dice: the share of both surfaces' pixels that lie within the tolerance of the other surface
-      (Nikolov et al. 2021, doi:10.2196/26151, with pixels in the place of surface elements).
+      (Nikolov et al. 2021, doi:10.2196/26151, with pixels instead of surface elements).
     - HD95: the larger of the two directed 95th percentiles of the distances (Maier-Hein et al. 2024, Metrics
       Reloaded, doi:10.1038/s41592-023-02151-z); linear between two distances.
 

@@ -127,6 +127,6 @@ def set_rates(strategy: PseudoGradientStrategy, config: RunConfig, server_round:
 def errors_of_custom_rules(
     config: RunConfig, but: tuple[type[Exception], ...]
 ) -> AbstractContextManager[None]:
-    """Turn exceptions of a user's strategy, ``but`` these, into errors of one line."""
+    """Turn exceptions of a user's strategy, except ``but``, into one-line errors."""
     name = config.strategy
     return nullcontext() if name in STRATEGY.names else as_user_error("strategy", name, RunFailed, but)

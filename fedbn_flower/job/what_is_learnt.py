@@ -88,7 +88,7 @@ def _elsewhere(inputs: RunInputs) -> Iterator[Note]:
 
 
 def _of_the_optimizer(config: RunConfig) -> Iterator[Note]:
-    """Yield optimiser keys that are 0 here but not by torch's default."""
+    """Yield optimiser keys that are 0, but have another default in torch."""
     text = config.client_optimizer
     values = {"client-momentum": config.client_momentum, "weight-decay": config.weight_decay}
     for key, default in torch_defaults(text).items():

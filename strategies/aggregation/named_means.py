@@ -22,7 +22,7 @@ MEANS: dict[str, type[WeightedMean | TrimmedMean]] = {
     "centered-clip": CenteredClip,
 }
 WEIGHTED = ("weighted", "geometric-median")
-"""Means that weigh clients by what they claim."""
+"""Means that weight clients by the weights that they report."""
 FORM = (
     "one of 'weighted', 'median', 'trimmed', 'krum:F', 'multi-krum:F,M', 'bulyan:F', 'geometric-median', "
     "'centered-clip:TAU', with whole numbers F >= 0 liars and M >= 1 answers, and a number TAU > 0"

@@ -24,7 +24,7 @@ ROUNDING = 2e-7
 """How far distances by float32 products may be off, of the squares of the norms."""
 
 FINE = 1e-12
-"""The same of float64 products: far more than their sums can be, so ties are never told apart by it."""
+"""The same for float64 products: far more than the error of their sums, so rounding never breaks a tie."""
 
 QUICK, CHECKED = 8, 16
 """The part of a block that float32 products are of, and how many of them there are to one that is checked."""

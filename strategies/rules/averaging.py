@@ -1,4 +1,4 @@
-"""FedAvg, Flower's variants of it, and rules that weigh or stretch the mean of the updates.
+"""FedAvg, Flower's variants of it, and rules that reweight or extrapolate the mean of the updates.
 
 FedAvg: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data"
 (arXiv 1602.05629), Algorithm 1; with server momentum it is FedAvgM, Hsu et al. 2019 (1909.06335).

@@ -1,4 +1,4 @@
-"""Rules that weigh clients by how well the model fits them.
+"""Rules that weight clients by their loss.
 
 q-FedAvg: Li et al. 2020, "Fair Resource Allocation in Federated Learning" (arXiv 1905.10497).
 TERM: Li et al. 2021, "Tilted Empirical Risk Minimization" (arXiv 2007.01162).

@@ -26,9 +26,9 @@ OF_SUM, OF_SQUARES = 14, 27
 class OfNumbers(Metric):
     """A function of float64 (43, size): n, sum of (y - prediction)^2, digits of sum y and of sum y^2.
 
-    Where the deviation of y is small beside its mean (years, Unix seconds), ``sum y^2 - (sum y)^2 / n`` of
-    rounded sums is nothing but rounding. So both sums are exact: whole numbers of a fixed unit, whose digits
-    add.
+    If the deviation of y is small compared with its mean (years, Unix seconds), ``sum y^2 - (sum y)^2 / n``
+    of rounded sums is nothing but rounding error. So both sums are exact: integers in a fixed unit, whose
+    digits add.
     """
 
     kinds = frozenset({NUMBERS})
