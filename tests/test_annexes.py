@@ -1,5 +1,6 @@
 """Annexes: with any of their folders taken away, and with all of them, the rest works."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,12 @@ LINES = {
 }
 """What else asks for one, but its commands."""
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
+CORE = (
+    "tests/strategies/messages",
+    "tests/fedbn_flower/site/test_ledger.py",
+    "tests/fedbn_flower/extensions/test_keys.py",
+)
+"""Some of the tests of the rest."""
 
 SITE = """
 import sys
@@ -119,6 +126,16 @@ def test_without_one_of_them_the_rest_works(house, name):
     folder = house(name)
     check_all_works(folder)
     check_is_named(folder, name)
+
+
+@pytest.mark.slow
+def test_without_all_of_them_the_tests_of_the_rest_pass(house):
+    folder = house(*ANNEXES)
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__", *ANNEXES))
+    line = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-rs", "-m", "not slow", *CORE]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ended = subprocess.run(line, cwd=folder, env=own, capture_output=True, text=True, timeout=1200)
+    assert ended.returncode == 0, ended.stdout[-5000:]
 
 
 def test_the_usual_job_loads_none_that_only_keys_ask_for(tmp_path):
