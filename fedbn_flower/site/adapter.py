@@ -309,7 +309,7 @@ def _train_one(
     """
     client, result = trained or (_client(message, context, config), None)
     _log_what_is_learnt(message, context, config)
-    message, choice = with_chosen_model(client, message)
+    message, choice = with_chosen_model(client, message, config)
     update = _fit(client, message, context, config, result)
     return answer_of_choice(_reply(message, client, update, context, config, group), choice)
 
@@ -340,7 +340,7 @@ def evaluate(message: Message, context: Context) -> Message:
     client = _client(message, context, config)
     if question := asked.get(wire.ASKED):
         return _first_answer(str(question), client, message, context, config)
-    message, choice = with_chosen_model(client, message)
+    message, choice = with_chosen_model(client, message, config)
     if config.against_server:
         noisy = privacy.metrics(client, _received(client, message), asked, round_of(message))
         reported = _reported({wire.NUM_EXAMPLES: noisy["eval-examples"], **noisy})

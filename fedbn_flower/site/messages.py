@@ -8,9 +8,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.choosing import chosen
 
+from ..config.run_config import RunConfig
 from ..core.errors import described
 from ..core.ground.wire import ARRAYS, CANDIDATE, CHOSEN, CONFIG, EVALUATED, EVALUATION, FAILED, MODEL, REASON
 from ..core.private import with_content
+from ..names import STRATEGY
+from ..privacy.floors import Refused
 
 LOGGER = logging.getLogger("flwr.fedbn")
 Answers = Callable[[Message, Context], Message]
@@ -44,11 +47,13 @@ def _records(answer: Answers, message: Message, context: Context) -> RecordDict:
     return reply.content
 
 
-def with_chosen_model(client: FedAvgClient, message: Message) -> tuple[Message, str]:
+def with_chosen_model(client: FedAvgClient, message: Message, config: RunConfig) -> tuple[Message, str]:
     """Return the message with the model that the client chose, and that model's name; "" without a choice.
 
     Raises
     ------
+    Refused
+        If models are sent to choose from that the run's rule has not: the choice would tell of the data.
     FloatingPointError
         As `chosen`.
     """
@@ -59,6 +64,8 @@ def with_chosen_model(client: FedAvgClient, message: Message) -> tuple[Message, 
     }
     if not models:
         return message, ""
+    if config.against_server or config.secagg != "off" or not STRATEGY.find(config.strategy).keeps_models:
+        raise Refused(f"strategy: this client chooses among no models in a run of {config.strategy!r}")
     arrays = {name: {n: a.numpy() for n, a in record.items()} for name, record in models.items()}
     name = chosen(client, arrays)
     others = {n: record for n, record in message.content.items() if not n.startswith(CANDIDATE)}

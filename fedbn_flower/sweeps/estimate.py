@@ -169,7 +169,7 @@ def _train(config: RunConfig, messages: list[Message], steps: int, fit: Fit | No
         task = local_task(config, partition_of(message), {})
         share = min(1.0, (steps - 0.5) / task.training.steps(task.train))
         clients.append(_client(config, replace(task, share=_always(share))))
-    received, instructions = _received(clients[0], messages[0])
+    received, instructions = _received(config, clients[0], messages[0])
     with suppress(Exception):  # the run itself reports errors
         if fit:
             fit(clients, received, instructions)
@@ -187,7 +187,7 @@ def _evaluate(config: RunConfig, message: Message, split: str, count: int) -> No
     examples = task.evaluation[split]
     few = {**task.evaluation, split: replace(examples, rows=examples.rows[:count])}
     client = _client(config, replace(task, evaluation=few))
-    received, instructions = _received(client, message)
+    received, instructions = _received(config, client, message)
     with suppress(Exception):
         client.evaluate(received, {**instructions, EVAL_SPLITS: split})
 
@@ -196,9 +196,11 @@ def _client(config: RunConfig, task: LocalTask) -> FedAvgClient:
     return CLIENT.find(config.client)(task, Memory(ContextStore(RecordDict())))
 
 
-def _received(client: FedAvgClient, message: Message) -> tuple[Received, dict[str, Scalar]]:
+def _received(
+    config: RunConfig, client: FedAvgClient, message: Message
+) -> tuple[Received, dict[str, Scalar]]:
     """Return a message's records and configuration, without an evaluation after training."""
-    message, _ = with_chosen_model(client, message)
+    message, _ = with_chosen_model(client, message, config)
     records = {
         name: {entry: np.array(viewed(array)) for entry, array in record.items()}
         for name, record in message.content.array_records.items()

@@ -21,7 +21,7 @@ class Site:
         self.config = config
         self.node_config = {key.replace("_", "-"): value for key, value in node_config.items()}
 
-    def ask(self, kind, config=None, run=RUN, flower_run=RUN_ID, **asked):
+    def ask(self, kind, config=None, run=RUN, flower_run=RUN_ID, records=(), **asked):
         """Return the answer to one message, whose config also has what is ``asked``."""
         config = config or self.config
         given = {"server-round": 1, "checkpoint-round": 0, "run": run, "eval-splits": "test"}
@@ -29,7 +29,7 @@ class Site:
         given |= {key.replace("_", "-"): value for key, value in asked.items()}
         inputs = inputs_of(config)
         model = {name: encoded(inputs.initial().entries[name]) for name in inputs.split.shared}
-        content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given)})
+        content = RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(given), **dict(records)})
         private.identify_process(flower_run)
         message = Message(content, 2, kind)
         private.set_message_id(message, "1")

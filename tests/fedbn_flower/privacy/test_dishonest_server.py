@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord
 
 from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.config.making import run_config
@@ -13,6 +14,7 @@ from fedbn_flower.privacy.what_leaves import only_trained
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
+from strategies.messages.npy import encoded
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.data.test_own_data import Sites
 
@@ -46,6 +48,19 @@ def test_a_site_evaluates_nothing(notion, splits):
     config = notion()
     line = f"privacy: with dp {config.dp!r} this client sends no metrics"
     assert Site(config).refusal("evaluate", eval_splits=splits).endswith(line)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("keys", [{"dp": "local"}, {"dp": "example"}, {}], ids=str)
+def test_a_site_chooses_among_no_models(kind, keys, configured):
+    """Of ten models, each of which predicts one class, the best says which class a site has most of."""
+    small = NOTIONS.get(keys.get("dp"), test_example_runs.small)
+    config = small(configured, dp_seed=-1) if "dp" in keys else configured(num_clients=2, **keys)
+    initial = inputs_of(config).initial().entries
+    models = {f"model.{i}": ArrayRecord({n: encoded(a + i) for n, a in initial.items()}) for i in range(2)}
+    reason = Site(config).refusal(kind, records=models)
+    if kind == "train" or "dp" not in keys:
+        assert "chooses among no models in a run of" in reason
 
 
 @pytest.mark.parametrize("query", ["counts", "moments"])
