@@ -170,7 +170,7 @@ def of_model(
     """Look whether memory, disk and device are enough for a study's model."""
     size = COPIES * sum(array.nbytes for array in initial.values())
     free = available_memory()
-    told = f"{free / GIB:.1f} GiB free, the model takes {size / GIB:.3f}"
+    told = f"{free / GIB:.1f} GiB free, the model takes {size / GIB:.3f} GiB"
     yield Finding("memory", told, "end other programs, or train a smaller model" if free < size else "")
     yield of_room("disk", Path(str(node_config.get("state-dir", "."))), ROOM + size)
     if config.device.startswith("cuda"):

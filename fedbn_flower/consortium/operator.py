@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from ..config.making import check_values
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.version import __version__
@@ -28,7 +29,7 @@ from .authority import (
     public_text,
 )
 from .kits import make_kit, write_kit, write_superlink
-from .studies import study_digest
+from .studies import study_digest, study_keys
 
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 CONNECTION = "consortium"
@@ -163,8 +164,15 @@ def move(folder: Path, server: str) -> None:
 
 
 def study(folder: Path, name: str, file: Path) -> str:
-    """Enter a study, a file of keys, by its digest, which is returned; a copy of the file is kept."""
+    """Enter a study, a file of keys, by its digest, which is returned; a copy of the file is kept.
+
+    Raises
+    ------
+    UserError
+        When no run can have a key or its value. Sites do not look: it would load code that they have not admitted.
+    """
     consortium = read(folder)
+    check_values(study_keys(file))
     consortium.studies[name] = digest = study_digest(file)
     _tell(folder, consortium)
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):

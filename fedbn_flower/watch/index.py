@@ -14,6 +14,7 @@ from typing import Any
 from ..core.errors import UserError, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import SECONDS
+from ..core.ground.wire import LOSS
 from ..records.stored import CONFIG, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
@@ -95,7 +96,8 @@ class Entry:
 
         Of a key and a figure of one name, such as ``loss``, it is the key's value only if that is a number.
         """
-        keys = {k: v for k, v in self.keys.items() if k not in self.figures or number_in(v) is not None}
+        figures = {LOSS, *self.figures}
+        keys = {k: v for k, v in self.keys.items() if k not in figures or number_in(v) is not None}
         own = {"run": self.name, "state": self.state, "round": self.rounds_done}
         return {**self.figures, **keys, **own, "note": "", "starred": False, **self.notes}
 

@@ -23,9 +23,11 @@ def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[s
     algorithms = [key for key in ALGORITHMS if key in every]
     names = [*zip(*(every[key] for key in algorithms), strict=True)] or [()] * len(entries)
     own = [key for key in every if len({*zip(names, every[key], strict=True)}) > len({*names})]
-    keys = list(dict.fromkeys([*algorithms, *(key for key in asked if key in every), *own]))[:MOST_KEYS]
+    measured = {name for entry in entries for name in entry.figures}
+    wanted = [key for key in asked if key not in measured and any(key in entry.keys for entry in entries)]
+    keys = list(dict.fromkeys([*algorithms, *wanted, *own]))[:MOST_KEYS]
     metrics = [entry.run.main_metric for entry in entries]
-    measured = {name for entry in entries for name in entry.figures} - {*keys}
+    measured -= {*keys}
     figures = dict.fromkeys([*metrics, "loss", PRIVACY[0], SECONDS, "failures", *asked])
     return ["run", "state", *keys], ["round", "rounds", *(name for name in figures if name in measured)]
 

@@ -153,3 +153,11 @@ def test_the_superlink_moves(folder):
     assert "server_name other.example.org;" in (folder / "superlink/nginx.conf").read_text()
     with pytest.raises(UserError, match="server"):
         operator.move(folder, "a b")
+
+
+@pytest.mark.parametrize("text", ["roundz = 2\n", "rounds = -2\n", 'client = "nosuch"\n'])
+def test_a_study_that_no_run_can_be_is_not_entered(text, folder, tmp_path):
+    (tmp_path / "study.toml").write_text(text)
+    with pytest.raises(UserError):
+        operator.study(folder, "first", tmp_path / "study.toml")
+    assert not read(folder).studies
