@@ -169,7 +169,7 @@ def study(folder: Path, name: str, file: Path) -> str:
     Raises
     ------
     UserError
-        When no run can have a key or its value. Sites do not look: it would load code that they have not admitted.
+        When no run can have a key or its value. Sites do not look: that would load code that is not admitted.
     """
     consortium = read(folder)
     check_values(study_keys(file))
