@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 LESS = """
 from functools import partial
-from fedbn_flower.results import intervals
+from fedbn_flower.study import intervals
 from tests.pictures import draw_none
 
 draw_none()

@@ -263,7 +263,7 @@ ASK = """
 import sys
 from pathlib import Path
 sys.path[:] = {path!r}
-from tests.fedbn_flower.site.warm.conftest import STAND_IN, Asking
+from tests.fedbn_flower.warm.conftest import STAND_IN, Asking
 from fedbn_flower.warm import workers
 workers.BOOT = STAND_IN
 workers.descriptor_of = lambda _: None
