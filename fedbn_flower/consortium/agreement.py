@@ -29,12 +29,22 @@ PLAIN_TEXT = r"[\w.,:+@/() -]*"
 PATH = re.compile(r"[A-Za-z0-9._/+@-]+")
 """A path that a unit, a node config and a shell read as it is."""
 
+PATTERNS = {
+    rf"^{NAME}$": "up to 40 small letters, digits and - between them",
+    rf"^{HOST}$": "a host, as superlink.example.org or 10.0.0.5",
+    rf"^{HOST}:[0-9]{{1,5}}$": "HOST:PORT, as superlink.example.org:443",
+    rf"^{PLAIN_TEXT}$": "letters, digits, spaces and . , : + @ / ( ) _ -",
+    r"^[0-9a-f]{64}$": "64 hexadecimal digits",
+}
+"""What a message says of each pattern."""
+NAMES, HOSTS, ADDRESSES, TEXTS, DIGESTS = PATTERNS
+
 Value = bool | int | float | str
-Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
-Host = Annotated[str, Field(pattern=rf"^{HOST}$")]
-Address = Annotated[str, Field(pattern=rf"^{HOST}:[0-9]{{1,5}}$")]
-Text = Annotated[str, Field(pattern=rf"^{PLAIN_TEXT}$", max_length=200)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(pattern=NAMES)]
+Host = Annotated[str, Field(pattern=HOSTS)]
+Address = Annotated[str, Field(pattern=ADDRESSES)]
+Text = Annotated[str, Field(pattern=TEXTS, max_length=200)]
+Digest = Annotated[str, Field(pattern=DIGESTS)]
 
 
 class _Table(BaseModel):
@@ -56,7 +66,7 @@ def checked_bounds(bounds: dict[str, Value]) -> dict[str, Value]:
         if key not in known:
             raise unknown_name("bounds", key, known)
         if isinstance(value, str) and not re.fullmatch(PLAIN_TEXT, value):
-            raise not_allowed(key, value, "letters, digits, spaces and . , : + @ / ( ) _ -")
+            raise not_allowed(key, value, PATTERNS[TEXTS])
     if type(bounds.get(SECAGG_REQUIRED, False)) is not bool:
         raise not_allowed(SECAGG_REQUIRED, bounds[SECAGG_REQUIRED], "true or false")
     least = bounds.get(SECAGG_MIN, LEAST_SUM)
@@ -151,12 +161,14 @@ def checked(cls: type[Checked], values: Mapping[str, Any], where: str) -> Checke
         return cls.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "value_error":  # ours, which has all of it
-            raise UserError(f"{where}: {place}{': ' * bool(place)}{said}") from None
-        given = f"{first['input']!r:.100} is not allowed; " if first["type"] != "missing" else ""
-        raise UserError(f"{where}: {place}: {given}{said}") from None
+        *_, last = parts = ["", *map(str, first["loc"])]
+        place = f"{where}: {'.'.join(parts[1:-2] if last == '[key]' else parts[1:])}".removesuffix(": ")
+        said = first["msg"].removeprefix("Value error, ").removeprefix(f"{last}: ")
+        if first["type"] == "string_pattern_mismatch":
+            raise not_allowed(place, first["input"], PATTERNS[first["ctx"]["pattern"]]) from None
+        ours = first["type"] in ("value_error", "missing")  # which have all of it
+        given = "" if ours else f"{first['input']!r:.100} is not allowed; "
+        raise UserError(f"{place}: {given}{said}") from None
 
 
 def read(folder: Path) -> Consortium:

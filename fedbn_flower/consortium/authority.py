@@ -128,8 +128,8 @@ def authority_fingerprint(path: Path) -> str:
 
 
 def sign(folder: Path, content: bytes) -> bytes:
-    """Return the signature of a folder's authority on a content."""
-    return _private(folder / CA_KEY).sign(content, ec.ECDSA(SHA384()))
+    """Return the signature of a folder's authority on a content, the same each time."""
+    return _private(folder / CA_KEY).sign(content, ec.ECDSA(SHA384(), deterministic_signing=True))
 
 
 def is_signed(certificate: Path, content: bytes, signature: bytes) -> bool:

@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..cli.argument_parser import Parser
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.errors import UserError, not_allowed
 from . import operator
 from .agreement import Value, read, safe_path
 from .authority import CA_CERTIFICATE, authority_fingerprint
 from .kits import make_kit, write_kit
+from .programs import become
 
 if TYPE_CHECKING:
     from .site import AtSite
@@ -143,10 +144,8 @@ def _status(options: Options) -> int:
 
 def _superlink(options: Options) -> None:
     folder = safe_path("folder", options.folder)
-    command = operator.superlink_command(folder)
-    home = os.environ.get("FLWR_HOME") or str(folder / "superlink" / "flwr")
-    with os_errors_as_user_errors("superlink", f"start {command[0]!r}"):
-        os.execve(command[0], command, {**os.environ, "FLWR_HOME": home})
+    home = os.environ.get("FLWR_HOME") or folder / "superlink" / "flwr"
+    become(operator.superlink_command(folder), Path(home))
 
 
 def _join(options: Options) -> int:

@@ -41,10 +41,9 @@ def doctor(arguments: Sequence[str]) -> int:
     if options.kit:
         return examine(AtSite(options.kit.resolve()), config)
     if options.consortium:
-        folder = options.consortium
-        agreed = read(folder)
-        ways = [*machine.of_versions(agreed.versions), *of_the_way(agreed.server, folder / CA_CERTIFICATE)]
-        return shown([*ways, machine.of_temporary_files()])
+        agreed, authority = read(options.consortium), options.consortium / CA_CERTIFICATE
+        ways = of_the_way(agreed.server, authority, at_site=False)
+        return shown([*machine.of_versions(agreed.versions), *ways, machine.of_temporary_files()])
     return shown([machine.of_temporary_files(), *machine.of_data(config or run_config({}), {})])
 
 

@@ -30,8 +30,8 @@ from pathlib import Path
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed
 from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, make_authority, make_server_certificate
+from .programs import environment, of_user, superlink, supernode
 
-PROGRAMS = Path(sys.executable).parent
 START_UP = 60.0  # seconds
 LOG = "log.txt"
 """The name of the file that has a program's output."""
@@ -138,14 +138,8 @@ class LocalFederation:
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
         self.port = free_port()
-        self.environment = {
-            **os.environ,
-            "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
-            "FLWR_HOME": str(self.folder / "user"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        }
+        self.certificates, self.address = self.folder / "certificates", f"127.0.0.1:{self.port}"
+        self.environment = environment(self.folder / "user")
         self._watching = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
@@ -188,18 +182,11 @@ class LocalFederation:
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
-        certificates = self.folder / "certificates"
+        database = self.folder / "superlink" / "state.db"
         self._start(
             "superlink",
-            [
-                "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
-                "--ssl-ca-certfile", certificates / CA_CERTIFICATE,
-                "--ssl-certfile", certificates / SERVER_CERTIFICATE,
-                "--ssl-keyfile", certificates / SERVER_KEY, "--enable-supernode-auth",
-                "--database", self.folder / "superlink" / "state.db",
-                "--disable-runtime-dependency-installation",
-            ],
-        )  # fmt: skip
+            superlink(self.address, self.certificates, self.certificates / SERVER_KEY, database),
+        )
         if not wait_until_answers(self.port):
             raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
 
@@ -224,14 +211,9 @@ class LocalFederation:
             partners.mkdir(exist_ok=True)
             shutil.copy(f"{key}.pub", partners / f"site-{index}.pub")
             config += f' secagg-key="{key}" secagg-partners="{partners}"'
-        self._start(
-            f"site-{index}",
-            [
-                "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port()),
-                "--root-certificates", self.folder / "certificates" / "ca.crt",
-                "--auth-supernode-private-key", key, "--node-config", f"{config} {self.node_config}".strip(),
-            ],
-        )  # fmt: skip
+        config = f"{config} {self.node_config}".strip()
+        command = supernode(self.address, free_port(), self.certificates / CA_CERTIFICATE, key, config)
+        self._start(home.name, command)
 
     def stop(self) -> None:
         """End all processes, SuperNodes first."""
@@ -245,24 +227,17 @@ class LocalFederation:
             self.services["superlink"].stop()
 
     def _prepare(self) -> None:
-        certificates = self.folder / "certificates"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not (certificates / SERVER_CERTIFICATE).exists():
-            certificates.mkdir(exist_ok=True)
-            make_authority(certificates, "local")
-            make_server_certificate(certificates, ("localhost", "127.0.0.1"))
-        user = Path(self.environment["FLWR_HOME"])
-        user.mkdir(exist_ok=True)
-        (user / "config.toml").write_text(
-            f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{certificates / "ca.crt"}"\n'
-        )
+        self.certificates.mkdir(parents=True, exist_ok=True)
+        if not (self.certificates / SERVER_CERTIFICATE).exists():
+            make_authority(self.certificates, "local")
+            make_server_certificate(self.certificates, ("localhost", "127.0.0.1"))
+        of_user(self.folder / "user", "local", self.address, self.certificates)
 
     def _start(self, name: str, command: Sequence[str | Path]) -> None:
         home = self.folder / name
         home.mkdir(exist_ok=True)
-        environment = {**self.environment, "FLWR_HOME": str(home / "flwr")}
-        service = Service(name, command, environment, home / LOG, self.restart_after)
+        own = {**self.environment, "FLWR_HOME": str(home / "flwr")}
+        service = Service(name, command, own, home / LOG, self.restart_after)
         self.services[name] = service
         service.start()
 
@@ -318,9 +293,7 @@ def try_it(arguments: Sequence[str]) -> int:
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
     parser.add_argument(
-        "--secagg",
-        action="store_true",
-        help="every site demands secagg='on', and has a key to sign with",
+        "--secagg", action="store_true", help="every site demands secagg='on', and has a key to sign with"
     )
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args(arguments)

@@ -21,7 +21,7 @@ WRONG_NAME, EXPIRED, NOT_YET = 62, 10, 9
 WRONG_ADDRESS = 64
 
 
-def of_the_way(address: str, authority: Path) -> Iterator[Finding]:
+def of_the_way(address: str, authority: Path, at_site: bool = True) -> Iterator[Finding]:
     """Yield what was found on the way to a SuperLink at ``HOST:PORT``, until something bars it."""
     host, _, port = address.rpartition(":")
     yield from of_proxies(host)
@@ -29,7 +29,7 @@ def of_the_way(address: str, authority: Path) -> Iterator[Finding]:
     yield found
     if found.remedy:
         return
-    found = of_port(host, int(port))
+    found = of_port(host, int(port), at_site)
     yield found
     if found.remedy:
         return
@@ -56,14 +56,15 @@ def of_proxies(host: str) -> Iterator[Finding]:
         yield Finding("proxy", f"{proxy} is set for https", f"take it out for this host: no_proxy={host}")
 
 
-def of_port(host: str, port: int) -> Finding:
+def of_port(host: str, port: int, at_site: bool) -> Finding:
     """Connect."""
     try:
         with socket.create_connection((host, port), timeout=WAIT):
             return Finding("port", f"{port} is reached")
     except OSError as error:
-        remedy = f"have TCP to {host}:{port} outward let through, and ask whether the SuperLink runs"
-        return Finding("port", f"{host}:{port}: {error}", remedy)
+        outward = f"have TCP to {host}:{port} outward let through, and ask whether the SuperLink runs"
+        here = "start the SuperLink and its proxy: sudo superlink/install, in the consortium's folder"
+        return Finding("port", f"{host}:{port}: {error}", outward if at_site else here)
 
 
 def of_tls(host: str, port: int, authority: Path) -> Finding:

@@ -3,9 +3,7 @@
 import json
 import os
 import platform
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +17,6 @@ from .agreement import FILE, Consortium, Site, Value, checked, read, safe_path, 
 from .authority import (
     CA_CERTIFICATE,
     SERVER_CERTIFICATE,
-    SERVER_KEY,
     authority_fingerprint,
     certificate_in,
     fingerprint,
@@ -29,6 +26,7 @@ from .authority import (
     public_text,
 )
 from .kits import make_kit, write_kit, write_superlink
+from .programs import of_user, program, superlink
 from .studies import study_digest, study_keys
 
 LOCAL_NAMES = ("localhost", "127.0.0.1")
@@ -232,34 +230,14 @@ def flower(folder: Path, *words: str) -> str:
     UserError
         When it fails.
     """
-    environment = user_environment(folder)
-    program = Path(sys.executable).parent / "flwr"
-    ended = subprocess.run(
-        [program, "supernode", *words], check=False, env=environment, capture_output=True, text=True
-    )
+    control = read(folder).control
+    home = of_user(folder / "flwr", CONNECTION, control, folder)
+    command = [program("flwr"), "supernode", *words]
+    ended = subprocess.run(command, check=False, env=home, capture_output=True, text=True)
     if ended.returncode or '"success": false' in ended.stdout:
         said = (ended.stdout + ended.stderr).strip().splitlines() or ["no answer"]
-        raise UserError(f"superlink: {' '.join(said)[-300:]}; is it running, at {read(folder).control}?")
+        raise UserError(f"superlink: {' '.join(said)[-300:]}; is it running, at {control}?")
     return ended.stdout
-
-
-def user_environment(folder: Path) -> dict[str, str]:
-    """Return an environment in which ``flwr`` knows the SuperLink of a folder as its default one."""
-    home = folder / "flwr"
-    home.mkdir(exist_ok=True)
-    consortium = read(folder)
-    write_atomically(
-        home / "config.toml",
-        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        f'address = "{consortium.control}"\n'
-        f'root-certificates = "{(folder / CA_CERTIFICATE).resolve()}"\n',
-    )
-    return {
-        **os.environ,
-        "FLWR_HOME": str(home.resolve()),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-    }
 
 
 def _json(text: str) -> dict:
@@ -292,31 +270,6 @@ def valid_until(folder: Path) -> str:
 
 def superlink_command(folder: Path) -> list[str]:
     """Return the command line of the SuperLink, with the places that its unit gives it."""
-    consortium = read(folder)
-    host, port = consortium.control.rsplit(":", 1)
-    credentials, state = os.environ.get("CREDENTIALS_DIRECTORY"), os.environ.get("STATE_DIRECTORY")
-    kept = Path(state) if state else folder / "superlink"
-    program = Path(sys.executable).parent / "flower-superlink"
-    return [
-        str(program), "--host", host, "--port", port,
-        "--ssl-ca-certfile", str(folder / CA_CERTIFICATE), "--ssl-certfile", str(folder / SERVER_CERTIFICATE),
-        "--ssl-keyfile", f"{credentials}/server.key" if credentials else str(folder / SERVER_KEY),
-        "--enable-supernode-auth", "--database", str(kept / "superlink.db"),
-        "--disable-runtime-dependency-installation",
-    ]  # fmt: skip
-
-
-def flower_programs() -> Path:
-    """Return the folder of Flower's programs.
-
-    Raises
-    ------
-    UserError
-        When they are not beside this Python.
-    """
-    found = Path(sys.executable).parent
-    if not shutil.which("flower-supernode", path=str(found)):
-        raise UserError(
-            f"flower-supernode: not in {str(found)!r}, beside this Python; install fedbn-flower there"
-        )
-    return found
+    secret = Path(os.environ.get("CREDENTIALS_DIRECTORY") or folder / "secret")
+    kept = Path(os.environ.get("STATE_DIRECTORY") or folder / "superlink")
+    return superlink(read(folder).control, folder, secret / "server.key", kept / "superlink.db")

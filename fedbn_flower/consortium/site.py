@@ -4,7 +4,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from .admitted import Admitted, read_admitted
 from .agreement import Value, _Table, checked, safe_path, toml_of
 from .authority import PrivateKey, authority_fingerprint, fingerprint, new_key, public_text, write_key
 from .kits import PARTITION, KitFolder
-from .operator import flower_programs
+from .programs import become, supernode
 from .scripts import supernode_unit
 from .studies import study_digest, study_keys
 
@@ -71,19 +70,19 @@ class AtSite(KitFolder):
         UserError
             When it has not joined.
         """
+        if not (self.own / SETTINGS).exists():
+            raise UserError(f"kit: {str(self.folder)!r} has not joined yet; run ./join --data FOLDER there")
         return checked(Settings, toml_of(self.own / SETTINGS), SETTINGS)
 
     @property
     def key_file(self) -> Path:
         """The private key: where the unit puts it, or in the site's folder."""
-        given = os.environ.get("CREDENTIALS_DIRECTORY")
-        return Path(given) / KEY if given else self.own / KEY
+        return Path(os.environ.get("CREDENTIALS_DIRECTORY") or self.own) / KEY
 
     @property
     def state(self) -> Path:
         """The folder of memories and the ledger."""
-        given = os.environ.get("STATE_DIRECTORY")
-        return Path(given) / "state" if given else self.own / "state"
+        return Path(os.environ.get("STATE_DIRECTORY") or self.own) / "state"
 
     @property
     def cache(self) -> Path:
@@ -93,8 +92,7 @@ class AtSite(KitFolder):
     @property
     def audit(self) -> Path:
         """The folder of the audit log."""
-        given = os.environ.get("STATE_DIRECTORY")
-        return Path(given) / AUDIT if given else self.own / AUDIT
+        return Path(os.environ.get("STATE_DIRECTORY") or self.own) / AUDIT
 
     @property
     def admitted(self) -> Admitted | None:
@@ -150,12 +148,8 @@ class AtSite(KitFolder):
 
     def command(self) -> list[str]:
         """The command line of the SuperNode: a list, which no shell reads."""
-        return [
-            str(flower_programs() / "flower-supernode"), "--superlink", self.server,
-            "--port", str(self.settings.port), "--root-certificates", str(self.authority),
-            "--auth-supernode-private-key", str(self.key_file),
-            "--node-config", node_words(self.node_config()),
-        ]  # fmt: skip
+        words = node_words(self.node_config())
+        return supernode(self.server, self.settings.port, self.authority, self.key_file, words)
 
 
 def node_words(config: dict[str, Value]) -> str:
@@ -262,13 +256,7 @@ def run(at: AtSite) -> None:
             f"run: a SuperNode of this site runs already ({str(at.state / LOCK)!r}); stop it first"
         )
     os.set_inheritable(lock, True)
-    home = {
-        "FLWR_HOME": str(at.state.parent / "flwr"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-    }
-    sys.stdout.flush()
-    os.execve(command[0], command, {**home, **os.environ})
+    become(command, Path(os.environ.get("FLWR_HOME") or at.state.parent / "flwr"))
 
 
 def locked(at: AtSite) -> int | None:

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbn_flower.consortium.local import PROGRAMS, Service, free_port
+from fedbn_flower.consortium.local import Service, free_port
+from fedbn_flower.consortium.programs import PROGRAMS
 
 from .processes import ROOT, SOONER
 

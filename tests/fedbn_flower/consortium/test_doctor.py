@@ -93,8 +93,11 @@ def test_a_port_that_is_closed(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    line = wrong(network.of_the_way(f"localhost:{port}", folder / "ca.crt"))
-    assert f"have TCP to localhost:{port} outward let through" in line
+    for at_site, told in (
+        (True, f"have TCP to localhost:{port} outward let through"),
+        (False, "start the SuperLink"),
+    ):
+        assert told in wrong(network.of_the_way(f"localhost:{port}", folder / "ca.crt", at_site))
 
 
 def test_a_proxy_in_the_environment(folder, serve, monkeypatch):
@@ -288,7 +291,8 @@ def test_the_command_looks_at_a_kit_an_operators_folder_and_data(tmp_path, serve
     (tmp_path / "kit.zip").write_bytes(made)
     shutil.unpack_archive(tmp_path / "kit.zip", tmp_path / "kit")
     kit = str(tmp_path / "kit")
-    capsys.readouterr()
+    assert main(["doctor", "--kit", kit]) == 2
+    assert "has not joined yet; run ./join --data FOLDER there" in capsys.readouterr().err
     assert main(["consortium", "join", kit, "--data", str(tmp_path / "table.csv")]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     operator.admit(tmp_path / "h", line)

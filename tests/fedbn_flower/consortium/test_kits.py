@@ -1,12 +1,15 @@
 """Certificates, and a kit as a site gets it: complete, without a secret, and refused where it was changed."""
 
+import configparser
 import os
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 
 import pytest
+import yaml
 
 from fedbn_flower.cli import main
 from fedbn_flower.consortium import doctor, operator
@@ -39,28 +42,50 @@ def test_certificates_are_openssls_too(folder):
 
 
 def test_a_kit_is_the_same_each_time_and_has_no_secret(folder, tmp_path):
-    consortium = read(folder)
-    first, second = (make_kit(folder, consortium, "lyon") for _ in range(2))
-    names = [
-        name for name in zipfile.ZipFile(folder / "kits" / "lyon.zip").namelist() if name != "MANIFEST.sig"
-    ]
-    for packed in (first, second):
-        (tmp_path / "kit.zip").write_bytes(packed)
-        with zipfile.ZipFile(tmp_path / "kit.zip") as kit:
-            content = [kit.read(name) for name in names]
-        assert not [text for text in content if b"PRIVATE KEY" in text]
+    packed = folder / "kits" / "lyon.zip"
+    assert make_kit(folder, read(folder), "lyon") == packed.read_bytes()
+    with zipfile.ZipFile(packed) as archive:
+        assert not [name for name in archive.namelist() if b"PRIVATE KEY" in archive.read(name)]
     kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").kit
     assert (kit.site, kit.partition_id, kit.bounds) == ("lyon", 0, {"secagg-min": 3})
 
 
-def test_wheels_are_part_of_a_kit(folder, tmp_path):
-    (tmp_path / "wheels").mkdir()
+def wheel(folder, name, version):
+    """A package with a program ``fedbn-sim``, which says with what it was called."""
+    about = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": "import sys\n\ndef main():\n    print(*sys.argv[1:])\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": f"[console_scripts]\nfedbn-sim = {name}:main\n",
+        f"{about}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+
+
+@pytest.mark.slow
+def test_join_installs_from_the_wheels_of_a_kit_without_a_registry(folder, tmp_path):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
     with pytest.raises(UserError, match="a folder with wheels"):
-        make_kit(folder, read(folder), "lyon", tmp_path / "wheels")
-    (tmp_path / "wheels" / "a-1-py3-none-any.whl").write_bytes(b"a")
-    to, wheels = str(tmp_path / "lyon.zip"), str(tmp_path / "wheels")
-    assert main(["consortium", "kit", str(folder), "lyon", "--to", to, "--wheels", wheels]) == 0
-    assert "wheels/a-1-py3-none-any.whl" in zipfile.ZipFile(to).namelist()
+        make_kit(folder, read(folder), "lyon", wheels)
+    for name, version in read(folder).versions.items():
+        if name != "python":
+            wheel(wheels, name.replace("-", "_"), version)
+    to = tmp_path / "lyon.zip"
+    words = ["consortium", "kit", folder, "lyon", "--to", to, "--wheels", wheels]
+    assert main([*map(str, words)]) == 0
+    kit = unpacked(to, tmp_path / "kit").folder
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "python3").symlink_to(sys._base_executable)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    ended = subprocess.run(
+        ["bash", kit / "join", "--data", "x"], env=environment, capture_output=True, text=True
+    )
+    assert ended.stdout == f"consortium join {kit} --data x\n", ended.stderr
 
 
 def weaken(kit):
@@ -99,13 +124,32 @@ def test_the_scripts_are_bash_and_units_are_systemds(folder, tmp_path):
         subprocess.run(["bash", "-n", script], check=True)
         assert os.access(script, os.X_OK)
         assert "lyon" not in script.read_text()
-    if analyze := shutil.which("systemd-analyze"):
-        for unit in (at.folder / "fedbn-supernode.service", folder / "superlink/fedbn-superlink.service"):
+    for unit in (at.folder / "fedbn-supernode.service", folder / "superlink/fedbn-superlink.service"):
+        parts = configparser.RawConfigParser(strict=False)
+        parts.optionxform = str
+        parts.read(unit)
+        assert set(parts["Service"]) >= {"ExecStart", "LoadCredential", "DynamicUser", "Restart"}
+        assert parts["Service"]["ExecStart"].startswith("/")
+        assert parts["Install"]["WantedBy"] == "multi-user.target"
+        if analyze := shutil.which("systemd-analyze"):
             result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=60)
             told = [line for line in result.stderr.splitlines() if unit.name in line]
             assert not [
                 line for line in told if not re.search("Restart(Steps|MaxDelaySec)|/opt/fedbn/run", line)
             ]
+
+
+def test_the_compose_files_start_what_the_units_start(folder, tmp_path):
+    at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit")
+    (supernode,) = yaml.safe_load((at.folder / "compose.yaml").read_text())["services"].values()
+    assert supernode["command"] == "/kit/run"
+    assert ".:/kit" in supernode["volumes"]
+    services = yaml.safe_load((folder / "superlink/compose.yaml").read_text())["services"]
+    assert services["superlink"]["command"] == f"fedbn-sim consortium superlink {folder}"
+    assert services["proxy"]["image"] == "nginx"
+    for service in (supernode, *services.values()):
+        assert service["restart"] == "always"
+        assert "ports" not in service
 
 
 @pytest.mark.skipif(not (NGINX := shutil.which("nginx", path="/usr/sbin:/usr/bin")), reason="needs nginx")

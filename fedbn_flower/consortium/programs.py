@@ -1,0 +1,75 @@
+"""Flower's programs, as they are beside this Python."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.errors import UserError, os_errors_as_user_errors
+from ..core.files import write_atomically
+from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE
+
+PROGRAMS = Path(sys.executable).parent
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}  # fmt: skip
+
+
+def program(name: str) -> str:
+    """Return the path of one of Flower's programs.
+
+    Raises
+    ------
+    UserError
+        When it is not there.
+    """
+    found = shutil.which(name, path=str(PROGRAMS))
+    if not found:
+        raise UserError(f"{name}: not in {str(PROGRAMS)!r}, beside this Python; install fedbn-flower there")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of a program of Flower's, which finds the others, with its folder."""
+    path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home.resolve())}
+
+
+def of_user(home: Path, name: str, address: str, folder: Path) -> dict[str, str]:
+    """Return the environment in which ``flwr`` knows one SuperLink, with the authority of a folder."""
+    home.mkdir(exist_ok=True)
+    write_atomically(
+        home / "config.toml",
+        f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{address}"\n'
+        f'root-certificates = "{(folder / CA_CERTIFICATE).resolve()}"\n',
+    )
+    return environment(home)
+
+
+def superlink(address: str, folder: Path, key: Path, database: Path) -> list[str]:
+    """Return the command line of a SuperLink with the certificates of a folder."""
+    host, port = address.rsplit(":", 1)
+    return [
+        program("flower-superlink"), "--host", host, "--port", port,
+        "--ssl-ca-certfile", str(folder / CA_CERTIFICATE), "--ssl-certfile", str(folder / SERVER_CERTIFICATE),
+        "--ssl-keyfile", str(key), "--enable-supernode-auth", "--database", str(database),
+        "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+
+
+def supernode(address: str, port: int, authority: Path, key: Path, node_config: str) -> list[str]:
+    """Return the command line of a SuperNode: a list, which no shell reads."""
+    return [
+        program("flower-supernode"), "--superlink", address, "--port", str(port),
+        "--root-certificates", str(authority), "--auth-supernode-private-key", str(key),
+        "--node-config", node_config,
+    ]  # fmt: skip
+
+
+def become(command: list[str], home: Path) -> NoReturn:
+    """Run a command in the place of this process."""
+    sys.stdout.flush()
+    with os_errors_as_user_errors(Path(command[0]).name, f"start {command[0]!r}"):
+        os.execve(command[0], command, environment(home))
