@@ -14,6 +14,7 @@ from fedbn_flower import simulate
 from fedbn_flower.names import APP
 from fedbn_flower.results.run_reader import Run
 
+pytest.importorskip("fedbn_flower.study")
 pytestmark = pytest.mark.slow
 
 LESS = """
