@@ -11,12 +11,13 @@ from ..core.errors import RunFailed, UserError, not_allowed
 from . import ledger
 from .accounts import check_delta, check_installed, noise_for
 from .client_mechanism import ClientMechanism
+from .in_words import FILES_OUTSIDE
 from .keys import Key
 from .ledger import Charge, Ledger
 from .noise import STEPS
 from .private_run import NO_SEED, PrivateRun, num_answers, num_groups
 from .run_privacy import PUBLIC_KEY, RunPrivacy
-from .terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
+from .terms import FIRST_CLIP, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
 LAST = "checkpoint"
 """A run's folder of its last checkpoint, in which the key is."""

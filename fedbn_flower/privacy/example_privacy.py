@@ -16,10 +16,10 @@ from ..core.errors import UserError
 from ..core.ground.wire import DP_NOISE
 from ..core.process_cache import process_cache
 from .accounts import Plan, Release, check_delta, check_installed, composed_epsilon, epsilon, noise_for
+from .in_words import FILES_OUTSIDE
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
-from .terms import FILES_OUTSIDE
 
 NOTION = "example, at each client"
 OUTSIDE = (

@@ -15,10 +15,10 @@ from fedbn_flower.clients.modules.local_dp import LocalMechanism
 from .accounts import Release, check_installed, composed_epsilon, local_epsilon, local_noise_for
 from .client_privacy import DROWNED
 from .floors import Refused
+from .in_words import FILES_OUTSIDE
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
-from .terms import FILES_OUTSIDE
 
 NOTION = "client, local"
 OUTSIDE = (

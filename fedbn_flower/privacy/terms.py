@@ -73,47 +73,6 @@ GUARANTEE, SIMULATED, HYPOTHETICAL = "guarantee", "simulated", "hypothetical"
 """What is claimed: epsilon holds; it would under a secret key; it would with more clients than there are."""
 SUMMED = "client, from the server too"
 """The notion of a run whose clients add the noise to a sum, which is all that the server sees."""
-CLAIMS = {
-    SIMULATED: "This epsilon is simulated: the random numbers follow from a public seed, so this run "
-    "itself protects nobody. With a secret key it would.",
-    HYPOTHETICAL: "This epsilon is hypothetical: it would hold with {accounted-clients-a-round:g} clients "
-    "a round of {accounted-clients}, and this run had {clients-a-round:g}. By it this run itself protects "
-    "nobody.",
-}
-"""What is said of an epsilon that does not hold for the run itself."""
-PROTECTED = {
-    "client, central": ("each client with all of its data", "everybody but the server"),
-    "client, local": ("each client with all of its data", "everybody, the server too"),
-    SUMMED: ("each client with all of its data", "everybody, the server too"),
-    "example, at each client": (
-        "each single example of a client",
-        "everybody but that client, the server too",
-    ),
-    "unit, at each client": ("{unit} at a client, together", "everybody but that client, the server too"),
-}
-"""Who is protected from whom, by notion."""
-FILES_OUTSIDE = (
-    "every file of the run's folder but model.safetensors and privacy.jsonl: metrics.csv, clients.csv, "
-    "clients.parquet, failures.csv, classes.csv, partitions.csv, partitions.png, curves.png, "
-    "states.safetensors, predictions.parquet, summary.json, report.html, trackers.json with tensorboard and "
-    "wandb, and config.json with the digest of the data, the names of clients and classes, and what the run "
-    "says that it learns, such as examples by class"
-)
-"""What the guarantee does not cover, whatever it protects: what is not published by ``fedbn-sim release``."""
-NEIGHBOURS = {
-    "add-or-remove-one": "a client took part at all",
-    "add-or-remove-one-example": "an example was among a client's training data",
-    "example-replaced-by-nothing": "an example was among a client's training data, whose number is public",
-    "unit-replaced-by-nothing": "a unit was among a client's training data, whose number is public",
-    "replace-one": "a client had these data or any others",
-}
-"""What an attacker wants to know, by adjacency."""
-
-
-def protected(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Return who is protected in a run with this summary of its privacy, and from whom."""
-    who, whom = PROTECTED[found["notion"]]
-    return who.format(unit=found.get("unit")), whom
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from ..core.free_memory import regular
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
-from ..privacy.terms import CLAIMS, NEIGHBOURS, SUMMED, Terms, protected
+from ..privacy.in_words import assumed, in_doubt, keeps_sample, not_held, protected
+from ..privacy.terms import SUMMED, Terms
 from ..records.stored import damage_as_user_errors
 from .run_directory import prepare_run_folder
 from .run_reader import Run
@@ -27,16 +28,6 @@ MODEL, CARD = "model.safetensors", "README.md"
 FALSE_POSITIVE_RATES = (0.001, 0.01)
 DELTAS = (*(10.0**-k for k in range(12, 0, -1)), 0.2, 0.3, 0.5)
 """At which a run's epsilon is found for the curve of attacks; any of them bounds it."""
-ASSUMED = {
-    "client, central": "The server is honest, and keeps its updates and its key to itself.",
-    "client, local": "Each client ran this project's code as it is.",
-    SUMMED: "Each client ran this project's code as it is, and the server added up what it got as agreed. At "
-    "least {honest-survivors} of the {survivors} clients or more in each sum told nobody their noise.",
-    "example, at each client": "Each client ran this project's code as it is. Numbers of examples "
-    "and of steps are public.",
-    "unit, at each client": "Each client ran this project's code as it is. Numbers of units "
-    "and of steps are public.",
-}
 SECRET_SAMPLE = " Who was asked in which round does not become known."
 
 EpsilonAt = Callable[[float], float]
@@ -113,14 +104,12 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
 
 
 def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
-    config, claim = run.config, found["claim"]
-    (who, whom), assumed = protected(found), ASSUMED[found["notion"]].format(**found)
-    sampled = found["sampling"] in ("poisson", "fixed") and found["notion"] == "client, central"
+    config, (who, whom), doubt = run.config, protected(found), in_doubt(found)
     rates = "".join(
         f"| {100 * rate:g} % | {100 * rate:g} % | {100 * attack_success(rate, epsilon_at):.3g} % |\n"
         for rate in FALSE_POSITIVE_RATES
     )
-    warned = f"**{CLAIMS[claim].format(**found)}**\n\n" if claim in CLAIMS else ""
+    warned = f"**{said}**\n\n" if (said := not_held(found)) else ""
     versions = dict(config.get("versions") or {}) | {"dp-accounting": version("dp-accounting")}
     value, delta = found["epsilon"], found["delta"]
     names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
@@ -133,19 +122,19 @@ rounds of {names}.
 
 {warned}- **Who is protected:** {who}.
 - **From whom:** {whom}, whatever they know besides and compute from these files.
-- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {NEIGHBOURS[found["adjacency"]]}
+- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {doubt}
   change by a factor of
   e^{value:.4g} = {exp(min(value, 700)):.3g} at most, but for a probability of {delta:g}.
-- **Assuming:** {assumed}{SECRET_SAMPLE if sampled else ""} Other releases from the
+- **Assuming:** {assumed(found)}{SECRET_SAMPLE if keeps_sample(found) else ""} Other releases from the
   same data add their epsilons to this one.
 
-The best attack that tells whether {NEIGHBOURS[found["adjacency"]]}:
+The best attack that tells whether {doubt}:
 
 | it is wrong of those who did not | right by guessing | right at most |
 |---|---|---|
 {rates}
 Noise: {found["noise"]:g} times the clip, sampling `{found["sampling"]}`, {found["published"]} models
-published, claim `{claim}`.
+published, claim `{found["claim"]}`.
 
 ## Files
 

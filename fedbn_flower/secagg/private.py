@@ -23,11 +23,12 @@ from ..core.process_cache import process_cache
 from ..privacy.accounts import Plan, Release, check_installed
 from ..privacy.client_privacy import DROWNED, SECURE
 from ..privacy.floors import Refused
+from ..privacy.in_words import FILES_OUTSIDE
 from ..privacy.keys import Key
 from ..privacy.ledger import Charge
 from ..privacy.private_run import NO_SEED, PrivateRun
 from ..privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
-from ..privacy.terms import FILES_OUTSIDE, FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
+from ..privacy.terms import FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
 from .conflicts import LEAST_CLIP, MOST_CLIP, ON
 from .cryptography import Vector
 from .graph import TOLERANCE, default_k

@@ -14,7 +14,7 @@ from ..core.methods import paper_of
 from ..core.text import joined, number_of
 from ..data.notes import GROUPED, TESTED_ON
 from ..names import NORM, parts
-from ..privacy.terms import CLAIMS
+from ..privacy.in_words import not_held
 from ..records.metrics import spelt
 from ..records.stored import EXPERIMENT
 from ..records.summary import OfClient
@@ -290,8 +290,8 @@ def _privacy(run: Run) -> Iterator[str]:
             f"Training was differentially private (notion: {found.get('notion')}; neighbours: "
             f"{found.get('adjacency')}): epsilon {found.get('epsilon'):.3g} at delta {found.get('delta'):g}."
         )
-        if found["claim"] in CLAIMS:
-            yield CLAIMS[found["claim"]].format(**found)
+        if said := not_held(found):
+            yield said
 
 
 def _evaluation(run: Run) -> Iterator[str]:

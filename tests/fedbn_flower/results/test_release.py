@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from fedbn_flower.cli import main
 from fedbn_flower.privacy.accounts import Plan, epsilon
-from fedbn_flower.privacy.terms import FILES_OUTSIDE
+from fedbn_flower.privacy.in_words import FILES_OUTSIDE
 from fedbn_flower.results.release import attack_success
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

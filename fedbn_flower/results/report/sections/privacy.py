@@ -5,51 +5,27 @@ from collections.abc import Iterator, Mapping
 from math import exp
 from typing import Any
 
-from ....privacy.terms import CLAIMS, NEIGHBOURS, SUMMED, protected
+from ....privacy.in_words import (
+    ADAPTED,
+    at_clients,
+    in_doubt,
+    keeps_sample,
+    not_held,
+    protected,
+    who_was_asked,
+)
 from ....records.metrics import heading, shown
 from ...plotting.report_plots import epsilon_curve
 from ...run_reader import Run
 from ..html import gallery, key_values, paragraph
 from .client_tables import MODELS
 
-SAMPLINGS = {
-    "poisson": "each client was asked with probability {probability:.4g}, drawn in secret",
-    "fixed": "a sample of {clients-a-round:g} clients was asked, drawn in secret",
-    "all": "all clients were asked",
-    "cyclic": "one of {groups} fixed groups was asked, in turn",
-}
-"""What happens first in a round with differential privacy."""
-SECRET = ("poisson", "fixed")
-"""Samplings that protect only while it is not known who was asked."""
 SECURE = {
     "mechanism": "noise, drawn exactly",
     "grid-steps": "steps of its grid in its deviation",
     "accountant": "epsilon is found by",
 }
 """What is said of secure noise."""
-OF_STEPS = (
-    ": a client needs to trust nobody. In every step each {} was in the batch with the same probability, "
-    "drawn in secret by its client. {} was scaled down to a bounded length, and Gaussian noise was added to "
-    "their sum. Epsilon is the greatest of the clients', as if each had trained in every round."
-)
-AT_CLIENTS = {
-    "example, at each client": OF_STEPS.format("example", "Its gradient"),
-    "unit, at each client": OF_STEPS.format("unit", "The mean gradient of its rows"),
-    "client, local": ": a client needs to trust nobody. It scaled its update down to a bounded length and "
-    "added Gaussian noise to it before it sent anything. Epsilon is that of the client that was asked most "
-    "often.",
-    SUMMED: ": it saw masked numbers, and sums of {survivors} clients or more. Each client scaled its update "
-    "down to a bounded length and added a share of the noise before it masked. The noise of "
-    "{honest-survivors} of them is counted, as if the others had told theirs. With fewer clients a round had "
-    "no result. Epsilon is that of the client that was asked most often.",
-}
-"""How they are protected, by notion, where clients add the noise."""
-ADAPTED = (
-    "The bound on an update's length followed the median of the lengths from round to round, by the number "
-    "of updates within it. Clients added noise to that number too, in shares: {count-noise:g} is the "
-    "deviation of what is counted. Epsilon is that of both."
-)
-"""What is said of a clip that adapts, where clients add the noise."""
 
 
 def privacy(run: Run) -> Iterator[str]:
@@ -57,11 +33,11 @@ def privacy(run: Run) -> Iterator[str]:
     found = run.summary.privacy
     if not found:
         return
-    epsilon, claim = found["epsilon"], found["claim"]
-    factor, unknown = exp(min(epsilon, 700)), f"whether {NEIGHBOURS[found['adjacency']]}"
+    epsilon, only, how = found["epsilon"], not_held(found), at_clients(found)
+    factor = exp(min(epsilon, 700))
     yield key_values(
         {
-            "epsilon" if claim not in CLAIMS else f"epsilon, {claim}": f"{epsilon:.3f}",
+            f"epsilon, {found['claim']}" if only else "epsilon": f"{epsilon:.3f}",
             "delta": f"{found['delta']:g}",
             f"epsilon planned for {found['planned-rounds']} rounds": f"{found['planned-epsilon']:.3f}",
             "noise, deviation over the clip": f"{found['noise']:g}",
@@ -70,17 +46,16 @@ def privacy(run: Run) -> Iterator[str]:
             "models published": str(found["published"]),
         }
     )
-    if claim in CLAIMS:
-        yield paragraph(CLAIMS[claim].format(**found))
-    at_clients = AT_CLIENTS.get(found["notion"])
-    sender = "clients sent" if at_clients else "server published"
+    if only:
+        yield paragraph(only)
+    sender = "clients sent" if how else "server published"
     yield paragraph(
-        f"From all models that the {sender} nobody can tell with certainty {unknown}. Whatever "
-        "somebody thinks of the odds of it beforehand, the models change these by a factor of "
+        f"From all models that the {sender} nobody can tell with certainty whether {in_doubt(found)}. "
+        "Whatever somebody thinks of the odds of it beforehand, the models change these by a factor of "
         f"e^{epsilon:.3f} = {factor:.3g} at most, but for a probability of {found['delta']:g}."
     )
-    if at_clients:
-        yield paragraph(f"{_protected(found)}{at_clients.format(**found)}")
+    if how:
+        yield paragraph(f"{_protected(found)}{how}")
         if "count-noise" in found:
             yield paragraph(ADAPTED.format(**found))
     else:
@@ -111,14 +86,13 @@ def _protected(found: Mapping[str, Any]) -> str:
 
 def _protected_clients(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield who is protected by client-level privacy, and assuming what."""
-    sampling = found["sampling"]
     noise = "Gaussian" if "mechanism" not in found else "discrete Gaussian"
     yield paragraph(
         f"{_protected(found)}. In every round "
-        f"{SAMPLINGS[sampling].format(**found)}; each update was scaled down to a bounded length, "
+        f"{who_was_asked(found)}; each update was scaled down to a bounded length, "
         f"and {noise} noise was added once to their sum."
     )
     yield paragraph(
         "Assumed: the server is trusted and keeps its key secret"
-        + (", and who was asked in which round does not become known." if sampling in SECRET else ".")
+        + (", and who was asked in which round does not become known." if keeps_sample(found) else ".")
     )
