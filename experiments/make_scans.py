@@ -15,7 +15,7 @@ Written are
 - ``data/screening/scans/SITE-000.nii.gz`` (or a folder) and ``data/screening/labels.csv``: site, image, and
   ``tumour``, 1 where there is one.
 
-It needs the extra ``medical``. A run on them:
+It needs the extra ``clinic``. A run on them:
 
 python run_sim.py --dataset data/tumours --spacing 2 --image-size 16x24x24 --num-clients 3
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..core.errors import UserError
 from ..data.scans import is_nifti
 
-INSTALL = "pip install 'fedbn-flower[medical]'"
+INSTALL = "pip install 'fedbn-flower[clinic]'"
 
 
 class WrongScan(ValueError):

@@ -14,7 +14,7 @@ def read_scan(path: Path) -> Scan:
     ------
     UserError
         When it cannot be read, or cannot be used; it names the file. Without the packages of the extra
-        ``medical``, it says how to install them.
+        ``clinic``, it says how to install them.
     """
     with errors_named(path):
         if is_nifti(path):

@@ -116,7 +116,7 @@ def test_a_command_is_understood(words, at_desk, tmp_path):
     arguments = flags_of_simulation(words)
     if "data/tumours" in words or "data/screening" in words:
         for package in ("nibabel", "pydicom"):
-            pytest.importorskip(package, reason=f"needs {package}, of the extra medical")
+            pytest.importorskip(package, reason=f"needs {package}, of the extra clinic")
     if any(is_of_library(word) for word in words):
         pytest.importorskip("monai", reason="needs the extra networks")
     match words:

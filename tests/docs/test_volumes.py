@@ -18,7 +18,7 @@ from .test_code_blocks import commands_of, flags_of_simulation
 MISSING = [name for name in ("nibabel", "pydicom", "monai") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}, of the extras medical and networks"),
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}, of the extras clinic and networks"),
 ]
 
 PAGE = DOCS / "how-to" / "volumes.md"

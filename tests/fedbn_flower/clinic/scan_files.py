@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-nibabel = pytest.importorskip("nibabel", reason="needs nibabel, of the extra medical")
-pydicom = pytest.importorskip("pydicom", reason="needs pydicom, of the extra medical")
+nibabel = pytest.importorskip("nibabel", reason="needs nibabel, of the extra clinic")
+pydicom = pytest.importorskip("pydicom", reason="needs pydicom, of the extra clinic")
 CT = "1.2.840.10008.5.1.4.1.1.2"
 
 

@@ -191,7 +191,7 @@ def test_without_the_extra_one_line_says_which(tmp_path, monkeypatch, package, n
     with pytest.raises(UserError) as error:
         read_scan(tmp_path / name)
     kind = "NIfTI" if name.endswith(".gz") else "DICOM"
-    install = "pip install 'fedbn-flower[medical]'"
+    install = "pip install 'fedbn-flower[clinic]'"
     assert (
         str(error.value)
         == f"dataset: {tmp_path / name} is a {kind} file, which needs other packages: {install}"

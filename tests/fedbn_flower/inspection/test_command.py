@@ -81,7 +81,7 @@ def test_of_volumes_the_slice_is_shown_in_which_most_is(inspected, tmp_path):
     np.testing.assert_array_equal(some, [volumes[0, :, 1], volumes[1, :, 2]])
     np.testing.assert_array_equal(of_masks, [masks[0, 1], masks[1, 2]])
     assert fullest_slices([volumes])[1] is None
-    pytest.importorskip("nibabel", reason="needs nibabel, of the extra medical")
+    pytest.importorskip("nibabel", reason="needs nibabel, of the extra clinic")
     pytest.importorskip("fedbn_flower.clinic")
     from ..clinic.scan_files import write_nifti
 
