@@ -2,6 +2,8 @@
 
 import runpy
 import sys
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,12 +15,12 @@ from fedbn_flower.models import InputSpec
 from fedbn_flower.names import APP
 from fedbn_flower.results.manifest import read_manifest
 
-pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.skipif(
+    not find_spec("peft"), reason="PEFT, which brings transformers, is not installed"
+)
 
 FILE = APP / "examples" / "lora.py"
 NAMES = ("ANNA", "BERT", "CLEO")
-EXAMPLE = runpy.run_path(str(FILE))
 SPEAKERS = len(NAMES)
 HEADER = 128
 """Bytes before the numbers of an array on the wire."""
@@ -50,8 +52,15 @@ def fit(play, cache_dir, tmp_path, monkeypatch):
     return lambda **keys: simulate(**common | keys)
 
 
+@cache
+def next_token():
+    """The example's class, whose imports only these tests wait for."""
+    return runpy.run_path(str(FILE))["NextToken"]
+
+
 def gpt2(spec: InputSpec) -> torch.nn.Module:
     """Tied embeddings, dropout, a LayerNorm that trains whole, and PEFT inside the module, not around it."""
+    import peft
     from transformers import GPT2Config, GPT2LMHeadModel
 
     shape = GPT2Config(
@@ -61,7 +70,7 @@ def gpt2(spec: InputSpec) -> torch.nn.Module:
     adapters = peft.LoraConfig(
         r=2, target_modules=["c_attn"], lora_dropout=0.1, modules_to_save=["ln_f"], fan_in_fan_out=True
     )
-    return EXAMPLE["NextToken"](peft.get_peft_model(GPT2LMHeadModel(shape), adapters))
+    return next_token()(peft.get_peft_model(GPT2LMHeadModel(shape), adapters))
 
 
 def test_adapters_start_from_whole_weights_and_travel_alone(fit):
