@@ -1,14 +1,17 @@
-"""The wheel as somebody installs it: what is in it, and that it runs where there is no checkout."""
+"""The wheel as somebody installs it, in an environment of its own outside the checkout."""
 
 import json
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from email.parser import Parser
+from pathlib import Path
 
 import pytest
 
-from .processes import ROOT, bits
+from .processes import ROOT, SOONER, bits
 
 pytestmark = pytest.mark.slow
 
@@ -17,37 +20,110 @@ PIP = [sys.executable, "-m", "pip"]
 OWN = (ROOT / "tests" / "fedbn_flower" / "api" / "own_objects.py").read_text()
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, "."]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+def built(source, folder):
+    """The wheel of a checkout or a source archive."""
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    subprocess.run(command, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     return path
 
 
-def test_it_is_typed_and_says_what_it_is(wheel):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory):
+    """The programs of a new environment with the wheel, and with the packages of this one for the rest."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    programs = folder / "bin"
+    install = ["--python", programs / "python", "install", "-q", "--no-deps", "--no-index", wheel]
+    subprocess.run([*PIP, *install], check=True, capture_output=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # whose own .pth files do not count
+    for program in Path(sys.executable).parent.glob("fl*"):
+        if program.read_bytes().startswith(b"#!"):
+            code = program.read_text().split("\n", 1)[1]
+            (programs / program.name).write_text(f"#!{programs}/python\n{code}")
+            (programs / program.name).chmod(0o755)
+    return programs
+
+
+@pytest.fixture
+def do(programs, tmp_path, marked_environment):
+    """A function that runs a program of the environment in a folder; its output."""
+    environment = {**marked_environment[1], **SOONER, "PATH": f"{programs}:/usr/bin:/bin"}
+    environment |= {"FLWR_HOME": str(tmp_path / "flwr")}
+    del environment["PYTHONPATH"]
+
+    def run(*words, here=tmp_path):
+        command = [programs / words[0], *map(str, words[1:])]
+        ended = subprocess.run(
+            command, cwd=here, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    return run
+
+
+def content(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        (folder,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
-        about = Parser().parsestr(archive.read(f"{folder}/METADATA").decode())
-        entry_points = archive.read(f"{folder}/entry_points.txt").decode()
-    assert "fedbn_flower/results/report/papers.md" in names
-    assert {f"{package}/py.typed" for package in ("strategies", "clients", "fedbn_flower")} <= names
-    packages = {name.split("/")[0] for name in names}
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_it_is_typed_and_says_what_it_is(wheel):
+    files = content(wheel)
+    (folder,) = {name.split("/")[0] for name in files if ".dist-info/" in name}
+    about = Parser().parsestr(files[f"{folder}/METADATA"].decode())
+    assert "fedbn_flower/results/report/papers.md" in files
+    assert {f"{package}/py.typed" for package in ("strategies", "clients", "fedbn_flower")} <= files.keys()
+    packages = {name.split("/")[0] for name in files}
     assert packages == {"strategies", "clients", "fedbn_flower", folder}
-    assert "fedbn-sim = fedbn_flower.cli:main" in entry_points
+    assert b"fedbn-sim = fedbn_flower.cli:main" in files[f"{folder}/entry_points.txt"]
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert about["Author"]
 
 
-def test_it_runs_without_a_checkout_with_files_and_packages_of_any_folder(
-    wheel, tmp_path, cache_dir, marked_environment
-):  # fmt: skip
+def test_a_source_archive_gives_the_same_wheel(wheel, tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "run_sim.py"} <= names
+    assert content(built(archive, tmp_path)) == content(wheel)
+
+
+def test_it_runs_in_an_environment_of_its_own(do, programs, tmp_path):
+    assert do("python", "-c", "import fedbn_flower; print(fedbn_flower.__file__)").startswith(
+        str(programs.parent)
+    )
+    assert "usage: fedbn-sim" in do("fedbn-sim", "--help")
+    do("fedbn-sim", "--rounds", 1, "--run-dir", "default")
+    summary = json.loads((tmp_path / "default/summary.json").read_text())
+    assert (summary["rounds"], summary["failures"]) == (1, 0)
+
+
+def test_an_app_of_ones_own_is_tested_and_run_by_flower(do, tmp_path):
+    do("fedbn-sim", "new", "my-study")
+    app = tmp_path / "my-study"
+    assert "1 passed" in do("python", "-m", "pytest", "-p", "no:cacheprovider", here=app)
+    study = (app / "study.toml").read_text() + f'run-dir = "{tmp_path / "run"}"\n'
+    (app / "study.toml").write_text(study)
+    simulation = "num-supernodes=3 client-resources-num-cpus=1 init-args-num-cpus=1"
+    words = ("--stream", "--run-config", "study.toml", "--federation-config", simulation)
+    told = do("flwr", "run", ".", *words, here=app)
+    assert (tmp_path / "run/summary.json").exists(), told
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["rounds"], summary["failures"]) == (3, 0)
+
+
+def test_it_runs_with_files_and_packages_of_any_folder(do, tmp_path, cache_dir):
     """Begun in one process, and gone on with on Ray, from the run's folder alone."""
-    site, here = tmp_path / "site", tmp_path / "here"
-    install = [*PIP, "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
-    subprocess.run(install, check=True, capture_output=True)
+    here = tmp_path / "here"
     for place in ("here/own.py", "here/package/rules.py", "elsewhere/own.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text(OWN)
@@ -58,18 +134,13 @@ def test_it_runs_without_a_checkout_with_files_and_packages_of_any_folder(
     }  # fmt: skip
     common = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     code = (
-        f"import sys; sys.path[0] = {str(site)!r}\n"
-        f"import fedbn_flower.cli as cli; assert cli.__file__.startswith({str(site)!r})\n"
+        "import sys, fedbn_flower.cli as cli\n"
         f"common = {common!r}\n"
         "assert cli.main([*common, '--rounds', '2', '--run-dir', 'inline']) == 0\n"
         "assert cli.main([*common, '--rounds', '1', '--run-dir', 'ray']) == 0\n"
         "sys.exit(cli.main(['--resume', 'ray', '--rounds', '2', '--backend', 'ray', '--workers', '1']))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=here, env=marked_environment[1], capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    do("python", "-c", code, here=here)
     for backend in ("ray", "inline"):
         summary = json.loads((here / backend / "summary.json").read_text())
         assert summary["failures"] == 0
