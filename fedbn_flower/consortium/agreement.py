@@ -185,14 +185,9 @@ def read(folder: Path) -> Consortium:
 def write(folder: Path, consortium: Consortium) -> None:
     """Write it, in the same order and form each time, so that two of them can be compared by lines."""
     values = consortium.model_dump(by_alias=True, exclude_defaults=True)
+    checked(Consortium, values, FILE)  # as a whole, which changes one by one may not be allowed
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
-        write_atomically(folder / FILE, tomli_w.dumps(checked_again(consortium, values)))
-
-
-def checked_again(consortium: Consortium, values: dict[str, Any]) -> dict[str, Any]:
-    """Return values once they are allowed as a whole, which changes one by one may not be."""
-    checked(type(consortium), values, FILE)
-    return values
+        write_atomically(folder / FILE, tomli_w.dumps(values))
 
 
 def toml_of(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,26 +38,16 @@ def consortium(arguments: Sequence[str]) -> int:
 
 def consortium_parser() -> Parser:
     """Return the parser of the command's arguments."""
-    parser = Parser(
-        "fedbn-sim consortium", description="Sites that train together: their keys, kits and studies."
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Verb)
+    about = "Sites that train together: their keys, kits and studies."
+    parser = Parser("fedbn-sim consortium", description=about)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (act, words, help_) in VERBS.items():
-        verb = verbs.add_parser(name, help=help_, description=help_)
+        verb = verbs.add_parser(name, help=help_, description=help_, allow_abbrev=False)
         verb.set_defaults(act=act)
         for word in words.split():
             verb.add_argument(word, **ARGUMENTS[word])  # type: ignore[arg-type]
     verbs.add_parser("try", help="all of it on this machine: SuperLink, SuperNodes, TLS and keys")
     return parser
-
-
-class _Verb(Parser):
-    def __init__(self, **given: object) -> None:
-        super().__init__(allow_abbrev=False, **given)  # type: ignore[arg-type]
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
 
 
 def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
@@ -73,7 +64,7 @@ def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
 
 
 def _new(options: Options) -> None:
-    sites, bounds = _words(options.sites), _bounds(options.bound)
+    sites, bounds = re.split(r"\s*,\s*", options.sites.strip()), _bounds(options.bound)
     made = operator.new(options.folder, options.server, sites, options.name, bounds, options.control)
     folder = safe_path("folder", options.folder)
     print(f"{folder}: authority {made.authority}")
@@ -85,9 +76,8 @@ def _kit(options: Options) -> None:
     made = make_kit(options.folder, read(options.folder), options.site, options.wheels)
     digest = write_kit(options.to, made)
     print(f"{options.to}: SHA-256 {digest}")
-    print(
-        f"authority, to compare over the telephone: {authority_fingerprint(options.folder / CA_CERTIFICATE)}"
-    )
+    authority = authority_fingerprint(options.folder / CA_CERTIFICATE)
+    print(f"authority, to compare over the telephone: {authority}")
 
 
 def _admit(options: Options) -> None:

@@ -42,8 +42,8 @@ def doctor(arguments: Sequence[str]) -> int:
         return examine(AtSite(options.kit.resolve()), config)
     if options.consortium:
         agreed, authority = read(options.consortium), options.consortium / CA_CERTIFICATE
-        ways = of_the_way(agreed.server, authority, at_site=False)
-        return shown([*machine.of_versions(agreed.versions), *ways, machine.of_temporary_files()])
+        found = (*machine.of_versions(agreed.versions), *of_the_way(agreed.server, authority, at_site=False))
+        return shown([*found, machine.of_temporary_files()])
     return shown([machine.of_temporary_files(), *machine.of_data(config or run_config({}), {})])
 
 

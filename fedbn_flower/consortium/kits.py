@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,20 +9,21 @@ from pathlib import Path
 from typing import Annotated
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_all, write_atomically
 from .agreement import Address, Consortium, Name, Text, Value, _Table, checked, checked_bounds, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
+from .programs import PROGRAMS
 from .scripts import script, superlink_unit, supernode_unit
 
 MANIFEST, SIGNATURE, KIT = "MANIFEST", "MANIFEST.sig", "kit.toml"
-PROGRAMS = ("join", "leave", "run")
+OF_A_KIT = ("join", "leave", "run")
 SITE = "site"
 """The folder of a kit that is the site's own; nothing of it is in the zip file."""
 WHEELS = "wheels"
-PARTITION = "partition-id"
+ANOTHER = "ask the operator for another kit"
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file in a kit: the same kit has the same bytes."""
 
@@ -35,20 +35,11 @@ class Kit(_Table):
     site: Name
     server: Address
     versions: dict[str, Text]
-    node_config: Annotated[dict[str, Value], Field(default_factory=dict)]
+    partition_id: int = Field(ge=0)
+    bounds: Annotated[dict[str, Value], Field(default_factory=dict)]
+    """What no study can loosen."""
 
-    @property
-    def bounds(self) -> dict[str, Value]:
-        """What no study can loosen."""
-        return checked_bounds({k: v for k, v in self.node_config.items() if k != PARTITION})
-
-    @property
-    def partition_id(self) -> int:
-        """The site's number."""
-        number = self.node_config.get(PARTITION)
-        if type(number) is not int or number < 0:
-            raise not_allowed(PARTITION, number, f"a whole number >= 0 in {KIT}")
-        return number
+    _bounds = field_validator("bounds")(checked_bounds)
 
 
 @dataclass(frozen=True)
@@ -86,21 +77,17 @@ class KitFolder:
         except OSError as error:
             raise UserError(f"kit: {str(self.folder)!r} is no kit ({error})") from None
         if not is_signed(self.authority, manifest, signature):
-            raise UserError(
-                f"kit: {MANIFEST} is not signed by the authority; ask the operator for another kit"
-            )
+            raise UserError(f"kit: {MANIFEST} is not signed by the authority; {ANOTHER}")
         expected = {line[66:]: line[:64] for line in manifest.decode().splitlines()}
         found = {
-            str(path.relative_to(self.folder)): path
+            str(path.relative_to(self.folder)): _digest(path.read_bytes())
             for path in self.folder.rglob("*")
             if path.is_file() and path.relative_to(self.folder).parts[0] not in (MANIFEST, SIGNATURE, SITE)
         }
         for name in sorted(expected.keys() | found.keys()):
-            what = (
-                "was added" if name not in expected else "is missing" if name not in found else "was changed"
-            )
-            if what != "was changed" or _digest(found[name].read_bytes()) != expected[name]:
-                raise UserError(f"kit: {name} {what}; ask the operator for another kit")
+            if found.get(name) != expected.get(name):
+                is_known = "was changed" if name in found else "is missing"
+                raise UserError(f"kit: {name} {is_known if name in expected else 'was added'}; {ANOTHER}")
 
 
 def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | None = None) -> bytes:
@@ -118,15 +105,10 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
         A folder of packages to install without a registry.
     """
     site = consortium.site(name)
-    node_config = {PARTITION: site.partition_id, **consortium.bounds, **site.bounds}
-    said: dict[str, object] = {
-        "consortium": consortium.name,
-        "site": name,
-        "server": consortium.server,
-        "versions": consortium.versions,
-        "node-config": node_config,
-    }
-    _ = checked(Kit, said, KIT).bounds
+    said = consortium.model_dump(include={"server", "versions"})
+    said |= {"consortium": consortium.name, "site": name, "partition-id": site.partition_id}
+    said |= {"bounds": {**consortium.bounds, **site.bounds}}
+    checked(Kit, said, KIT)
     files: dict[str, bytes] = {
         CA_CERTIFICATE: (folder / CA_CERTIFICATE).read_bytes(),
         KIT: tomli_w.dumps(said).encode(),
@@ -134,7 +116,7 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
         "requirements.txt": _requirements(consortium.versions).encode(),
         "fedbn-supernode.service": supernode_unit("/opt/fedbn").encode(),
         "compose.yaml": script("compose").encode(),
-        **{name: script(name).encode() for name in PROGRAMS},
+        **{name: script(name).encode() for name in OF_A_KIT},
     }
     if wheels is not None:
         found = sorted(wheels.glob("*.whl"))
@@ -165,7 +147,7 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(files.items()):
             info = zipfile.ZipInfo(name, DATE)
-            info.external_attr = (0o755 if name in PROGRAMS else 0o644) << 16
+            info.external_attr = (0o755 if name in OF_A_KIT else 0o644) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, content)
     return packed.getvalue()
@@ -175,25 +157,18 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def superlink_files(folder: Path, consortium: Consortium) -> dict[str, str]:
-    """Return the files of the SuperLink's machine, by name below the consortium's folder."""
+def write_superlink(folder: Path, consortium: Consortium) -> None:
+    """Write the files of the SuperLink's machine into the consortium's folder."""
     host, port = consortium.server.rsplit(":", 1)
-    programs = str(Path(sys.executable).parent)
-    return {
-        "superlink/fedbn-superlink.service": superlink_unit(str(folder), programs),
-        "superlink/nginx.conf": script(
-            "proxy", HOST=host, PORT=port, CONTROL=consortium.control, FOLDER=str(folder)
-        ),
-        "superlink/compose.yaml": script("superlink-compose", FOLDER=str(folder)),
+    places = {"HOST": host, "PORT": port, "CONTROL": consortium.control, "FOLDER": str(folder)}
+    files = {
+        "superlink/fedbn-superlink.service": superlink_unit(str(folder), str(PROGRAMS)),
+        "superlink/nginx.conf": script("proxy", **places),
+        "superlink/compose.yaml": script("superlink-compose", **places),
         "superlink/install": script("install"),
     }
-
-
-def write_superlink(folder: Path, consortium: Consortium) -> None:
-    """Write them."""
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
-        (folder / "superlink").mkdir(exist_ok=True)
-        write_all(folder, superlink_files(folder, consortium))
+        write_all(folder, files)
         (folder / "superlink/install").chmod(0o755)
 
 

@@ -22,13 +22,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..cli.argument_parser import Parser
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, make_authority, make_server_certificate
 from .programs import environment, of_user, superlink, supernode
 
@@ -124,7 +124,7 @@ class LocalFederation:
 
     Raises
     ------
-    RuntimeError
+    UserError
         When a program does not start; its log says why.
     """
 
@@ -182,13 +182,10 @@ class LocalFederation:
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers."""
-        database = self.folder / "superlink" / "state.db"
-        self._start(
-            "superlink",
-            superlink(self.address, self.certificates, self.certificates / SERVER_KEY, database),
-        )
+        key, database = self.certificates / SERVER_KEY, self.folder / "superlink" / "state.db"
+        self._start("superlink", superlink(self.address, self.certificates, key, database))
         if not wait_until_answers(self.port):
-            raise RuntimeError(f"the SuperLink did not start; see {self.services['superlink'].log}")
+            raise UserError(f"try: the SuperLink did not start; see {self.services['superlink'].log}")
 
     def register(self, indices: Iterable[int]) -> None:
         """Make keys for SuperNodes that are new, and register them."""
@@ -227,7 +224,8 @@ class LocalFederation:
             self.services["superlink"].stop()
 
     def _prepare(self) -> None:
-        self.certificates.mkdir(parents=True, exist_ok=True)
+        with os_errors_as_user_errors("folder", f"write to {str(self.folder)!r}"):
+            self.certificates.mkdir(parents=True, exist_ok=True)
         if not (self.certificates / SERVER_CERTIFICATE).exists():
             make_authority(self.certificates, "local")
             make_server_certificate(self.certificates, ("localhost", "127.0.0.1"))
@@ -244,7 +242,7 @@ class LocalFederation:
     def _do(self, *command: str | Path) -> str:
         result = self.run(command, quiet=True)
         if result.returncode:
-            raise RuntimeError(f"{shlex.join(map(str, command))}: {result.stdout}{result.stderr}")
+            raise UserError(f"try: {shlex.join(map(str, command))}: {result.stdout}{result.stderr}")
         return result.stdout
 
     def _watch(self) -> None:
@@ -270,31 +268,16 @@ def wait_until_answers(port: int) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _started(federation: LocalFederation) -> Iterator[LocalFederation]:
-    """Start a federation; that it cannot is one line."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(federation)
-        except (OSError, RuntimeError) as error:
-            raise UserError(f"try: {error}") from None
-        yield federation
-
-
 def try_it(arguments: Sequence[str]) -> int:
     """Bring a federation up, use it or wait for Ctrl-C, and take it down; return the exit status."""
-    parser = Parser(
-        "fedbn-sim consortium try",
-        description="A SuperLink and SuperNodes on this machine.",
-        allow_abbrev=False,
-    )
+    about = "A SuperLink and SuperNodes on this machine."
+    parser = Parser("fedbn-sim consortium try", description=about, allow_abbrev=False)
     parser.add_argument("--sites", type=int, default=2, metavar="N")
     parser.add_argument("--folder", type=Path, help="where everything is kept [a new temporary folder]")
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
-    parser.add_argument(
-        "--secagg", action="store_true", help="every site demands secagg='on', and has a key to sign with"
-    )
+    demands = "every site demands secagg='on', and has a key to sign with"
+    parser.add_argument("--secagg", action="store_true", help=demands)
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args(arguments)
     if options.sites < 1:
@@ -303,7 +286,7 @@ def try_it(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     node_config = f"{options.node_config} secagg-required=true" if options.secagg else options.node_config
     settings = (options.sites, options.restart_after, node_config.strip(), options.secagg)
-    with _started(LocalFederation(folder, *settings)) as federation:
+    with LocalFederation(folder, *settings) as federation:
         print(f"SuperLink and {options.sites} SuperNodes are up; logs are in {federation.folder}")
         try:
             if options.command:

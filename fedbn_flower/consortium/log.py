@@ -120,9 +120,8 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
             if len(lines) == count + 1 and _hash(last, lines[-1]) == _said_hash(lines[-1]):
                 count, last = count + 1, _said_hash(lines[-1])  # a kill between line and head
             if len(lines) != count or (lines and _said_hash(lines[-1]) != last):
-                raise UserError(
-                    f"audit: the log in {str(folder)!r} is not as it was left; see fedbn-sim audit"
-                )
+                told = f"the log in {str(folder)!r} is not as it was left; see fedbn-sim audit"
+                raise UserError(f"audit: {told}")
             text = json_text(dict(line))
             now = _hash(last, text)
             with (folder / LOG).open("ab", buffering=0) as file:
@@ -166,9 +165,8 @@ def checked(folder: Path) -> list[dict[str, Any]]:
     """
     with os_errors_as_user_errors("audit", f"read {str(folder)!r}"):
         if not (folder / HEAD).is_file():
-            raise UserError(
-                f"audit: {str(folder)!r} has no log of a site; name the folder of its node config's audit"
-            )
+            told = f"{str(folder)!r} has no log of a site; name the folder of its node config's audit"
+            raise UserError(f"audit: {told}")
         (count, end), lines = _head(folder), _lines(folder)
     last = START
     for number, line in enumerate(lines, 1):
@@ -177,9 +175,8 @@ def checked(folder: Path) -> list[dict[str, Any]]:
             raise UserError(f"audit: line {number} was changed, or a line before it was added or taken out")
     if (len(lines), last) != (count, end):
         what = "taken out" if len(lines) < count else "added"
-        raise UserError(
-            f"audit: there are {len(lines)} lines, and {count} were written: at the end some were {what}"
-        )
+        told = f"there are {len(lines)} lines, and {count} were written: at the end some were {what}"
+        raise UserError(f"audit: {told}")
     return [json.loads(line) for line in lines]
 
 

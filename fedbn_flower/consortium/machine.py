@@ -36,9 +36,8 @@ def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
             old = tuple(int(word) for word in found.split(".")[:2]) < OLDEST_PYTHON
             yield Finding(name, found, f"install Python {wanted}" if old else "")
         elif found.split(".")[:2] != wanted.split(".")[:2]:
-            yield Finding(
-                name, f"{found or 'not installed'}, agreed on {wanted}", f"pip install {name}=={wanted}"
-            )
+            told = f"{found or 'not installed'}, agreed on {wanted}"
+            yield Finding(name, told, f"pip install {name}=={wanted}")
         else:
             yield Finding(name, found)
 
@@ -130,12 +129,9 @@ def of_ledger(node_config: Mapping[str, Any]) -> Finding:
     except UserError as error:
         return Finding("ledger", str(error), "restore the state folder from its backup")
     now = spent(node_config)
-    if most and now >= float(most):
-        remedy = (
-            "no private study is answered any more; its owner may raise dp-max-epsilon in consortium.toml"
-        )
-        return Finding("ledger", f"epsilon {now:g} is spent, of at most {most:g}", remedy)
-    return Finding("ledger", f"epsilon {now:g} is spent" + (f", of at most {most:g}" if most else ""))
+    told = f"epsilon {now:g} is spent" + (f", of at most {most:g}" if most else "")
+    over = "no private study is answered any more; its owner may raise dp-max-epsilon in consortium.toml"
+    return Finding("ledger", told, over if most and now >= float(most) else "")
 
 
 def of_content(data: Path) -> Iterator[Finding]:
@@ -178,6 +174,5 @@ def of_model(
 
         there = torch.cuda.is_available()
         found = torch.cuda.get_device_name() if there else "PyTorch finds none"
-        yield Finding(
-            "GPU", found, "" if there else "nvidia-smi shows whether the driver is there; or device='cpu'"
-        )
+        remedy = "nvidia-smi shows whether the driver is there; or device='cpu'"
+        yield Finding("GPU", found, "" if there else remedy)

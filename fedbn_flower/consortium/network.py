@@ -16,9 +16,8 @@ WAIT = 10.0
 """Seconds."""
 SOON = 14
 """Days before its end in which a certificate is to be renewed."""
-WRONG_NAME, EXPIRED, NOT_YET = 62, 10, 9
-"""OpenSSL's numbers of what is wrong with a certificate; 64 is an address that is not in it."""
-WRONG_ADDRESS = 64
+WRONG_NAME, WRONG_ADDRESS, EXPIRED, NOT_YET = 62, 64, 10, 9
+"""OpenSSL's numbers of what is wrong with a certificate."""
 
 
 def of_the_way(address: str, authority: Path, at_site: bool = True) -> Iterator[Finding]:
@@ -42,9 +41,8 @@ def of_name(host: str) -> Finding:
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
     except OSError as error:
-        return Finding(
-            "name", f"{host}: {error}", "ask your network's people for the name in DNS, or /etc/hosts"
-        )
+        remedy = "ask your network's people for the name in DNS, or /etc/hosts"
+        return Finding("name", f"{host}: {error}", remedy)
     return Finding("name", f"{host} is {', '.join(sorted(found))}")
 
 
@@ -96,19 +94,14 @@ def _not_verified(host: str, port: int, error: ssl.SSLCertVerificationError) -> 
     if error.verify_code in (WRONG_NAME, WRONG_ADDRESS):
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         told = ", ".join(str(name.value) for name in names)
-        return Finding(
-            "TLS", f"the certificate is of {told}, not of {host}", "consortium move --server with this name"
-        )
+        found = f"the certificate is of {told}, not of {host}"
+        return Finding("TLS", found, "consortium move --server with this name")
     if error.verify_code == EXPIRED:
         end = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
         return Finding("certificate", f"it was valid until {end}", "the operator: fedbn-sim consortium renew")
     if error.verify_code == NOT_YET:
-        begin = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M}"
-        return Finding(
-            "certificate",
-            f"it is valid from {begin} UTC on",
-            "set this machine's clock: timedatectl set-ntp true",
-        )
+        found = f"it is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
+        return Finding("certificate", found, "set this machine's clock: timedatectl set-ntp true")
     issuer = certificate.issuer.rfc4514_string()
     remedy = f"a proxy ends TLS on the way: have {host}:{port} let through unopened; or ask for another kit"
     return Finding("TLS", f"the certificate is by {issuer}, not by this authority", remedy)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from ..config.making import check_values
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
@@ -96,9 +97,8 @@ def admit(folder: Path, line: str, replaces: bool = False) -> str:
     if site.key == key:
         return name
     if site.key and not replaces:
-        raise UserError(
-            f"{name}: has a key already, {site.fingerprint}; consortium replace puts another in its place"
-        )
+        told = f"has a key already, {site.fingerprint}; consortium replace puts another in its place"
+        raise UserError(f"{name}: {told}")
     if replaces and not site.key:
         raise UserError(f"{name}: has no key to replace; consortium admit enters its first")
     unregister(folder, site)
@@ -198,12 +198,10 @@ def register(folder: Path) -> list[str]:
     for name, site in consortium.admitted.items():
         if site.node:
             continue
-        key = folder / f".{name}.pub"
-        write_atomically(key, site.key)
-        try:
-            said = flower(folder, "register", str(key), CONNECTION, "--name", name, "--format", "json")
-        finally:
-            key.unlink()
+        with NamedTemporaryFile("w", suffix=".pub") as key:
+            key.write(site.key)
+            key.flush()
+            said = flower(folder, "register", key.name, CONNECTION, "--name", name, "--format", "json")
         site.node = str(_json(said)["node-id"])
         write(folder, consortium)
         done.append(name)
@@ -248,17 +246,13 @@ def status(folder: Path) -> list[tuple[str, str, str, str]]:
     """Return a row a site: number and name, whether it is admitted, whether connected, whom to call."""
     consortium = read(folder)
     try:
-        nodes: dict[str, str] | None = online(folder)
+        nodes, otherwise = online(folder), "not registered: consortium register"
     except UserError:
-        nodes = None
+        nodes, otherwise = {}, "SuperLink not reached"
     rows = []
     for name, site in consortium.sites.items():
         told = "admitted" if site.key else "not yet admitted: has it sent its line?"
-        now = (
-            "SuperLink not reached"
-            if nodes is None
-            else nodes.get(site.node, "not registered: consortium register")
-        )
+        now = nodes.get(site.node, otherwise)
         rows.append((f"{site.partition_id} {name}", told, now if site.key else "", site.contact))
     return rows
 

@@ -15,20 +15,13 @@ from ..core.files import write_atomically
 from .admitted import Admitted, read_admitted
 from .agreement import Value, _Table, checked, safe_path, toml_of
 from .authority import PrivateKey, authority_fingerprint, fingerprint, new_key, public_text, write_key
-from .kits import PARTITION, KitFolder
+from .kits import KitFolder
 from .programs import become, supernode
 from .scripts import supernode_unit
 from .studies import study_digest, study_keys
 
-KEY, ADMITTED, SETTINGS, STUDIES, AUDIT, LOCK = (
-    "site.key",
-    "admitted",
-    "site.toml",
-    "studies",
-    "audit",
-    "lock",
-)
-STUDY_FILES = "admitted-studies"
+KEY, ADMITTED, SETTINGS = "site.key", "admitted", "site.toml"
+STUDIES, STUDY_FILES, AUDIT, LOCK = "studies", "admitted-studies", "audit", "lock"
 PORT = 9094
 """On which a SuperNode's own processes reach it, on this machine alone."""
 UNIT = "fedbn-supernode.service"
@@ -134,7 +127,7 @@ class AtSite(KitFolder):
         """The node config of this site."""
         kit = self.kit
         config: dict[str, Value] = {
-            PARTITION: kit.partition_id,
+            "partition-id": kit.partition_id,
             "data-path": str(safe_path("data", Path(self.settings.data))),
             "state-dir": str(self.state),
             "cache-dir": str(self.cache),
@@ -207,13 +200,11 @@ def _take(at: AtSite, path: Path) -> None:
     if found.consortium != kit.consortium:
         raise not_allowed("admitted", found.consortium, f"the list of {kit.consortium}")
     if before and found.serial < before.serial:
-        raise not_allowed(
-            "admitted", f"list {found.serial}", f"a list from {before.serial} on: this one is older"
-        )
+        allowed = f"a list from {before.serial} on: this one is older"
+        raise not_allowed("admitted", f"list {found.serial}", allowed)
     if kit.site not in found.sites or found.sites[kit.site].fingerprint != mine:
-        raise UserError(
-            f"admitted: this site's key, {mine}, is not in the list; send the operator its line again"
-        )
+        told = f"this site's key, {mine}, is not in the list; send the operator its line again"
+        raise UserError(f"admitted: {told}")
     partners = at.own / "partners"
     with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
         shutil.rmtree(partners, ignore_errors=True)
@@ -229,10 +220,8 @@ def _take(at: AtSite, path: Path) -> None:
 def start(at: AtSite) -> None:
     """Start the SuperNode under systemd, for root; for others say how."""
     if os.geteuid() or not BOOTED.is_dir():
-        print(
-            f"start it: {at.folder}/run   (as root, this installs a unit; with Docker: docker compose up -d)"
-        )
-        return
+        otherwise = "(as root, this installs a unit; with Docker: docker compose up -d)"
+        return print(f"start it: {at.folder}/run   {otherwise}")
     with os_errors_as_user_errors("unit", f"write to {str(UNITS)!r}"):
         shutil.copy(at.own / UNIT, UNITS / UNIT)
         for words in (["daemon-reload"], ["enable", UNIT], ["restart", UNIT]):
@@ -252,9 +241,8 @@ def run(at: AtSite) -> None:
     at.state.mkdir(parents=True, exist_ok=True)
     lock = locked(at)
     if lock is None:
-        raise UserError(
-            f"run: a SuperNode of this site runs already ({str(at.state / LOCK)!r}); stop it first"
-        )
+        told = f"a SuperNode of this site runs already ({str(at.state / LOCK)!r}); stop it first"
+        raise UserError(f"run: {told}")
     os.set_inheritable(lock, True)
     become(command, Path(os.environ.get("FLWR_HOME") or at.state.parent / "flwr"))
 
@@ -317,11 +305,8 @@ def sentences(file: Path, at: AtSite | None) -> list[str]:
     found = [
         f"{words} {config[key]}." for key, words in STUDY_WORDS if config.get(key) not in (None, "", False)
     ]
-    leaves = (
-        "a masked update, of which the server learns the sum"
-        if config["secagg"] == "on"
-        else "its update of the model"
-    )
+    masked = config["secagg"] == "on"
+    leaves = "a masked update, of which the server learns the sum" if masked else "its update of the model"
     found.append(f"Each round this site sends {leaves}, and {_metrics(config)}.")
     if at:
         from .log import spent
@@ -336,8 +321,6 @@ def sentences(file: Path, at: AtSite | None) -> list[str]:
 def _metrics(config: dict[str, Any]) -> str:
     if config["dp"] in ("local", "example") and not config["dp-metrics"]:
         return "no metrics"
-    return (
-        "loss, accuracy or what the problem has, and numbers of examples"
-        if config["secagg"] != "on"
-        else "sums of metrics"
-    )
+    if config["secagg"] == "on":
+        return "sums of metrics"
+    return "loss, accuracy or what the problem has, and numbers of examples"

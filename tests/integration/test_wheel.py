@@ -55,13 +55,12 @@ def programs(wheel, tmp_path_factory):
 def do(programs, tmp_path, marked_environment):
     """A function that runs a program of the environment in a folder; its output."""
     environment = {**marked_environment[1], **SOONER, "PATH": f"{programs}:/usr/bin:/bin"}
-    environment |= {"FLWR_HOME": str(tmp_path / "flwr")}
     del environment["PYTHONPATH"]
 
     def run(*words, here=tmp_path):
         command = [programs / words[0], *map(str, words[1:])]
         ended = subprocess.run(
-            command, cwd=here, env=environment, capture_output=True, text=True, timeout=300
+            command, cwd=here, env=environment, capture_output=True, text=True, timeout=600
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
@@ -107,15 +106,15 @@ def test_it_runs_in_an_environment_of_its_own(do, programs, tmp_path):
     assert (summary["rounds"], summary["failures"]) == (1, 0)
 
 
-def test_an_app_of_ones_own_is_tested_and_run_by_flower(do, tmp_path):
+def test_an_app_of_ones_own_is_tested_and_run_on_supernodes(do, tmp_path):
     do("fedbn-sim", "new", "my-study")
     app = tmp_path / "my-study"
     assert "1 passed" in do("python", "-m", "pytest", "-p", "no:cacheprovider", here=app)
     study = (app / "study.toml").read_text() + f'run-dir = "{tmp_path / "run"}"\n'
     (app / "study.toml").write_text(study)
-    simulation = "num-supernodes=3 client-resources-num-cpus=1 init-args-num-cpus=1"
-    words = ("--stream", "--run-config", "study.toml", "--federation-config", simulation)
-    told = do("flwr", "run", ".", *words, here=app)
+    command = "consortium try --sites 3 -- flwr run . --stream --run-config study.toml"
+    assert command in " ".join((app / "README.md").read_text().split())
+    told = do("fedbn-sim", *command.split(), here=app)
     assert (tmp_path / "run/summary.json").exists(), told
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (summary["rounds"], summary["failures"]) == (3, 0)
