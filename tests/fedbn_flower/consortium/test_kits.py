@@ -83,9 +83,10 @@ def test_join_installs_from_the_wheels_of_a_kit_without_a_registry(folder, tmp_p
     (programs / "python3").symlink_to(sys._base_executable)
     environment = {"PATH": f"{programs}:/usr/bin:/bin", "PIP_INDEX_URL": "http://127.0.0.1:9/"}
     ended = subprocess.run(
-        ["bash", kit / "join", "--data", "x"], env=environment, capture_output=True, text=True
+        ["bash", kit / "join", "--data", "x"], env=environment, capture_output=True, text=True, umask=0o077
     )
     assert ended.stdout == f"consortium join {kit} --data x\n", ended.stderr
+    assert (kit / "site").stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)  # for the unit's user
 
 
 def weaken(kit):
