@@ -105,8 +105,8 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
         A folder of packages to install without a registry.
     """
     site = consortium.site(name)
-    said = consortium.model_dump(include={"server", "versions"})
-    said |= {"consortium": consortium.name, "site": name, "partition-id": site.partition_id}
+    said = {"consortium": consortium.name, "site": name, "partition-id": site.partition_id}
+    said |= consortium.model_dump(include={"server", "versions"})
     said |= {"bounds": {**consortium.bounds, **site.bounds}}
     checked(Kit, said, KIT)
     files: dict[str, bytes] = {
