@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config, items):
         if (sampled := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
             name = item.nodeid.partition("[")[0]
             if cases[name] % sampled.args[0]:
-                item.add_marker("slow")
+                item.add_marker("exhaustive")
             cases[name] += 1
     named = any("::" in argument for argument in config.args)
     if not (config.option.exhaustive or named or "exhaustive" in config.option.markexpr):

@@ -7,16 +7,16 @@ import pytest
 
 
 def some_quick(cases: Sequence, quick: Container[int]) -> list:
-    """The cases for ``parametrize``: but for those at the places ``quick`` they are slow."""
+    """The cases for ``parametrize``: but for those at the places ``quick`` they are exhaustive."""
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [
-        pytest.param(*case, marks=[] if place in quick else [pytest.mark.slow])
+        pytest.param(*case, marks=[] if place in quick else [pytest.mark.exhaustive])
         for place, case in enumerate(several)
     ]
 
 
 def diagonal_quick(*axes: Sequence) -> list:
-    """The combinations for ``parametrize``: but for a few, with every value of every axis, they are slow."""
+    """The combinations for ``parametrize``: but for a few with every value of every axis, they are exhaustive."""
     diagonal = {tuple(i % len(axis) for axis in axes) for i in range(max(map(len, axes)))}
     places = list(product(*(range(len(axis)) for axis in axes)))
     cases = [tuple(axis[i] for axis, i in zip(axes, place, strict=True)) for place in places]

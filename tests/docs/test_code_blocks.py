@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,12 +68,11 @@ def commands_of(block):
             words = words[end + 1 :]
 
 
-COMMANDS = [
-    pytest.param(words, id=f"{block.name}: {' '.join(words)[:60]}")
-    for block in blocks("bash")
-    if block.page != EXECUTED_ELSEWHERE
-    for words in commands_of(block)
-]
+COMMANDS = defaultdict(list)
+"""By page."""
+for shown in blocks("bash"):
+    if shown.page != EXECUTED_ELSEWHERE:
+        COMMANDS[str(shown.page.relative_to(ROOT))] += commands_of(shown)
 
 
 def flags_of_simulation(words):
@@ -109,16 +109,24 @@ def at_desk(desk, monkeypatch):
     return desk
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("empty_figures")
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_is_understood(words, at_desk, tmp_path):
+@pytest.mark.parametrize("page", COMMANDS)
+def test_its_commands_are_understood(page, at_desk, tmp_path):
+    """Those whose packages are installed."""
+    for words in COMMANDS[page]:
+        print(shlex.join(words))  # which one it was, where it fails
+        if all(map(find_spec, needed(words))):
+            assert_understood(words, at_desk, tmp_path)
+
+
+def needed(words):
+    """The packages of extras that a command needs."""
+    of_scans = {"data/tumours", "data/screening"} & {*words}
+    return [*("nibabel", "pydicom") * bool(of_scans), *["monai"] * any(map(is_of_library, words))]
+
+
+def assert_understood(words, at_desk, tmp_path):
     arguments = flags_of_simulation(words)
-    if "data/tumours" in words or "data/screening" in words:
-        for package in ("nibabel", "pydicom"):
-            pytest.importorskip(package, reason=f"needs {package}, of the extra clinic")
-    if any(is_of_library(word) for word in words):
-        pytest.importorskip("monai", reason="needs the extra networks")
     match words:
         case ["fedbn-sim", "consortium", "try", "--sites", number, *rest]:
             assert number.isdigit()
@@ -230,7 +238,11 @@ def may_be_tried(words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [command for command in COMMANDS if may_be_tried(*command.values)])
+@pytest.mark.parametrize(
+    "words",
+    {" ".join(w): w for found in COMMANDS.values() for w in found if may_be_tried(w)}.values(),
+    ids=" ".join,
+)
 def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys):
     """With ``--dry-run``: the data are read and divided, the model and the algorithms made."""
     given = [word for word in flags_of_simulation(words) if word != "--dry-run"]
