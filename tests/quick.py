@@ -16,7 +16,7 @@ def some_quick(cases: Sequence, quick: Container[int]) -> list:
 
 
 def diagonal_quick(*axes: Sequence) -> list:
-    """The combinations for ``parametrize``: but for a few with every value of every axis, they are exhaustive."""
+    """The combinations for ``parametrize``: all but a few with every value of each axis are exhaustive."""
     diagonal = {tuple(i % len(axis) for axis in axes) for i in range(max(map(len, axes)))}
     places = list(product(*(range(len(axis)) for axis in axes)))
     cases = [tuple(axis[i] for axis, i in zip(axes, place, strict=True)) for place in places]
