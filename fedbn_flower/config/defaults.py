@@ -5,15 +5,13 @@ from pathlib import Path
 from ..core.files import path_of
 from ..data.readers.class_folders import has_class_sites
 from ..data.readers.digits import DIGITS, SCANNERS, SITE
+from ..data.readers.made import QUADRATIC, SYNTHETIC
 from ..data.readers.mask_folders import has_mask_sites
 from ..data.readers.numpy_files import has_mask_arrays
 from ..data.readers.own_function import is_function
 from ..data.readers.pictures import FOLDER
-from ..data.readers.quadratic import QUADRATIC
-from ..data.readers.synthetic import SYNTHETIC
 from ..data.readers.tables import FILE, SUFFIXES, has_pictures, name_sites, table_files
-from ..data.readers.text.plays import TEXT
-from ..data.readers.text.tokens import TOKENS
+from ..data.readers.text import TEXT, TOKENS
 from ..data.sources import ARRAYS, OF_MASKS
 
 OF_SCANNERS = {"model": "mlp-bn", "partition": f"natural:{SITE}"}

@@ -26,7 +26,7 @@ from .splits.origins import Origins
 from .splits.split_by import SplitBy
 
 if TYPE_CHECKING:
-    from .outcome.event import Event
+    from .events import Event
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]

@@ -1,11 +1,10 @@
-"""The kinds of data by name; one file each, and one line here."""
+"""The kinds of data by name, a line each."""
 
 from .dataset import Kind
 from .images.kind import Images
-from .numeric import Numeric
-from .readers.quadratic import Quadratic
-from .readers.tables import Table
-from .readers.text.plays import Text
+from .numeric import Numeric, Table
+from .readers.made import Quadratic
+from .readers.text import Text
 
 KINDS: dict[str, type[Kind]] = {
     "images": Images,

@@ -1,4 +1,4 @@
-"""Numeric inputs, and how they are standardised."""
+"""Numeric inputs and tables, and how they are standardised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ..core.errors import UserError
 from ..core.input_spec import InputSpec
 from ..core.text import listed
-from .dataset import Kind, Rows
+from .dataset import KEYS_OF_TEXTS, Kind, Rows
 from .float32 import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes
@@ -387,3 +387,38 @@ def floats_as_classes(
 def are_labels(array: NDArray) -> bool:
     """Return whether an array has several columns, and only 0 and 1 in them."""
     return array.ndim == 2 and array.shape[1] > 1 and bool(((array == 0) | (array == 1)).all())
+
+
+class Table(Numeric):
+    """Table rows: ``x`` float32 (N, F), ``y`` int64 class numbers (N,) or float32 (N, 1).
+
+    ``x`` holds numbers, NaN where missing, and one-hot categories. Facts: those of `Numeric`; ``numbers``,
+    the indices of the numeric columns among the F; and ``columns``, in order the ``name`` of each column and
+    its ``values``, of which a number has none.
+    """
+
+    prepares_by_client = True
+    keys: ClassVar = frozenset(
+        {"columns", "label-column", "missing-values", "predict", *KEYS_OF_TEXTS, *Numeric.keys}
+    )
+
+    @property
+    def numbers(self) -> Collection[int]:
+        numbers: list[int] = self.facts["numbers"]
+        return numbers
+
+    def prepare(self, rows: Rows, normalize: bool) -> Prepare:
+        """Standardise with the statistics of these rows only, which stay with the client.
+
+        With ``normalize``, by all training rows.
+        """
+        if normalize:
+            return self.standardised_alike
+        return Standardise.fit(self.train["x"][rows], self.numbers, self.rest(rows))
+
+    not_integers, prepare_integers = Numeric.not_integers, Numeric.prepare_integers
+    """A model that takes whole numbers gets them as they are, not standardised."""
+
+    def notes(self, normalize: bool) -> tuple[Note, ...]:
+        """Return none: a table is always standardised, so that its reader knows what is lost."""
+        return ()

@@ -15,14 +15,12 @@ from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
 from .readers.hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
 from .readers.labelled_images import decode_labelled_images, of_tables_beside, tables_of_images
+from .readers.made import QUADRATIC, SYNTHETIC, decode_quadratic, decode_synthetic
 from .readers.mask_folders import decode_mask_folders, has_mask_folders
 from .readers.numpy_files import decode_numpy_files
-from .readers.quadratic import QUADRATIC, decode_quadratic
-from .readers.synthetic import SYNTHETIC, decode_synthetic
 from .readers.tables import SUFFIXES as TABLES
 from .readers.tables import decode_tables, has_pictures, is_text_table, table_files, unread_tables
-from .readers.text.plays import TEXT, decode_text
-from .readers.text.tokens import TOKENS, decode_tokens, paths_of_tokens
+from .readers.text import TEXT, TOKENS, decode_text, decode_tokens, paths_of_tokens
 from .readers.unread_files import ADVICE, refuse_unlabelled, suffix
 from .walk import Walk, stamps, walk
 

@@ -11,7 +11,7 @@ from .images.kind import Images
 from .images.moments import top_of
 from .images.shift_spec import seen_by
 from .masks import pixel_counts
-from .readers.tables.kind import Table
+from .numeric import Table
 
 Counts = NDArray[np.int64]
 Numbers = NDArray[np.float64]

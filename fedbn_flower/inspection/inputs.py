@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ..core.text import listed, quoted
 from ..data.dataset import Dataset, Rows
 from ..data.float32 import MOST_WHOLE, with_rest
-from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric
+from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric, Table
 from ..data.partition.shares import Shares
-from ..data.readers.tables.kind import Table
 from ..data.readers.tables.missing import AUTO
 from ..data.readers.tables.words import NUMBER
 from ..data.statistics import columns_of

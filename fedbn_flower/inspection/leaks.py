@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from ..core.text import quoted
 from ..data.dataset import Dataset
-from ..data.numeric import Numeric
-from ..data.readers.tables.kind import Table
+from ..data.numeric import Numeric, Table
 from ..data.statistics import columns_of
 from .copies import hashes
 

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from ..core.text import listed
 from ..data.dataset import Dataset
 from ..data.labels import same_word
-from ..data.numeric import are_labels
-from ..data.readers.tables.kind import Table
+from ..data.numeric import Table, are_labels
 from ..data.readers.tables.words import NUMBER
 
 LEAST = 10

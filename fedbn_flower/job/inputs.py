@@ -26,13 +26,13 @@ from ..core.process_cache import process_cache
 from ..core.text import visible
 from ..data import Dataset, Partitions, partition_dataset
 from ..data.dataset import Kind
+from ..data.events import events_of
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
 from ..data.images.sampling import Sampling
 from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
 from ..data.notes import Note
-from ..data.outcome.event import events_of
 from ..data.partition.partition import Splits
 from ..data.readers.tables.column_text import Feature
 from ..data.scales import SiteMoments, median_scale, public_scale, received

@@ -12,11 +12,11 @@ from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
 from ..core.text import listed
 from ..data import Dataset
+from ..data.events import notes_of
 from ..data.images.kind import Images
 from ..data.labels import spelt_alike
 from ..data.notes import ROWS, Note
-from ..data.outcome.event import notes_of
-from ..data.readers.tables import Table
+from ..data.numeric import Table
 from ..data.splits.subgroups import attributes_of
 from ..data.statistics import columns_of
 from .group_sides import of_groups, sides_of

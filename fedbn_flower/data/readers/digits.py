@@ -13,7 +13,7 @@ from ..dataset import Decoded, Request, Split
 from ..images.kind import images_decoded
 from ..images.sampling import Sampling
 from ..splits import origins
-from .per_client import check_group_column
+from .made import check_group_column
 
 DIGITS, SCANNERS = "digits", "scanners"
 SITE = "site"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...core.errors import UserError, not_allowed
 from ...core.syntax import SUBGROUPS
 from ...core.text import quoted
-from .comparison import Bound, bound_of, comparable
+from .split_by import Bound, bound_of, comparable
 
 if TYPE_CHECKING:
     from pandas import Series

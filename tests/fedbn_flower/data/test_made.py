@@ -7,7 +7,7 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Request
-from fedbn_flower.data.readers.synthetic import decode_synthetic
+from fedbn_flower.data.readers.made import decode_synthetic
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid

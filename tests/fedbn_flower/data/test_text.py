@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.readers.text.plays import (
-    ALPHABET,
-    CHARACTERS,
-    cut_windows,
-    encode_text,
-    parse_speeches,
-)
+from fedbn_flower.data.readers.text import ALPHABET, CHARACTERS, cut_windows, encode_text, parse_speeches
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid

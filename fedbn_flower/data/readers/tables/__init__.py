@@ -3,13 +3,11 @@
 from .decoding import decode_tables
 from .files import FILE, has_pictures, name_sites, table_files, unread_tables
 from .header import is_text_table
-from .kind import Table
 from .table_file import SUFFIXES
 
 __all__ = [
     "FILE",
     "SUFFIXES",
-    "Table",
     "decode_tables",
     "has_pictures",
     "is_text_table",

@@ -11,12 +11,11 @@ from ....core.text import listed as first_of
 from ...dataset import Decoded, Request
 from ...notes import Note
 from .column_text import Feature, format_columns
+from .doubts import merged, repeated, rounded_off
 from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import counted, labelled_rows
-from .repeated_rows import merged, repeated
-from .rounded_off import rounded_off
 from .table_file import ReadTable, words_taken
 from .words import alike, as_text, is_number_type, listed, spelt_otherwise
 from .written import as_days

@@ -19,10 +19,10 @@ from ...notes import Note
 from ...splits import origins
 from ...walk import walk
 from ..pictures import FOLDER
+from .doubts import refuse_totals
 from .header import is_unnamed
 from .labels import label_names, named_columns
 from .missing import AUTO
-from .rows_of_totals import refuse_totals
 from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem, used_texts
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 from .written import refuse_thousands, unread_texts

@@ -11,8 +11,7 @@ import torch
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Numeric
-from fedbn_flower.data.numeric import FeatureMoments
-from fedbn_flower.data.readers.tables import Table
+from fedbn_flower.data.numeric import FeatureMoments, Table
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 

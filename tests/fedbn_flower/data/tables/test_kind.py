@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clients import Examples
-from fedbn_flower.data.readers.tables import Table
+from fedbn_flower.data.numeric import Table
 
 NAN = np.nan
 X = np.array(

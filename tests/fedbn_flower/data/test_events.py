@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, f1_score, recall_score, roc
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.outcome.event import Event, event_of_two
+from fedbn_flower.data.events import Event, event_of_two
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.report.run_page import run_page

@@ -14,12 +14,12 @@ import numpy as np
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
 
-from ...core.errors import not_allowed
-from ...core.text import listed, quoted, visible
-from ..dataset import Dataset
-from ..labels import same_word
-from ..notes import Note
-from ..readers.tables.column_text import split_words
+from ..core.errors import not_allowed
+from ..core.text import listed, quoted, visible
+from .dataset import Dataset
+from .labels import same_word
+from .notes import Note
+from .readers.tables.column_text import split_words
 
 KEY, AUTO = "event", "auto"
 ELSEWHERE = "the event"

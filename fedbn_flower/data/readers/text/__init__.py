@@ -1,1 +1,0 @@
-"""Read text, by characters or by tokens."""
