@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ from fedbn_flower.clients import PROBLEMS, Columns, Prepare, Problem
 from fedbn_flower.clients.examples import Augment, as_they_are
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import Conflict, UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.text import visible
 from .images.moments import Scale
@@ -43,6 +43,8 @@ PROBLEM_OF = {
 GROUP_KEY = "group-column"
 OF_TEXTS = ("encoding", "decimal", "thousands", "header_row", "date_format")
 """Fields of a `Request` that say how tables are written."""
+COLUMNS = ("image_column", "label_column", "missing_values", *OF_TEXTS, "group_column")
+"""Those that are of columns."""
 KEYS_OF_TEXTS = tuple(name.replace("_", "-") for name in OF_TEXTS)
 
 
@@ -114,6 +116,20 @@ class Request:
     def keeps_groups(self) -> bool:
         """Whether rows of a group stay together in every split, at one client, and evenly by outcome."""
         return bool(self.unit_column) and self.unit_key == GROUP_KEY
+
+    def given(self, reason: str, *fields: str) -> Iterator[Conflict]:
+        """Yield those of these fields that are given, and must not be, for a reason.
+
+        Those of columns are passed over for a site, as they may be for another one.
+        """
+        for name in fields:
+            value, default = getattr(self, name), getattr(Request, name)
+            if value == default or (self.of_site and name in COLUMNS):
+                continue
+            if name == "group_column":
+                yield Conflict("partition", f"natural:{value}", f"another partition: {reason}")
+            else:
+                yield Conflict(name.replace("_", "-"), value, f"{default!r}: {reason}")
 
     def misread(self, other: str, why: str) -> UserError:
         """Return the error for targets that cannot be predicted as it was asked, but only as ``other``."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, refuse
 from ..core.files import path_of
 from ..core.free_memory import regular
 from ..core.suggestions import hint
-from .dataset import OF_TEXTS, Decoded, Request
+from .dataset import COLUMNS, Decoded, Request
 from .images.decoding import is_image
 from .readers.class_folders import decode_class_folders, has_class_folders
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
@@ -35,12 +35,10 @@ HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]
 EXPECTED = "'scanners', 'digits', a table, a folder with data, or a hub name"
 GROUP = "group"
 """The column of the groups that a caller gives with arrays."""
-COLUMNS = ("image_column", "label_column", "missing_values", *OF_TEXTS, "group_column")
-"""The fields of a `Request` that are of columns."""
 OF_FILES = ("image_size", "spacing", "window")
-"""Those that are of files of images."""
+"""The fields of a `Request` that are of files of images."""
 OF_IMAGES = COLUMNS[:-1]
-"""Those of them that do not say whose an example is."""
+"""Those of columns that do not say whose an example is."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,8 @@ class Source:
     decode: Callable[[], Decoded]
     has_rows: bool = False
     """Whether a table names the examples."""
+    has_test: bool = False
+    """Whether it says which of them are for testing."""
 
 
 def open_source(request: Request) -> Source:
@@ -63,9 +63,9 @@ def open_source(request: Request) -> Source:
     """
     with os_errors_as_user_errors("dataset", f"read {request.name!r}"):
         source = _open(request)
-    if request.split_by and not source.has_rows:
-        wanted = "none: the data are no table, nor pictures that a table names"
-        raise not_allowed("split-by", request.split_by, wanted)
+    if request.split_by and (source.has_test or not source.has_rows):
+        why = "have a test set" if source.has_test else "are no table, nor pictures that a table names"
+        raise not_allowed("split-by", request.split_by, f"none: the data {why}")
     return source
 
 
@@ -93,7 +93,7 @@ def _open(request: Request) -> Source:
         stamp = [(site, stat.st_size, stat.st_mtime_ns) for site, stat in stats]
         beside = [path.name for path in unread_tables(folder, tables)]
         fingerprint = f"table {folder.resolve()} {stamp}{_named(request)}{beside or ''}"
-        return Source(fingerprint, lambda: decode_tables(request, tables), has_rows=True)
+        return Source(fingerprint, lambda: decode_tables(request, tables), True, "test" in tables)
     return _folder(request, folder)
 
 
@@ -126,18 +126,19 @@ def _folder(request: Request, folder: Path) -> Source:
     name, path = request.name, str(folder.resolve())
     fingerprint = f"{path} {stamped}"
     if (folder / "train-images.npy").exists():
-        _refuse_keys(request, f"{name!r} contains NumPy files", *OF_FILES, *COLUMNS)
+        refuse(request.given(f"{name!r} contains NumPy files", *OF_FILES, *COLUMNS))
         return Source(fingerprint, lambda: decode_numpy_files(request, folder))
     if is_saved(folder):
         return Source(fingerprint, lambda: decode_splits(request, load_saved(name, folder)))
     if has_mask_folders(found):
-        _refuse_keys(request, f"{name!r} contains images and masks", *OF_IMAGES)
+        refuse(request.given(f"{name!r} contains images and masks", *OF_IMAGES))
         return Source(f"{fingerprint} with masks", lambda: decode_mask_folders(request, found))
     if tables := tables_of_images(request, found):
         fingerprint += f" by table{_named(request)}"
-        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables), has_rows=True)
+        has_test = tables.test is not None
+        return Source(fingerprint, lambda: decode_labelled_images(request, found, tables), True, has_test)
     if has_class_folders(found):
-        _refuse_keys(request, f"{name!r} contains class folders", *OF_IMAGES)
+        refuse(request.given(f"{name!r} contains class folders", *OF_IMAGES))
         return Source(f"{fingerprint} by folder", lambda: _by_folder(request, found))
     refuse_unlabelled(request, found)
     return Source(fingerprint, lambda: decode_splits(request, load_splits(name, path)))
@@ -164,25 +165,14 @@ def _unread_file(name: str, path: Path) -> UserError:
     return UserError(f"dataset: {name!r} is {ending}, which is not read; expected {tables}")
 
 
-def _refuse_keys(request: Request, reason: str, *fields: str) -> None:
-    """Refuse keys that do not apply; column names are ignored for a site, as they may be for another one."""
-    for field in fields:
-        value, default = getattr(request, field), getattr(Request, field)
-        if value == default or (request.of_site and field in COLUMNS):
-            continue
-        if field == "group_column":
-            raise not_allowed("partition", f"natural:{value}", f"another partition: {reason}")
-        raise not_allowed(field.replace("_", "-"), value, f"{default!r}: {reason}")
-
-
 def _cached_arrays(request: Request) -> Source:
     """Return the source of arrays passed by the caller; they exist only in the cache."""
-    _refuse_keys(request, "data is given as arrays", *OF_FILES, *OF_IMAGES)
+    refuse(request.given("data is given as arrays", *OF_FILES, *OF_IMAGES))
     if request.unit_column not in ("", GROUP):
         wanted = f"none, or {GROUP!r} with simulate(groups=...): data is given as arrays"
         raise not_allowed(request.unit_key, request.unit_column, wanted)
     if request.group_column != "client" or not request.name.startswith(f"{ARRAYS}{OF_CLIENTS}"):
-        _refuse_keys(request, "data is given as arrays", "group_column")
+        refuse(request.given("data is given as arrays", "group_column"))
 
     def decode() -> Decoded:
         raise UserError(f"dataset: {request.name!r} is no longer in the cache; pass the arrays again")
@@ -192,8 +182,8 @@ def _cached_arrays(request: Request) -> Source:
 
 def _embedded(request: Request) -> Source:
     decode, columns = EMBEDDED[request.name]
-    _refuse_keys(request, "the digits are no files of scanners", *OF_FILES[1:])
-    _refuse_keys(request, "the digits have no columns", *columns)
+    refuse(request.given("the digits are no files of scanners", *OF_FILES[1:]))
+    refuse(request.given("the digits have no columns", *columns))
     return Source(request.name, lambda: decode(request))
 
 

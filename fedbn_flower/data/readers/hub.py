@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.errors import UserError, not_allowed, refuse, unknown_name
 from ...core.files import path_of
 from ...core.free_memory import COPIES, check_fits
 from ...core.text import number_of
@@ -16,19 +16,18 @@ from ..dataset import OF_TEXTS, Decoded, Request
 from ..float32 import as_float32
 from ..images.decoding import ImageDecoder, ImageFile
 from ..images.mask_files import MaskDecoder
-from ..labels import Classes, as_class_numbers, gaps, number_names, same_word
+from ..labels import Classes, as_class_numbers, gaps, number_names
 from ..masks import numbered
 from ..notes import Note
 from ..splits import origins
 from ..splits.held_out import find_test_split, of_split_columns
 from ..walk import walk
 from .pictures import by_split, decoded_rows
-from .tables.column_text import Feature, joined
+from .tables.column_text import Feature
 from .tables.header import CELL
-from .tables.labels import Targets, encode_targets, find_labels
+from .tables.labels import Targets, encode_targets, find_labels, refuse_alike
 from .tables.large import check_parquet
 from .tables.table_file import PARQUET
-from .tables.words import alike, listed
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -148,11 +147,7 @@ def decode_splits(request: Request, splits: Splits) -> Decoded:
     """
     import pandas as pd
 
-    for field in ("missing_values", *OF_TEXTS):
-        value, default = getattr(request, field), getattr(Request, field)
-        if value != default and not request.of_site:
-            wanted = f"{default!r}: {request.name!r} is read without it"
-            raise not_allowed(field.replace("_", "-"), value, wanted)
+    refuse(request.given(f"{request.name!r} is read without it", "missing_values", *OF_TEXTS))
     _check_fits(request.name, splits)
     if "train" not in splits:
         raise UserError(f"dataset: {request.name!r} has no train split; it has {sorted(splits)}")
@@ -268,12 +263,7 @@ def _labels(
         return targets.y, Classes(targets.outputs, targets.class_names), [*targets.notes]
     if any(isinstance(value, str) for value in values):
         labels, classes = number_names(values, column)
-        if same := alike(classes.names):
-            form = joined([str(Feature(column, tuple(sorted({*map(same_word, classes.names)}))))])
-            found_same = f"{listed(same)}, which differ only in case or blanks"
-            raise UserError(
-                f"label-column: {column!r} holds {found_same}; expected classes with names: {form!r}"
-            )
+        refuse_alike(column, classes.names)
         return labels, classes, []
     labels = as_class_numbers(values, column)
     if isinstance(feature, ClassLabel):

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.errors import UserError, unknown_name
 from ...core.text import number_of
 from ..dataset import Decoded, Request
 from ..images.decoding import ImageDecoder, is_image, is_image_name, name_of_image
@@ -22,7 +21,7 @@ from ..walk import Walk
 from .pictures import files_of, whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
-from .tables.labels import LABEL_NAMES, find_labels
+from .tables.labels import LABEL_NAMES
 from .tables.table_file import ReadTable, is_table, open_table, stem
 from .tables.words import is_nested
 
@@ -64,7 +63,15 @@ class Named:
         return self.read.frame
 
     def has_labels(self, request: Request) -> bool:
-        return _has_labels(request, self.table)
+        if request.label_column != "auto":
+            return bool(self.read.asked.labels)
+        return any(name.lower() in LABEL_NAMES for name in self.table)
+
+    def has_stated(self, request: Request) -> bool:
+        """Return whether it has a column that a key names."""
+        return request.image_column in self.table or (
+            request.label_column != "auto" and self.has_labels(request)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +166,7 @@ def tables_of_images(request: Request, found: Walk) -> Tables | None:
     if not looked:
         return None
     if not names:
-        if not stated or (request.of_site and not any(_has_stated(request, one.table) for one in looked)):
+        if not stated or (request.of_site and not any(one.has_stated(request) for one in looked)):
             return None
         raise _lacks(request, looked, pictures)
     tables = _choose(request, names, sorted(path.name for path in paths))
@@ -191,31 +198,12 @@ def _is_of_hub(read: ReadTable) -> bool:
     return stem(read.path) == "metadata" and "file_name" in read.frame
 
 
-def _has_labels(request: Request, table: "DataFrame") -> bool:
-    if request.label_column != "auto":
-        return bool(_stated_labels(request, table))
-    return any(name.lower() in LABEL_NAMES for name in table)
-
-
-def _stated_labels(request: Request, table: "DataFrame") -> set[str]:
-    """Return the columns of a table that ``label-column`` names; none where they do not fit, or with auto."""
-    if request.label_column != "auto":
-        with suppress(UserError):  # refused where the labels are read
-            return {label.name for label in find_labels(request.label_column, list(table), request.name)}
-    return set()
-
-
-def _has_stated(request: Request, table: "DataFrame") -> bool:
-    """Return whether a table has a column that a key names."""
-    return bool(_stated_labels(request, table)) or request.image_column in table
-
-
 def _look(request: Request, read: ReadTable, pictures: Pictures) -> Named:
     """Return a table with the column that names most pictures."""
     stated, table = request.image_column, read.frame
     if stated in table:
         return Named(read, stated, max(1, _score(table[stated], pictures)))
-    labels = _stated_labels(request, table)
+    labels = read.asked.label_names
     others = [name for name in table if name not in labels and name.lower() not in LABEL_NAMES]
     scores = {name: _score(table[name], pictures) for name in others if not is_unnamed(name)}
     best = max(scores, key=scores.__getitem__, default="")
@@ -324,8 +312,6 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     found = found if patients.groups is None else replace(found, units=units_of(patients.groups))
     y, targets = found.targets.y, found.targets
     if tables.test:
-        if request.split_by:
-            raise not_allowed("split-by", request.split_by, "none: the data have a test set")
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
         of_split = []
     else:

@@ -12,12 +12,12 @@ from ...dataset import Decoded, Request
 from ...notes import Note
 from .column_text import Feature, format_columns
 from .doubts import merged, repeated, rounded_off
-from .features import encode, parse_columns
+from .features import encode, numeric, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import counted, labelled_rows
 from .table_file import ReadTable, words_taken
-from .words import alike, as_text, is_number_type, listed, spelt_otherwise
+from .words import alike, as_text, is_number_type, listed, read_as
 from .written import as_days
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ def decode_tables(request: Request, files: Files) -> Decoded:
         raise not_allowed(
             request.unit_key, request.unit_pattern, "the name of a column: the data are a table"
         )
-    if request.split_by and "test" in files:
-        raise not_allowed("split-by", request.split_by, "none: the data have a test set")
     read = joined_tables(request, files)
     found = labelled_rows(request, read.table, read.parts)
     table, targets, labelled = found.table, found.targets, found.table.index
@@ -80,7 +78,7 @@ def decode_tables(request: Request, files: Files) -> Decoded:
             **of_rounding,
             "predicts": targets.predicts,
             "outputs": targets.outputs,
-            "numbers": _numeric_columns(features),
+            "numbers": [place for place, _ in numeric(features)],
             "targets": found.label_names,
             "columns": [{"name": feature.name, "values": list(feature.values)} for feature in features],
         },
@@ -105,12 +103,6 @@ def _numbers_again(table: "DataFrame") -> "DataFrame":
             with suppress(ValueError, TypeError):
                 found[name] = pd.to_numeric(table[name])
     return table.assign(**found)
-
-
-def _numeric_columns(features: list[Feature]) -> list[int]:
-    """Return the indices of the numeric columns among the encoded ones."""
-    starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
-    return [start for start, feature in zip(starts, features, strict=False) if not feature.values]
 
 
 def _left_out(table: "DataFrame", is_test: np.ndarray, used: Container[str], guessed: bool) -> list[Note]:
@@ -168,10 +160,9 @@ def _notes_on_columns(features: list[Feature], table: "DataFrame", parts: Sequen
         if same := alike(feature.values):
             found = f"{feature.name!r} has values that differ only in case or blanks: {listed(same)}"
             notes.append(Note("inputs", found, "columns"))
-        if read := spelt_otherwise(as_text(table[feature.name].dropna()), feature.values):
-            as_named = ", ".join(f"{word!r} as {feature.values[index]!r}" for word, index in read.items())
+        if read := read_as(as_text(table[feature.name].dropna()), feature.values):
             notes.append(
-                Note("inputs", f"{feature.name!r} is read without regard to case and blanks: {as_named}")
+                Note("inputs", f"{feature.name!r} is read without regard to case and blanks: {read}")
             )
     counts = table[[feature.name for feature in features]].isna().sum()
     if len(counts := counts[counts > 0]):

@@ -15,6 +15,7 @@ from ...labels import same_word
 from ...notes import Note, Row
 from ...numeric import lost_targets, lost_values
 from .column_text import Feature
+from .features import numeric
 from .table_file import ReadTable
 from .words import GROUPS, NUMBER, as_text, is_nested, is_number
 from .words import listed as words_listed
@@ -30,7 +31,7 @@ TOTAL = re.compile(
 """What the first cell of such a row says, in lower case."""
 
 
-def refuse_totals(part: ReadTable, names: Sequence[str], labels: Sequence[str]) -> None:
+def refuse_totals(part: ReadTable) -> None:
     """Refuse rows with a label that have a word such as ``Total`` or ``Mean`` in a column of numbers.
 
     Without a label such rows are left out anyway.
@@ -40,11 +41,11 @@ def refuse_totals(part: ReadTable, names: Sequence[str], labels: Sequence[str]) 
     UserError
         Names the rows as a spreadsheet counts them.
     """
-    if not labels:
+    if not part.asked.labels:
         return
-    labelled = part.frame[[name for name in labels if name in part.frame]].notna().all(axis=1)
-    for name in names:
-        if name not in part.frame or is_number(part.frame[name]) or is_nested(part.frame[name]):
+    labelled = part.frame[part.asked.label_names].notna().all(axis=1)
+    for name in part.asked.unnamed:
+        if is_number(part.frame[name]) or is_nested(part.frame[name]):
             continue
         column = part.frame[name].dropna()
         odd = {word for word in set(as_text(column.drop_duplicates())) if not _is_number(word)}
@@ -149,8 +150,7 @@ def rounded_off(
 
 def _suspects(features: Sequence[Feature], table: "DataFrame") -> Iterator[tuple[int, str, NDArray]]:
     """Yield place, name and values of the columns of numbers that `may_lose` some."""
-    starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
-    numbers = [(start, f.name) for start, f in zip(starts, features, strict=False) if not f.values]
+    numbers = numeric(features)
     if table.empty:
         return
     for first in range(0, len(numbers), BLOCK):

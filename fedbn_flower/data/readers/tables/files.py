@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....core.errors import UserError, not_allowed
+from ....core.errors import Conflict, UserError, not_allowed, refuse
 from ....core.files import path_of
 from ....core.text import number_of
 from ...dataset import Request
@@ -21,9 +21,8 @@ from ...walk import walk
 from ..pictures import FOLDER
 from .doubts import refuse_totals
 from .header import is_unnamed
-from .labels import label_names, named_columns
 from .missing import AUTO
-from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem, used_texts
+from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem
 from .words import as_text, check_categories, is_number, listed, refuse_nested
 from .written import refuse_thousands, unread_texts
 
@@ -197,14 +196,13 @@ def joined_tables(request: Request, files: Files) -> Joined:
     places = [(split, site) for split, by_site in files.items() for site in by_site]
     read = _opened(request, [files[split][site] for split, site in places])
     notes = [*_unread(request, files), *(note for part in read for note in part.notes)]
-    _refuse_unused(request, read)
+    refuse(_unused(request, read))
     _check_columns(read, every=are_sites(files))
     for part in read:
-        columns = list(part.frame)
-        refuse_totals(part, named_columns(request, columns), label_names(request, columns))
-    _check_types(request, read)
+        refuse_totals(part)
+    _check_types(read)
     for part in read:
-        for name in named_columns(request, list(part.frame)) if request.decimal == AUTO else ():
+        for name in part.asked.unnamed if request.decimal == AUTO else ():
             refuse_thousands(part, name)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
@@ -248,38 +246,31 @@ def _unread(request: Request, files: Files) -> list[Note]:
     return [Note("left out", f"{several} {names}: {listed(used)} {are}")]
 
 
-def _refuse_unused(request: Request, parts: Sequence[ReadTable]) -> None:
-    """Refuse keys that say how a text or a sheet is written where there is none; of a site it may be
-    another's."""
-    if request.of_site or any(part.layout for part in parts):
-        return
-    sheets = any(not part.path.name.lower().endswith(PARQUET) for part in parts)
-    for field in ("encoding",) if sheets else ("encoding", "header_row"):
-        value, default = getattr(request, field), getattr(Request, field)
-        if value != default:
-            wanted = f"{default!r}: {parts[0].path.name!r} says it itself"
-            raise not_allowed(field.replace("_", "-"), value, wanted)
+def _unused(request: Request, parts: Sequence[ReadTable]) -> Iterator[Conflict]:
+    """Yield keys that say how a text or a sheet is written where there is none."""
+    if not any(part.layout for part in parts):
+        sheets = any(not part.path.name.lower().endswith(PARQUET) for part in parts)
+        reason = f"{parts[0].path.name!r} says it itself"
+        yield from request.given(reason, "encoding", *() if sheets else ("header_row",))
 
 
 def _opened(request: Request, paths: Sequence[Path]) -> list[ReadTable]:
-    """Read the files; what is wrong with several of them is said at once."""
+    """Read the files; what is wrong with several of them is said at once.
+
+    So are several columns of texts that are numbers or dates; one is refused where it is used.
+    """
     read, wrong = [], []
     for path in paths:
         try:
-            read.append(open_table(path, request))
-            _refuse_unread(request, read[-1])
+            read.append(table := open_table(path, request))
+            if len(unread := unread_texts(table.frame, {*table.asked.texts})) > 1:
+                raise UserError(f"dataset: {str(path)!r}: {'; '.join(unread)}")
         except UserError as error:
             wrong.append(str(error))
     if wrong:
         more = f"; and {number_of(len(wrong) - MOST_FILES, 'more file')}" if len(wrong) > MOST_FILES else ""
         raise UserError(f"{at_once(wrong[:MOST_FILES])}{more}")
     return read
-
-
-def _refuse_unread(request: Request, part: ReadTable) -> None:
-    """Refuse several columns of texts that are numbers or dates at once; one is refused where it is used."""
-    if len(wrong := unread_texts(part.frame, used_texts(request, part))) > 1:
-        raise UserError(f"dataset: {str(part.path)!r}: {'; '.join(wrong)}")
 
 
 def _refuse_held_out(request: Request, files: Files) -> None:
@@ -334,9 +325,9 @@ def _check_odd_one(parts: Sequence[ReadTable], named: Sequence[Mapping[str, None
             raise UserError(f"dataset: {str(part.path)!r} {' and '.join(found)}, {others}; {wanted}")
 
 
-def _check_types(request: Request, parts: Sequence[ReadTable]) -> None:
+def _check_types(parts: Sequence[ReadTable]) -> None:
     """Refuse a table that has text in a column of numbers, as others have it: perhaps decimal commas."""
-    for name in named_columns(request, list(parts[0].frame)) if len(parts) > 1 else ():
+    for name in parts[0].asked.unnamed if len(parts) > 1 else ():
         texts = [part for part in parts if name in part.frame and not is_number(part.frame[name])]
         texts = [part for part in texts if part.frame[name].notna().any()]
         numbers = [part for part in parts if name in part.frame and part not in texts]

@@ -1,7 +1,7 @@
 """Parse ``--label-column`` and ``--predict``: the targets of a table."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +24,8 @@ from .words import (
     first_alone,
     is_number,
     listed,
+    read_as,
     refuse_nested,
-    spelt_otherwise,
 )
 
 if TYPE_CHECKING:
@@ -83,46 +83,56 @@ def find_labels(label_column: str, names: Sequence[str], where: str) -> list[Fea
     raise UserError(f"label-column: {where!r} has {found}; expected one of {', '.join(names)}")
 
 
-def named_values(request: Request, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the values that the keys name of the columns of such names, by column.
+@dataclass(frozen=True)
+class Asked:
+    """What the keys say of a table's columns; a key that does not fit them is refused where it is used.
 
-    Keys that do not fit the names are refused when they are used.
+    Parameters
+    ----------
+    labels : Sequence[Feature]
+        The label columns.
+    inputs : Sequence[Feature]
+        The columns that ``columns`` names, or all that have a name.
+    owners : Sequence[str]
+        The columns that say of a row whose it is, or what it is for.
     """
-    known = dict.fromkeys(names)
-    found: list[Feature] = []
-    if request.label_column != "auto":
+
+    labels: Sequence[Feature]
+    inputs: Sequence[Feature]
+    owners: Sequence[str]
+
+    @classmethod
+    def of(cls, request: Request, names: Sequence[str]) -> "Asked":
+        """Return what the keys say of columns of such names."""
+        labels, inputs = list[Feature](), [Feature(name) for name in names if not is_unnamed(name)]
         with suppress(UserError):
-            found += find_labels(request.label_column, list(known), request.name)
-    if request.columns != "auto":
-        with suppress(UserError):
-            found += [Feature.parse(word, known, "columns") for word in split_words(request.columns)]
-    return {feature.name: feature.values for feature in found if feature.values}
+            labels = find_labels(request.label_column, names, request.name)
+        if request.columns != "auto":
+            known = dict.fromkeys(names)
+            with suppress(UserError):
+                inputs = [Feature.parse(word, known, "columns") for word in split_words(request.columns)]
+        return cls(labels, inputs, request.columns_of_rows)
 
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """The values that the keys name, by column."""
+        return {one.name: one.values for one in (*self.labels, *self.inputs) if one.values}
 
-def named_columns(request: Request, names: Sequence[str]) -> list[str]:
-    """Return the columns, of such names, that the keys use without naming their values, in order.
+    @property
+    def label_names(self) -> list[str]:
+        return [label.name for label in self.labels]
 
-    Keys that do not fit the names are refused when they are used.
-    """
-    known = dict.fromkeys(names)
-    found = [Feature(name) for name in names if not is_unnamed(name)]
-    if request.columns != "auto":
-        with suppress(UserError):
-            found = [Feature.parse(word, known, "columns") for word in split_words(request.columns)]
-    labels: list[Feature] = []
-    with suppress(UserError):
-        labels = find_labels(request.label_column, names, request.name)
-    named = {label.name for label in labels}
-    used = [*(feature for feature in found if feature.name not in named), *labels]
-    others = request.columns_of_rows
-    return [feature.name for feature in used if not feature.values and feature.name not in others]
+    @property
+    def texts(self) -> list[str]:
+        """The inputs whose values nobody names, in order."""
+        others = {*self.label_names, *self.owners}
+        return [one.name for one in self.inputs if not one.values and one.name not in others]
 
-
-def label_names(request: Request, names: Sequence[str]) -> list[str]:
-    """Return the label columns of such names; none if the key does not fit them, which is refused later."""
-    with suppress(UserError):
-        return [label.name for label in find_labels(request.label_column, names, request.name)]
-    return []
+    @property
+    def unnamed(self) -> list[str]:
+        """These, and the labels whose values nobody names."""
+        labels = (one.name for one in self.labels if not one.values)
+        return [*self.texts, *(name for name in labels if name not in self.owners)]
 
 
 def encode_several(columns: "DataFrame", request: Request) -> Targets:
@@ -208,9 +218,8 @@ def encode_targets(column: "Series", label: Feature, request: Request) -> Target
         if number:
             notes.append(Note("target", f"the classes {', '.join(label.values)} are numbered from 0"))
     y = category_numbers(column, label, "label-column")
-    if read := spelt_otherwise(as_text(column), label.values):
-        as_named = ", ".join(f"{word!r} as {label.values[index]!r}" for word, index in read.items())
-        notes.append(Note("target", f"read without regard to case and blanks: {as_named}"))
+    if read := read_as(as_text(column), label.values):
+        notes.append(Note("target", f"read without regard to case and blanks: {read}"))
     return Targets(y, predict, len(label.values), label.values, tuple(notes))
 
 
@@ -235,14 +244,25 @@ def _texts(column: "Series", name: str, stated: bool) -> list[str]:
     other_way = f"name its classes: {Feature(name)}=CLASS|CLASS"
     check_categories(name, words, "label-column", other_way, first_alone(column))
     _refuse_joined(name, words)
-    form = joined([str(Feature(name, tuple(sorted(set(map(same_word, words))))))])
-    if same := alike(words):
-        found = f"{listed(same)}, which differ only in case or blanks"
-        raise UserError(f"label-column: {name!r} holds {found}; expected classes with names: {form!r}")
+    refuse_alike(name, words)
     if len(words) > MAX_CLASSES and not stated:
         found = f"{len(words)} distinct texts, such as {words[0]!r}; expected at most {MAX_CLASSES} classes"
         raise UserError(f"label-column: {name!r} holds {found}: problem=classification takes more")
     return words
+
+
+def refuse_alike(name: str, words: Sequence[str]) -> None:
+    """Refuse classes that differ only in case or blanks.
+
+    Raises
+    ------
+    UserError
+        Says how they are named.
+    """
+    if same := alike(words):
+        form = joined([str(Feature(name, tuple(sorted({*map(same_word, words)}))))])
+        found = f"{listed(same)}, which differ only in case or blanks"
+        raise UserError(f"label-column: {name!r} holds {found}; expected classes with names: {form!r}")
 
 
 def _refuse_joined(name: str, words: Sequence[str]) -> None:

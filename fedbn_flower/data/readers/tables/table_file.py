@@ -20,7 +20,7 @@ from ...dataset import Request
 from ...notes import Note
 from ...splits import origins
 from .header import LOOKED_AT, WESTERN, Layout, Misread, checked_names, not_of, numbers_of_rows, title_rows
-from .labels import label_names, named_columns, named_values
+from .labels import Asked
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
 from .words import as_text, is_nested, is_number
@@ -48,6 +48,8 @@ class ReadTable:
         Its columns, named as `checked_names` has them.
     path : Path
         Its file.
+    asked : Asked
+        What the keys say of its columns.
     missing : Missing
         Which words are missing values.
     layout : Layout, optional
@@ -60,6 +62,7 @@ class ReadTable:
 
     frame: "DataFrame"
     path: Path
+    asked: Asked
     missing: Missing
     layout: Layout | None = None
     notes: tuple[Note, ...] = ()
@@ -191,22 +194,9 @@ def _advice(error: Exception) -> str:
     return ""
 
 
-def _missing(request: Request, names: Sequence[str]) -> Missing:
+def _missing(request: Request, asked: Asked) -> Missing:
     ids = frozenset(filter(None, (request.group_column, request.unit_column)))
-    return Missing(request.missing_values, named_values(request, names), ids)
-
-
-def _as_written(
-    frame: "DataFrame", request: Request, missing: Missing, path: Path, decimal: str = "."
-) -> tuple["DataFrame", list[Note]]:
-    """Return a table with the numbers and dates that its texts are, see `Written.read`."""
-    used = _used(request, list(frame.columns))
-    return Written.asked(request).read(frame, missing.named, used, path, decimal)
-
-
-def _used(request: Request, columns: Sequence[str]) -> set[str]:
-    """Return the columns that are inputs, and whose values nobody names."""
-    return set(named_columns(request, columns)) - set(label_names(request, columns))
+    return Missing(request.missing_values, asked.values, ids)
 
 
 def _of_layout(layout: Layout) -> dict[str, object]:
@@ -243,7 +233,7 @@ def _read_text(path: Path, request: Request) -> ReadTable:
                 raise UserError(at_once(wrong)) from None
             raise
     if wrong:
-        raise UserError(at_once([*wrong, *unread_texts(found.frame, used_texts(request, found))]))
+        raise UserError(at_once([*wrong, *unread_texts(found.frame, {*found.asked.texts})]))
     return found
 
 
@@ -253,17 +243,13 @@ def at_once(wrong: Sequence[str]) -> str:
     return "; ".join([first, *(one.removeprefix("dataset: ") for one in others)])
 
 
-def used_texts(request: Request, part: ReadTable) -> set[str]:
-    """Return the inputs whose values nobody names, and which are no ids."""
-    return _used(request, list(part.frame.columns)) - part.missing.named
-
-
 def _text_as_asked(path: Path, request: Request) -> ReadTable:
     import pandas as pd
 
     written = Written.asked(request)
     layout = Layout.of(path, request.encoding, request.header_row)
-    missing = _missing(request, layout.names)
+    asked = Asked.of(request, layout.names)
+    missing = _missing(request, asked)
     words = missing.for_pandas(layout.names)
 
     def read(names: list[str], layout: Layout = layout) -> "DataFrame":
@@ -297,12 +283,11 @@ def _text_as_asked(path: Path, request: Request) -> ReadTable:
         if "," in (signs.decimal, written.decimal):
             frame, layout = again, other
     notes += signs.notes(path)
-    request = signs.asked_in(request)
     if layout.above:
         notes.append(_above(layout.above, path, guessed=layout.has_title))
-    frame, of_dates = _as_written(frame, request, missing, path, layout.decimal)
-    notes += of_dates
-    return ReadTable(frame, path, missing, layout, tuple(notes), layout.above)
+    written = Written.asked(signs.asked_in(request))
+    frame, of_dates = written.read(frame, missing.named, {*asked.texts}, path, layout.decimal)
+    return ReadTable(frame, path, asked, missing, layout, (*notes, *of_dates), layout.above)
 
 
 def _read_parquet(path: Path, request: Request) -> ReadTable:
@@ -317,9 +302,7 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
     if not isinstance(frame.index, pd.RangeIndex):
         notes.append(Note("left out", f"the index of {path.name!r}, which has no name"))
     frame = frame.reset_index(drop=True).set_axis(checked_names(frame.columns, str(path)), axis=1)
-    missing = _missing(request, list(frame.columns))
-    frame, of_dates = _as_written(_without(frame, missing), request, missing, path)
-    return ReadTable(frame, path, missing, None, (*notes, *of_dates))
+    return _of_cells(frame, request, path, notes)
 
 
 def _read_excel(path: Path, request: Request) -> ReadTable:
@@ -350,13 +333,22 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
                 f"dataset: the first sheet of {str(path)!r}, {sheet!r}, has at most one column; {wanted}"
             )
         frame = parse(header=0, names=names)
-    missing = _missing(request, names)
-    frame, of_dates = _as_written(_without(frame, missing), request, missing, path)
     notes = [_above(above, path, guessed=not request.header_row)] if above else []
     if others:
         sheets = ", ".join(map(repr, others))
         notes.append(Note("left out", f"the sheets {sheets} of {path.name!r}"))
-    return ReadTable(frame, path, missing, None, (*notes, *of_dates), above)
+    return _of_cells(frame, request, path, notes, above)
+
+
+def _of_cells(
+    frame: "DataFrame", request: Request, path: Path, notes: Sequence[Note], above: int = 0
+) -> ReadTable:
+    """Return a table whose cells have types, without words that are missing values."""
+    asked = Asked.of(request, list(frame.columns))
+    missing = _missing(request, asked)
+    cells = _without(frame, missing)
+    frame, of_dates = Written.asked(request).read(cells, missing.named, {*asked.texts}, path)
+    return ReadTable(frame, path, asked, missing, None, (*notes, *of_dates), above)
 
 
 def _above(count: int, path: Path, guessed: bool) -> Note:

@@ -144,6 +144,12 @@ def spelt_otherwise(words: Collection[str], values: Sequence[str]) -> dict[str, 
     return {word: indices[0] for word, indices in sorted(found.items()) if len(indices) == 1}
 
 
+def read_as(words: Collection[str], values: Sequence[str]) -> str:
+    """Return what is said of words that are read as `spelt_otherwise` does; empty if none are."""
+    found = spelt_otherwise(words, values)
+    return ", ".join(f"{word!r} as {values[index]!r}" for word, index in found.items())
+
+
 def alike(words: Sequence[str]) -> list[str]:
     """Return the words that differ from another one in case or blanks only, sorted."""
     return sorted((word for same in spelt_alike(words) for word in same), key=same_word)

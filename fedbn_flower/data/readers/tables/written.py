@@ -285,7 +285,7 @@ def refuse_thousands(part: "ReadTable", name: str) -> None:
     UserError
         Says how to write them in either case.
     """
-    if not part.layout or name not in part.frame or part.frame[name].dtype.kind != "f":
+    if not part.layout or part.frame[name].dtype.kind != "f":
         return
     column = part.frame[name].dropna()
     for some in (column.head(FIRST_ROWS), column):
