@@ -6,11 +6,7 @@ from torch import nn
 
 from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining, Memory
 
-CONFIG = {
-    "server-round": 1,
-    "client-lr": 0.1,
-    "eval-splits": "",
-}
+CONFIG = {"server-round": 1, "client-lr": 0.1, "eval-splits": ""}
 
 
 def make_examples(count=40, seed=0, classes=3, shape=(1, 2, 2)):

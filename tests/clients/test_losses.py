@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients import LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
@@ -13,7 +13,7 @@ from clients import OBJECTIVES as BUILT_IN
 
 from .helpers import CONFIG
 from .helpers import make_client as small_client
-from .objectives.test_fedsam import RHO, uphill
+from .objectives.test_formulas import RHO, uphill
 from .written import (
     CASES,
     CLASSES,
@@ -127,6 +127,7 @@ answers = st.lists(st.integers(0, CLASSES - 1), min_size=5, max_size=5).map(torc
     [("focal", {"gamma": 0.0}), ("class-balanced", {"beta": 0.0}), ("label-smoothing", {"smoothing": 0.0}),
      ("logit-adjusted", {"tau": 0.0}), ("auto", {})],
 )  # fmt: skip
+@settings(max_examples=20)
 @given(logits, answers)
 def test_a_setting_that_says_nothing_leaves_cross_entropy(name, settings, z, targets):
     loss = loss_of(name, [0, 0, 1, 2, 3, 3, 3], **settings)
@@ -135,6 +136,7 @@ def test_a_setting_that_says_nothing_leaves_cross_entropy(name, settings, z, tar
 
 
 @pytest.mark.parametrize("name", ["class-balanced", "logit-adjusted"])
+@settings(max_examples=20)
 @given(logits, answers, st.integers(1, 9))
 def test_as_many_examples_of_each_class_leave_cross_entropy(name, z, targets, times):
     loss = loss_of(name, list(range(CLASSES)) * times)

@@ -24,14 +24,13 @@ SHAPES = {
     "1.weight": (5, 4), "1.bias": (5,), "2.weight": (5,), "2.bias": (5,), "4.weight": (CLASSES, 5),
     "4.bias": (CLASSES,),
 }  # fmt: skip
-CASES = [("shared", False), ("shared", True), ("silobn", True), ("fedbn", True)]
+CASES = [("shared", False), ("fedbn", True)]
 """Clients, and whether the model has BatchNorm."""
 LOCAL = {
     "shared": (),
     "silobn": ("2.running_mean", "2.running_var", "2.num_batches_tracked"),
     "fedbn": ("2.running_mean", "2.running_var", "2.num_batches_tracked", "2.weight", "2.bias"),
 }
-
 Entries = dict[str, Tensor]
 
 

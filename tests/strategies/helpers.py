@@ -27,10 +27,8 @@ OF_MODELS = {
     name: rule for name, rule in STRATEGIES.items() if name not in OF_RECORDS and not rule.keeps_models
 } | {"qfedavg": QFedAvg}
 """The rules for which an answer is a model and numbers; the others' have tests of their own."""
-
 Arrays = Mapping[str, NDArray]
 Client = Callable[[Message, int], Message]
-
 MODEL: Arrays = {
     "layer.weight": np.ones((2, 3), np.float32),
     "downsample.1.weight": np.ones(3, np.float32),
@@ -125,9 +123,15 @@ class CannedGrid(Grid):
         raise NotImplementedError
 
 
+def train(strategy, arrays: Arrays | ArrayRecord, grid: Grid, server_round: int = 1):
+    """One train phase through the strategy's own protocol: the next model, or None, and the metrics."""
+    sent = arrays if isinstance(arrays, ArrayRecord) else record(arrays)
+    messages = strategy.configure_train(server_round, sent, ConfigRecord(), grid)
+    return strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+
+
 def one_round(strategy, arrays: Arrays, models: list[Arrays], weights: list[float], server_round: int = 1):
-    """One train phase through the strategy's own protocol; the next model, or None."""
+    """The next model of a train phase in which client i answers with a model and a weight, or None."""
     grid = CannedGrid(len(models), lambda m, i: train_reply(m, models[i], weights[i]))
-    messages = strategy.configure_train(server_round, record(arrays), ConfigRecord(), grid)
-    updated, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+    updated, _ = train(strategy, arrays, grid, server_round)
     return None if updated is None else ndarrays(updated)

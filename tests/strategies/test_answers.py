@@ -9,7 +9,7 @@ from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDi
 from strategies import FedAdam, FedAvg
 from strategies.messages.replies import NO_ANSWER
 
-from .helpers import MODEL, CannedGrid, moved, ndarrays, one_round, record, train_reply
+from .helpers import MODEL, CannedGrid, moved, ndarrays, one_round, record, train, train_reply
 
 
 def content(arrays=None, metrics=None):
@@ -57,8 +57,7 @@ def test_a_bad_answer_is_dropped_and_the_round_goes_on(bad, caplog):
     strategy, grid = FedAvg(), CannedGrid(3, client)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         for server_round in range(1, 13):
-            messages = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
-            arrays, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+            arrays, _ = train(strategy, MODEL, grid, server_round)
             np.testing.assert_allclose(ndarrays(arrays)["layer.weight"], 1.5)
             assert list(strategy.phase_report.failures) == [1]
             assert list(strategy.phase_report.metrics) == [0, 2]
@@ -72,8 +71,7 @@ def test_if_no_answer_is_left_the_model_and_the_rule_stay():
     before = one_round(strategy, MODEL, [moved(0.5)] * 2, [1, 1])
     state = {name: vector.copy() for name, vector in strategy.rule_state.vectors.items()}
     grid = CannedGrid(2, lambda m, i: Message(Error(0, "broken"), reply_to=m))
-    messages = strategy.configure_train(2, record(before), ConfigRecord(), grid)
-    assert strategy.aggregate_train(2, grid.send_and_receive(messages)) == (None, None)
+    assert train(strategy, before, grid, 2) == (None, None)
     assert strategy.phase_report.failures == {0: "broken", 1: "broken"}
     assert strategy.rule_state.updates == 1
     for name, vector in state.items():
@@ -83,8 +81,7 @@ def test_if_no_answer_is_left_the_model_and_the_rule_stay():
 def test_an_answer_that_never_came_is_counted():
     strategy, grid = FedAvg(), CannedGrid(3, lambda m, i: train_reply(m, moved(0.5)))
     grid.order = lambda replies: replies[1:]
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    strategy.aggregate_train(1, grid.send_and_receive(messages))
+    train(strategy, MODEL, grid)
     assert strategy.phase_report.failures == {0: "no answer came, or the app left it out"}
 
 
@@ -99,8 +96,7 @@ def test_an_error_from_flower_itself_belongs_to_the_message_it_answers():
         return reply
 
     strategy, grid = FedAvg(), CannedGrid(3, client)
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    strategy.aggregate_train(1, grid.send_and_receive(messages))
+    train(strategy, MODEL, grid)
     assert strategy.phase_report.failures == {1: "Node Unavailable"}
 
 
@@ -108,8 +104,7 @@ def test_a_second_answer_to_the_same_message_does_not_count():
     strategy = FedAvg()
     grid = CannedGrid(2, lambda m, i: train_reply(m, moved(float(i))))
     grid.order = lambda replies: [replies[0], replies[1], replies[1], replies[1]]
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    arrays, _ = train(strategy, MODEL, grid)
     np.testing.assert_allclose(ndarrays(arrays)["layer.weight"], 1.5)
 
 

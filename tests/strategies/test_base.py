@@ -1,11 +1,8 @@
 """What every rule inherits: what is stepped, what is averaged, and Flower's own loop."""
 
-import inspect
-
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import FedAvg, FedYogi
 from strategies.aggregation.vectors import Layout
 
-from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, one_round, record, train_reply
+from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, one_round, train, train_reply
 
 
 @pytest.mark.parametrize("rule", OF_MODELS.values())
@@ -35,8 +32,7 @@ def test_flowers_fedyogi_makes_the_variance_negative():
     lowest = 1.0
     for t in range(1, 6):
         grid = CannedGrid(2, lambda m, i: train_reply(m, target))
-        messages = strategy.configure_train(t, record(arrays), ConfigRecord(), grid)
-        arrays = ndarrays(strategy.aggregate_train(t, grid.send_and_receive(messages))[0])
+        arrays = ndarrays(train(strategy, arrays, grid, t)[0])
         lowest = min(lowest, arrays["bn.running_var"].min())
     assert lowest < 0
 
@@ -68,14 +64,6 @@ def test_the_names_to_step_can_be_given():
         one_round(FedYogi(trainable=["nosuch"]), MODEL, [moved(0.5)] * 2, [1, 1])
 
 
-def test_weights_by_num_examples_or_uniform():
-    models = [moved(0.0), moved(1.0)]
-    weighted = one_round(FedAvg(), MODEL, models, [3, 1])
-    uniform = one_round(FedAvg(weighted_by_key=None), MODEL, models, [3, 1])
-    np.testing.assert_allclose(weighted["layer.weight"], 1.25)
-    np.testing.assert_allclose(uniform["layer.weight"], 1.5)
-
-
 @settings(max_examples=30)
 @given(order=st.permutations(range(4)), rule=st.sampled_from(sorted(OF_MODELS)))
 def test_the_order_of_replies_does_not_change_a_bit(order, rule):
@@ -87,20 +75,9 @@ def test_the_order_of_replies_does_not_change_a_bit(order, rule):
         grid = CannedGrid(4, lambda m, i: train_reply(m, models[i], i + 1))
         grid.order = lambda replies: [replies[i] for i in permutation]
         start = {"w": np.zeros(50, np.float32)}
-        messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
-        return ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"]
+        return ndarrays(train(strategy, start, grid)[0])["w"]
 
     np.testing.assert_array_equal(result(order), result(range(4)))
-
-
-@settings(max_examples=30)
-@given(st.lists(st.integers(1, 10**4), min_size=1, max_size=6))
-def test_equal_models_average_to_themselves(weights):
-    """The weights sum to one, whatever they are."""
-    model = {"w": np.linspace(-3, 3, 7, dtype=np.float32)}
-    start = {"w": np.zeros(7, np.float32)}
-    got = one_round(FedAvg(min_train_nodes=1, min_available_nodes=1), start, [model] * len(weights), weights)
-    np.testing.assert_allclose(got["w"], model["w"], rtol=1e-6)
 
 
 def test_a_layout_flattens_and_restores_a_model():
@@ -116,49 +93,8 @@ def test_metrics_are_averaged_over_the_clients_that_report_them():
     metrics = [{"loss": 1.0}, {"loss": 4.0, "extra": 7.0}]
     grid = CannedGrid(2, lambda m, i: train_reply(m, moved(0.0), [3, 1][i], **metrics[i]))
     strategy = FedAvg()
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    _, mean = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    _, mean = train(strategy, MODEL, grid)
     assert dict(mean) == {"loss": 1.75, "extra": 7.0, "local-steps": 5.0}
-
-
-@pytest.mark.parametrize("name", ["FedAvg", "FedAvgM", "FedAdagrad", "FedYogi", "FedAdam"])
-def test_takes_every_argument_of_flowers_rule(name):
-    import strategies
-
-    theirs = inspect.signature(getattr(flower, name)).parameters
-    ours = inspect.signature(getattr(strategies, name)).parameters
-    assert theirs.keys() <= ours.keys()
-    positional = [p.name for p in theirs.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [p for p in ours if ours[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD][
-        : len(positional)
-    ] == positional
-
-
-def test_runs_under_flowers_own_start():
-    """Flower's loop, config and evaluate_fn; the clients know nothing of this project."""
-    seen = []
-
-    def client(message, partition):
-        if message.metadata.message_type == "evaluate":
-            return Message(
-                RecordDict({"metrics": MetricRecord({"num-examples": 2, "loss": 0.5})}), reply_to=message
-            )
-        seen.append(message.content["config"]["server-round"])
-        sent = ndarrays(message.content["arrays"])
-        return train_reply(message, {n: a + a.dtype.type(1) for n, a in sent.items()}, 2)
-
-    grid = CannedGrid(3, client, tells_partition=False)
-    evaluated = []
-    result = FedAvg(fraction_train=0.7, min_train_nodes=2).start(
-        grid=grid,
-        initial_arrays=record({"w": np.zeros(2, np.float32)}),
-        num_rounds=3,
-        evaluate_fn=lambda r, arrays: evaluated.append(r),
-    )
-    np.testing.assert_allclose(result.arrays["w"].numpy(), 3.0)
-    assert seen == [1, 1, 2, 2, 3, 3]
-    assert evaluated == [0, 1, 2, 3]
-    assert [m["loss"] for m in result.evaluate_metrics_clientapp.values()] == [0.5] * 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strategies import ExpectedMetrics, FedAvg, Range, ReplyRefused
 
-from .helpers import MODEL, CannedGrid, moved, record, train_reply
+from .helpers import MODEL, CannedGrid, moved, record, train, train_reply
 
 NUMBERS = st.one_of(st.floats(), st.integers(-(2**62), 2**62), st.sampled_from([0, 1, 1.5, 1e300, math.nan]))
 EXPECTED = ExpectedMetrics(
@@ -77,8 +77,7 @@ def test_the_mean_is_of_those_that_are_as_expected(values):
     grid, arrays = CannedGrid(3, answer), record(MODEL)
     good = {i: value for i, value in enumerate(values) if 0 <= value <= 1}
     mean = sum((i + 1) * value for i, value in good.items()) / (sum(i + 1 for i in good) or 1)
-    messages = strategy.configure_train(1, arrays, ConfigRecord(), grid)
-    updated, trained = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    updated, trained = train(strategy, arrays, grid)
     assert strategy.phase_report.failures.keys() == {0, 1, 2} - good.keys()
     messages = strategy.configure_evaluate(1, arrays, ConfigRecord(), grid)
     evaluated = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))

@@ -8,7 +8,8 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from strategies import FedAvg, TooFewNodes
 
-from .helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
+from .helpers import OF_MODELS, CannedGrid, ndarrays, one_round, train_reply
+from .helpers import train as phase
 
 START = {"w": np.zeros(2, np.float32)}
 
@@ -18,8 +19,7 @@ def plus_one(message, partition):
 
 
 def train(strategy, grid, server_round=1):
-    messages = strategy.configure_train(server_round, record(START), ConfigRecord(), grid)
-    updated, metrics = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+    updated, metrics = phase(strategy, START, grid, server_round)
     return updated and ndarrays(updated)["w"], metrics
 
 

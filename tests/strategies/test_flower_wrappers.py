@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.supercore.privacy_accounting import SamplingMethod
 
 from strategies import FedAvg, FedDyn, FedYogi, Scaffold, check_wrapper
 
-from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, record, train_reply
+from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, train, train_reply
 
 CLIENTS = 2
 WRAPPERS = {
@@ -43,8 +43,7 @@ def rounds(strategy, start, models, mod=None, count=1):
     arrays, found = start, []
     for t in range(1, count + 1):
         grid = CannedGrid(len(models), client)
-        messages = strategy.configure_train(t, record(arrays), ConfigRecord(), grid)
-        updated, _ = strategy.aggregate_train(t, grid.send_and_receive(messages))
+        updated, _ = train(strategy, arrays, grid, t)
         arrays = arrays if updated is None else ndarrays(updated)
         found.append(arrays)
     return found
@@ -179,8 +178,7 @@ def test_one_error_costs_the_whole_round():
 
     grid = CannedGrid(2, client)
     for strategy, counts in ((FedAvg(), True), (WRAPPERS["server-side fixed"](FedAvg(), 1.0), False)):
-        messages = strategy.configure_train(1, record(START), ConfigRecord(), grid)
-        updated, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+        updated, _ = train(strategy, START, grid)
         assert (updated is not None) == counts
 
 

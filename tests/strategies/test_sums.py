@@ -4,14 +4,14 @@ import pickle
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 
 from fedbn_flower.core.ground.wire import SUMS
 from strategies import Extras, FedAvg, FedMedian, FedNova, FedSat, PseudoGradientStrategy, ReplyRefused
 from strategies.aggregation.fold import groups
 from strategies.partial_sums import GroupSum, can_be_summed, take_sums
 
-from .helpers import OF_MODELS, CannedGrid, ndarrays, record
+from .helpers import OF_MODELS, CannedGrid, ndarrays, record, train
 
 CLIENTS = 21
 MODEL = {
@@ -92,8 +92,7 @@ def answer(message, node):
 def three_rounds(strategy, grid):
     arrays, output = record(MODEL), []
     for server_round in (1, 2, 3):
-        messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
-        arrays, metrics = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+        arrays, metrics = train(strategy, arrays, grid, server_round)
         report = strategy.phase_report
         output.append((dict(metrics), {k: dict(m) for k, m in report.metrics.items()}, report.failures))
     return {name: a.tobytes() for name, a in ndarrays(arrays).items()}, output

@@ -4,13 +4,12 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 
 from strategies import STRATEGIES, FedAvg, FedMedian, FedYogi
 from strategies.aggregation.buffers import Buffer, BufferedAnswer, FedAsync, FedBuff, hinge, protocol_of
 from strategies.post_processing import goes_with_buffers
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, record, train, train_reply
 
 
 def model(weight, mean, variance=1.0):
@@ -35,8 +34,7 @@ def updated(rule, protocol, answers, examples=None, clients=4):
 
     grid, models = CannedGrid(clients, client), {v: record(m) for v, m in VERSIONS.items()}
     rule._buffer_ = Buffer(protocol, 5, [BufferedAnswer(*answer) for answer in answers], models)
-    messages = rule.configure_train(6, record(VERSIONS[5]), ConfigRecord(), grid)
-    arrays, _ = rule.aggregate_train(6, grid.send_and_receive(messages))
+    arrays, _ = train(rule, VERSIONS[5], grid, 6)
     return {name: array.item() for name, array in ndarrays(arrays).items()}, seen
 
 
@@ -155,8 +153,7 @@ def test_an_entry_that_is_infinite_in_a_stale_model_stays_so(monkeypatch, clip):
     rule = FedAvg(ask_partitions=True, weighted_by_key=None, clip_update_norm=clip)
     answers = [BufferedAnswer(*answer) for answer in BUFFER]
     rule._buffer_ = Buffer(FedBuff(3), 5, answers, {v: record(m) for v, m in versions.items()})
-    messages = rule.configure_train(6, record(versions[5]), ConfigRecord(), grid)
-    arrays, _ = rule.aggregate_train(6, grid.send_and_receive(messages))
+    arrays, _ = train(rule, versions[5], grid, 6)
     assert not rule.phase_report.failures
     first, second = ndarrays(arrays)["w"].tolist()
     assert first == -np.inf

@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 
 from strategies import FedNova, FedProto, FedSat
 from strategies.aggregation.fold import PartialSum
 from strategies.aggregation.vectors import Layout
 from strategies.messages.validation import Answer
 
-from ..helpers import CannedGrid, record, train_reply
-from ..rules.test_class_pairs import ANY, ONE_CLASS, a_round, prototypes
+from ..helpers import CannedGrid, record, train, train_reply
+from ..rules.test_by_class import ANY, ONE_CLASS, a_round, prototypes
 
 
 def scalar_round(rule, *answers):
@@ -25,8 +25,7 @@ def scalar_round(rule, *answers):
         return train_reply(message, {"w": x + np.float32(update)}, examples, **metrics)
 
     grid = CannedGrid(len(answers), answer)
-    messages = rule.configure_train(1, record({"w": x}), ConfigRecord(), grid)
-    updated, _ = rule.aggregate_train(1, grid.send_and_receive(messages))
+    updated, _ = train(rule, {"w": x}, grid)
     return updated and float(updated["w"].numpy()[0]), rule.phase_report.failures
 
 
@@ -56,12 +55,7 @@ def test_a_norm_that_no_training_has_is_refused(norm, clip):
 )
 def test_a_client_does_no_more_steps_than_its_examples_have(examples, metrics, fits):
     rule = FedNova(
-        **ANY,
-        client_momentum=0.5,
-        local_epochs=2,
-        batch_size=4,
-        max_weight=100,
-        weighted_by_key=None,
+        **ANY, client_momentum=0.5, local_epochs=2, batch_size=4, max_weight=100, weighted_by_key=None
     )
     _, refused = scalar_round(rule, (0.25, examples, metrics), (0.25, 12, {}))
     assert refused.keys() == (set() if fits else {0})

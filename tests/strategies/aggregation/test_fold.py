@@ -14,12 +14,9 @@ from strategies.aggregation.named_means import new_mean
 from strategies.aggregation.rule_state import RuleState
 from strategies.aggregation.vectors import Layout, finite
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, record, train, train_reply
 
-MODEL = {
-    "bn.running_mean": np.zeros(3, np.float32),
-    "w": np.zeros((4, 5), np.float32),
-}
+MODEL = {"bn.running_mean": np.zeros(3, np.float32), "w": np.zeros((4, 5), np.float32)}
 LAYOUT = Layout(MODEL)
 KINDS = [
     "weighted", "median", "trimmed", "krum:2", "multi-krum:2,3", "bulyan:2", "geometric-median",
@@ -184,8 +181,7 @@ def test_a_round_as_a_rule_sees_it():
 
     for number in (5, 6):
         grid = CannedGrid(3, client)
-        messages = strategy.configure_train(number, record(x), ConfigRecord(), grid)
-        updated, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
+        updated, _ = train(strategy, x, grid, number)
         np.testing.assert_allclose(ndarrays(updated)["w"], 1 + (1 * 2 + 3 * 6) / 4)
         round = strategy.seen
         assert (round.number, round.update) == (number, number - 4)

@@ -1,9 +1,7 @@
 """Robust means and clipping against formulas written out here in float64, and what they withstand."""
 
-import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +9,7 @@ from fedbn_flower.core.ground.settings import declared
 from strategies import FedAvg, FedDyn, FedNova, FedYogi, Scaffold
 from strategies.aggregation.means import Summand, TrimmedMean
 
-from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train_reply
+from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train, train_reply
 
 CLIENTS, SIZE, M = 9, 7, 20
 WEIGHTS = list(range(1, CLIENTS + 1))
@@ -26,8 +24,6 @@ MEANS = {
     "median": lambda values: np.median(values, axis=0),
     "trimmed": lambda values: sorted_mean(values, 2),  # trim 0.25 of 9: floor(2.25) at each end
 }
-
-
 PLAIN = ("fedavg", "fedavgm", "scaffold", "scaffold-momentum")
 ADAPTIVE = ("fedadagrad", "fedyogi", "fedadam")
 ALIKE = {"feddyn", "scaffold"}
@@ -78,8 +74,7 @@ def test_every_rule_stands_on_every_mean(rule, kind):
     cls = OF_MODELS[rule]
     all_clients = {"num_clients": M} if "num_clients" in declared(cls) else {}
     strategy, grid = cls(mean=kind, trim=0.25, **all_clients), CannedGrid(CLIENTS, client)
-    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
-    got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
+    got = ndarrays(train(strategy, start, grid)[0])
 
     np.testing.assert_allclose(got["w"] - x, expected_step(rule, kind, d, steps), atol=3e-6)
     uniform = kind == "weighted" and rule in ALIKE
@@ -107,36 +102,6 @@ def test_the_trimmed_mean_by_its_definition(n, trim, seed):
         cut -= 1
     expected = sorted_mean(2 * (values.astype(np.float64) - 1), cut)
     np.testing.assert_allclose(mean.mean(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_blocks_are_put_together(monkeypatch):
-    monkeypatch.setattr("strategies.aggregation.vectors.BLOCK", 5)
-    values = np.random.default_rng(0).normal(size=(6, 17))
-    mean = TrimmedMean([np.zeros(8), np.zeros(9)], np.dtype(np.float64), 0.5)
-    for row in values:
-        mean.add(Summand([row[:8].reshape(2, 4), row[8:]], 1.0))
-    np.testing.assert_allclose(mean.mean(), np.median(values, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (FedAvg(mean="median"), flower.FedMedian()),
-        (FedAvg(mean="trimmed", trim=0.2), flower.FedTrimmedAvg(beta=0.2)),
-    ],
-)
-def test_agrees_with_flowers_own(ours, theirs):
-    rng = np.random.default_rng(1)
-    start = {"w": rng.normal(size=(3, 4)).astype(np.float32)}
-    models = [{"w": rng.normal(size=(3, 4)).astype(np.float32)} for _ in range(10)]
-    np.testing.assert_allclose(
-        one_round(ours, start, models, [1] * 10)["w"],
-        one_round(theirs, start, models, [1] * 10)["w"],
-        atol=1e-6,
-    )
-
-
-# ---- what is withstood ------------------------------------------------------------------------------
 
 
 LIE = np.float32(1e15)
@@ -195,14 +160,10 @@ def test_fednova_does_not_believe_one_claim_of_absurdly_many_steps():
             3, lambda m, i: train_reply(m, {"w": np.full(1, 2.0)}, 1, **{"local-steps": steps[i]})
         )
         strategy = FedNova(mean=mean)
-        messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
-        return ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"]
+        return ndarrays(train(strategy, start, grid)[0])["w"]
 
     assert step("median") == pytest.approx(2.0)
     assert step("weighted") > 1e13
-
-
-# ---- clipping ---------------------------------------------------------------------------------------
 
 
 def test_an_update_longer_than_the_bound_is_scaled_down_over_all_parameters_together():
@@ -232,8 +193,7 @@ def test_fednova_clips_the_update_before_it_divides_by_the_steps():
         return train_reply(message, {"w": np.full(1, update, np.float32)}, examples, **{"local-steps": steps})
 
     grid = CannedGrid(2, client)
-    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
-    got = ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])
+    got = ndarrays(train(strategy, start, grid)[0])
     assert got["w"] == pytest.approx(3.2)
 
 
@@ -262,20 +222,5 @@ def test_feddyn_and_scaffold_take_the_clipped_update_and_the_whole_control_varia
         return reply
 
     strategy, grid = Scaffold(clip_update_norm=2.0), CannedGrid(2, client)
-    messages = strategy.configure_train(1, record(start), ConfigRecord(), grid)
-    assert ndarrays(strategy.aggregate_train(1, grid.send_and_receive(messages))[0])["w"] == pytest.approx(
-        1.5
-    )
+    assert ndarrays(train(strategy, start, grid)[0])["w"] == pytest.approx(1.5)
     assert strategy.rule_state.vectors["c"] == pytest.approx(4.0)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"mean": "mode"}, {"trim": 0.5}, {"trim": -0.1}, {"clip_update_norm": -1.0}, {"min_replies": 0},
-        {"max_weight": -1}, {"max_weight": 2.0**54}, {"clip_update_norm": float("nan")},
-    ],
-)  # fmt: skip
-def test_bounds_out_of_range_are_refused_by_name(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        FedAvg(**arguments)

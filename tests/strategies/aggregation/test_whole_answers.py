@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,7 @@ from strategies.aggregation.named_means import named_mean, new_mean
 from strategies.aggregation.rule_state import RuleState
 from strategies.aggregation.whole_answers import CENTRE, middle_mean, squared_distances, sure
 
-from ..helpers import CannedGrid, one_round, record, train_reply
+from ..helpers import CannedGrid, one_round, train, train_reply
 
 KINDS = ["krum:2", "multi-krum:2,3", "bulyan:2", "geometric-median", "centered-clip:1.5"]
 FIVE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [100.0, 100.0]])
@@ -290,13 +289,11 @@ def test_a_lost_answer_may_leave_too_few(kind, least, caplog):
     client = lambda m, i: None if i in lost else train_reply(m, answers(i + 1, START))  # noqa: E731
     grid = CannedGrid(least, client)
     with caplog.at_level(logging.WARNING):
-        messages = rule.configure_train(1, record(START), ConfigRecord(), grid)
-        assert rule.aggregate_train(1, grid.send_and_receive(messages)) == (None, None)
+        assert train(rule, START, grid) == (None, None)
     assert f"{least - 1} of {least} answers are usable, mean '{kind}' needs {least}" in caplog.text
     assert (rule.rule_state.updates, rule.rule_state.vectors) == (0, {})
     lost.clear()
-    messages = rule.configure_train(2, record(START), ConfigRecord(), grid)
-    assert rule.aggregate_train(2, grid.send_and_receive(messages))[0]
+    assert train(rule, START, grid, 2)[0]
     assert rule.rule_state.updates == 1
 
 

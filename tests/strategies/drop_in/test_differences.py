@@ -94,16 +94,8 @@ def test_arguments_of_ours_alone():
 @pytest.mark.parametrize(
     ("rule", "arguments", "output"),
     [
-        (
-            "FedAvg",
-            {"fraction_train": 1.5},
-            r"fraction_train=1.5 is not allowed; .* in \[0, 1\]",
-        ),
-        (
-            "FedAvg",
-            {"min_train_nodes": -1},
-            "min_train_nodes=-1 is not allowed; .* >= 0",
-        ),
+        ("FedAvg", {"fraction_train": 1.5}, r"fraction_train=1.5 is not allowed; .* in \[0, 1\]"),
+        ("FedAvg", {"min_train_nodes": -1}, "min_train_nodes=-1 is not allowed; .* >= 0"),
         ("FedAdam", {"beta_1": 1.0}, r"beta_1=1.0 is not allowed; expected a number in \[0, 1\)"),
         ("FedAvgM", {"server_learning_rate": 0.0}, "server_learning_rate=0.0 is not allowed"),
         ("FedProx", {"proximal_mu": -0.1}, "proximal_mu=-0.1 is not allowed"),

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from strategies import FedAvg, FedAvgM, FedDyn
 from strategies.messages.nodes import Everybody
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, train, train_reply
 from .test_sampling import sampled
 
 MODEL = {"w": np.zeros(2, np.float32)}
@@ -36,8 +36,7 @@ def rule(there, answering, cls=FedAvg, **settings):
 def one_round(strategy, count):
     """Client i answers with a model moved by i + 1."""
     grid = CannedGrid(count, lambda m, i: train_reply(m, {"w": MODEL["w"] + i + 1}))
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    return strategy.aggregate_train(1, grid.send_and_receive(messages))
+    return train(strategy, MODEL, grid)
 
 
 def test_those_who_are_there_are_sampled_from_to_train_and_to_evaluate():

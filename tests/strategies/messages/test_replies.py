@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import FedAvg
 from strategies.messages.gate import MAX_REASON, cause, printable
 
-from ..helpers import MODEL, CannedGrid, moved, record, train_reply
+from ..helpers import MODEL, CannedGrid, moved, record, train, train_reply
 
 SEQUENCES = {
     "\x1b[31m": "a colour",
@@ -53,8 +53,7 @@ def test_the_log_and_the_report_have_the_same_reason(caplog):
         )
 
     strategy, grid = FedAvg(), CannedGrid(2, answer)
-    messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    updated, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    updated, _ = train(strategy, MODEL, grid)
     np.testing.assert_array_equal(updated["layer.weight"].numpy(), 2)
     assert strategy.phase_report.failures == {0: "out of luck"}
     assert "node 0 dropped: out of luck" in caplog.text

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 from torch import nn
 from torch.nn import functional
 
@@ -24,7 +24,7 @@ from strategies.messages.gate import ReplyRefused
 from strategies.messages.replies import NO_ANSWER
 from strategies.rules.fedtan import _expected
 
-from ..helpers import CannedGrid, ndarrays, record
+from ..helpers import CannedGrid, ndarrays, record, train
 
 SIZES, BATCH, RATE = (30, 20, 5, 2), 8, 0.3
 
@@ -88,8 +88,7 @@ def one_round(model, number=2, lost=lambda i, asked: False, weighting="num-examp
 
     grid = CannedGrid(len(SIZES), client)
     sent = {name: entry.numpy() for name, entry in model.state_dict().items()}
-    messages = rule.configure_train(number, record(sent), ConfigRecord(), grid)
-    updated, _ = rule.aggregate_train(number, grid.send_and_receive(messages))
+    updated, _ = train(rule, sent, grid, number)
     return updated and ndarrays(updated), rule, list(dict.fromkeys(asked))
 
 

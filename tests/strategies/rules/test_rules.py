@@ -1,34 +1,75 @@
-"""Each rule against its equation, written out here in float64 over 20 random rounds."""
+"""Rules against their papers' algorithms, written out in float64; in some rounds clients are missing."""
 
-from types import SimpleNamespace
+import inspect
+from dataclasses import dataclass
+from functools import partial
 
-import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-import torch
-from flwr.app import ConfigRecord
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from scipy.optimize import minimize
 
-from strategies import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
-from strategies.aggregation.rule_state import RuleState
+from strategies import (
+    AFL,
+    TERM,
+    FedAdagrad,
+    FedAdam,
+    FedAMS,
+    FedAvg,
+    FedAvgM,
+    FedDisco,
+    FedDyn,
+    FedExP,
+    FedNova,
+    FedYogi,
+    QFedAvg,
+    RuleState,
+)
 
-from ..helpers import CannedGrid, ndarrays, one_round, record, train_reply
+from ..helpers import OF_MODELS, CannedGrid, ndarrays, train, train_reply
 
-ROUNDS, CLIENTS = 20, 5
+SIZES = np.array([3, 1, 4, 1])
+WHO = [[0, 1, 2, 3], [0, 2, 3], [1, 2], [0, 3], [3]]
+RNG = np.random.default_rng(11)
+DELTAS, LOSSES = RNG.normal(scale=0.3, size=(5, 4, 6)), RNG.uniform(0.1, 2, size=(5, 4))
+STEPS = RNG.integers(1, 9, size=(5, 4))
+COUNTS = np.array([[3, 0, 0], [0, 1, 0], [2, 1, 1], [0, 0, 1]], float)
+"""Examples of each class at each client."""
 
 
-def fedavg(x, rounds, eta, momentum):
+@dataclass
+class Answers:
+    """Those of a round: differences (clients, 6), and by client the examples, losses before and steps."""
+
+    who: list[int]
+    d: np.ndarray
+    n: np.ndarray
+    loss: np.ndarray
+    steps: np.ndarray
+
+    @property
+    def mean(self):
+        return np.average(self.d, axis=0, weights=self.n)
+
+
+ROUNDS = [
+    Answers(who, DELTAS[t][who], SIZES[who], LOSSES[t][who], STEPS[t][who]) for t, who in enumerate(WHO)
+]
+
+
+# ---- the papers' algorithms: the model after each round -------------------------------------------------
+
+
+def fedavg(x, eta=1.0, momentum=0.0):
     v = 0.0
-    for delta in rounds:
-        v = momentum * v + delta
+    for a in ROUNDS:
+        v = momentum * v + a.mean
         x = x + eta * v
-    return x
+        yield x
 
 
-def adaptive(rule, x, rounds, eta, b1, b2, tau, corrected, v_init):
+def adaptive(x, rule, b1=0.9, b2=0.99, eta=0.01, tau=1e-3, corrected=True, v_init=0.0):
     m, v = np.zeros_like(x), np.full_like(x, v_init)
-    for t, d in enumerate(rounds, start=1):
+    for t, d in enumerate((a.mean for a in ROUNDS), start=1):
         m = b1 * m + (1 - b1) * d
         if rule == "adagrad":
             v = v + d**2
@@ -38,197 +79,213 @@ def adaptive(rule, x, rounds, eta, b1, b2, tau, corrected, v_init):
             v = b2 * v + (1 - b2) * d**2
         m_hat, v_hat = (m / (1 - b1**t), v / (1 - b2**t)) if corrected else (m, v)
         x = x + eta * m_hat / (np.sqrt(v_hat) + tau)
+        yield x
+
+
+def fedams(x, epsilon):
+    m, v, greatest = np.zeros_like(x), np.zeros_like(x), np.full_like(x, epsilon)
+    for a in ROUNDS:
+        m = 0.9 * m + 0.1 * a.mean
+        v = 0.99 * v + 0.01 * a.mean**2
+        greatest = np.max([greatest, v], axis=0)
+        x = x + 0.05 * m / np.sqrt(greatest)
+        yield x
+
+
+def fedexp(x, epsilon):
+    """Equation 7; D is the mean of the differences."""
+    for a in ROUNDS:
+        squares = np.average((a.d**2).sum(axis=1), weights=a.n)
+        x = x + max(1.0, squares / (2 * (a.mean @ a.mean + epsilon))) * a.mean
+        yield x
+
+
+def qfedavg(x, q, lipschitz=4.0):
+    """Dw_k = L (w - w_k), D_k = F^q Dw_k, h_k = q F^(q-1) |Dw_k|^2 + L F^q; sizes play no part."""
+    for a in ROUNDS:
+        dw = -lipschitz * a.d
+        h = q * a.loss ** (q - 1) * (dw**2).sum(axis=1) + lipschitz * a.loss**q
+        x = x - (a.loss**q @ dw) / h.sum()
+        yield x
+
+
+def weighted(x, weights_of):
+    for a in ROUNDS:
+        weights = weights_of(a)
+        x = x + (weights / weights.sum() @ a.d if weights.any() else 0)
+        yield x
+
+
+def feddisco(a, weight, b):
+    """The authors' lines; a lost answer leaves the weights of the others in their ratio."""
+    overall = COUNTS.sum(0) / COUNTS.sum()
+    distance = np.linalg.norm(COUNTS / COUNTS.sum(1, keepdims=True) - overall, axis=1)
+    return np.maximum(SIZES / SIZES.sum() - weight * distance + b, 0)[a.who]
+
+
+def afl(x, eta, gamma=0.3):
+    """The projection on the simplex as a quadratic programme; weights are those before the round's ascent."""
+    weights = np.full(4, 0.25)
+    for a in ROUNDS:
+        used = weights[a.who]
+        x = x + (eta * (used / used.sum()) @ a.d if used.any() else 0)
+        raised = weights.copy()
+        raised[a.who] += gamma * 4 / len(a.who) * a.loss
+        weights = minimize(
+            lambda v, raised=raised: ((v - raised) ** 2).sum(), weights, bounds=[(0, 1)] * 4, tol=1e-14,
+            constraints={"type": "eq", "fun": lambda v: v.sum() - 1},
+        ).x  # fmt: skip
+        yield x
+
+
+def fednova(x):
+    for a in ROUNDS:
+        p = a.n / a.n.sum()
+        x = x + (p @ a.steps) * (p / a.steps) @ a.d
+        yield x
+
+
+def feddyn(x, alpha=0.4, clients=4):
+    h = np.zeros_like(x)
+    for a in ROUNDS:
+        h = h - alpha / clients * a.d.sum(axis=0)
+        x = x + a.d.mean(axis=0) - h / alpha
+        yield x
+
+
+ADAPTIVE = {"eta": 0.01, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
+OF_ALL = {"num_clients": 4, "ask_partitions": True}
+CASES = {
+    "fedavg": (FedAvg, {}, fedavg),
+    "fedavg, eta": (FedAvg, {"eta": 0.5}, partial(fedavg, eta=0.5)),
+    "fedavg, momentum": (FedAvg, {"eta": 0.3, "momentum": 0.9}, partial(fedavg, eta=0.3, momentum=0.9)),
+    "fedavgm": (
+        FedAvgM,
+        {"server_learning_rate": 0.3, "server_momentum": 0.8},
+        partial(fedavg, eta=0.3, momentum=0.8),
+    ),
+    **{
+        f"fed{name}, corrected {corrected}, v {v}": (
+            rule,
+            {"bias_correction": corrected, "v_init": v, **ADAPTIVE},
+            partial(adaptive, rule=name, corrected=corrected, v_init=v),
+        )
+        for name, rule in (("yogi", FedYogi), ("adam", FedAdam))
+        for corrected, v in ((True, 0.0), (False, 1e-6), (False, 0.0))
+    },
+    **{
+        f"fedadagrad, {b1}": (
+            FedAdagrad,
+            {"eta": 0.01, "beta_1": b1, "tau": 1e-3},
+            partial(adaptive, rule="adagrad", b1=b1, corrected=False),
+        )
+        for b1 in (0.0, 0.9)
+    },
+    **{
+        f"fedams, {e}": (
+            FedAMS,
+            {"eta": 0.05, "beta_1": 0.9, "beta_2": 0.99, "epsilon": e},
+            partial(fedams, epsilon=e),
+        )
+        for e in (1e-8, 1e-3, 0.5)
+    },
+    **{f"fedexp, {e}": (FedExP, {"epsilon": e}, partial(fedexp, epsilon=e)) for e in (0.0, 1e-3, 0.5)},
+    **{
+        f"qfedavg, {q}": (QFedAvg, {"client_learning_rate": 0.25, "q": q}, partial(qfedavg, q=q))
+        for q in (0.0, 0.1, 1.0, 5.0)
+    },
+    **{
+        f"term, {t}": (
+            TERM,
+            {"tilt": t},
+            partial(weighted, weights_of=lambda a, t=t: a.n * np.exp(t * (a.loss - a.loss.max()))),
+        )
+        for t in (-2.0, 0.0, 0.5, 20.0)
+    },
+    **{
+        f"afl, {eta}": (AFL, {"eta": eta, "gamma": 0.3, **OF_ALL}, partial(afl, eta=eta))
+        for eta in (1.0, 0.5)
+    },
+    **{
+        f"feddisco, {a}, {b}": (
+            FedDisco,
+            {"a": a, "b": b, "ask_partitions": True},
+            partial(weighted, weights_of=partial(feddisco, weight=a, b=b)),
+        )
+        for a, b in ((0.5, 0.5), (0.0, 0.0), (0.2, 0.1))
+    },
+    "fednova": (FedNova, {}, fednova),
+    "feddyn": (FedDyn, {"alpha": 0.4, "num_clients": 4}, feddyn),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_five_rounds_by_the_paper(case):
+    """The model that counts is FedExP's mean of the last two, of all others the one that is sent next."""
+    cls, settings, written = CASES[case]
+    strategy = cls(**settings)
+    if isinstance(strategy, FedDisco):
+        strategy.rule_state.vectors["class-counts"] = COUNTS.copy()
+    x = RNG.normal(size=6).astype(np.float32)
+    for t, expected in enumerate(written(x.astype(float))):
+
+        def client(message, i, x=x, t=t):
+            if i not in WHO[t]:
+                return None
+            loss, steps = float(LOSSES[t, i]), int(STEPS[t, i])
+            w = (x + DELTAS[t, i]).astype(np.float32)
+            return train_reply(message, {"w": w}, SIZES[i], **{"start-loss": loss, "local-steps": steps})
+
+        updated, _ = train(strategy, {"w": x}, CannedGrid(4, client), t + 1)
+        before, x = x, ndarrays(updated)["w"]
+        np.testing.assert_allclose(x, expected, atol=2e-5, err_msg=f"round {t + 1}")
+        assert x.dtype == np.float32
+        counted = (before + x) / 2 if case.startswith("fedexp") else x
+        np.testing.assert_allclose(ndarrays(strategy.counted(updated))["w"], counted, atol=1e-6)
+
+
+# ---- laws of all rules ----------------------------------------------------------------------------------
+
+
+def rounds_of(strategy, numbers, x):
+    for t in numbers:
+        grid = CannedGrid(
+            4, lambda m, i, x=x, t=t: train_reply(m, {"w": x + np.float32(DELTAS[t, i])}, SIZES[i])
+        )
+        x = ndarrays(train(strategy, {"w": x}, grid, t + 1)[0])["w"]
     return x
 
 
-def run(strategy, x, deltas_by_client, weights):
-    """20 rounds in which client i answers with the model it was sent plus its own difference."""
-    arrays = {"w": x.astype(np.float32).reshape(2, -1)}
-    for t, deltas in enumerate(deltas_by_client, start=1):
-        models = [{"w": (arrays["w"] + d.reshape(2, -1)).astype(np.float32)} for d in deltas]
-        arrays = one_round(strategy, arrays, models, weights, t)
-        assert arrays["w"].dtype == np.float32
-    return arrays["w"].ravel()
-
-
-@pytest.fixture
-def problem():
-    rng = np.random.default_rng(7)
-    x = rng.normal(size=12)
-    deltas = rng.normal(scale=0.1, size=(ROUNDS, CLIENTS, 12))
-    weights = [3, 1, 4, 1, 5]
-    mean = np.average(deltas, axis=1, weights=weights)
-    return x, deltas, weights, mean
-
-
-@pytest.mark.parametrize(("eta", "momentum"), [(1.0, 0.0), (0.5, 0.0), (0.3, 0.9)])
-def test_fedavg_follows_its_equation(problem, eta, momentum):
-    x, deltas, weights, mean = problem
-    got = run(FedAvg(eta=eta, momentum=momentum), x, deltas, weights)
-    np.testing.assert_allclose(got, fedavg(x, mean, eta, momentum), atol=1e-6)
-
-
-def test_fedavgm_follows_its_equation(problem):
-    x, deltas, weights, mean = problem
-    got = run(FedAvgM(server_learning_rate=0.3, server_momentum=0.8), x, deltas, weights)
-    np.testing.assert_allclose(got, fedavg(x, mean, 0.3, 0.8), atol=1e-6)
-
-
-@pytest.mark.parametrize(("rule", "cls"), [("yogi", FedYogi), ("adam", FedAdam)])
-@pytest.mark.parametrize(("corrected", "v_init"), [(True, 0.0), (False, 1e-6), (False, 0.0)])
-def test_adaptive_rules_follow_their_equations(problem, rule, cls, corrected, v_init):
-    x, deltas, weights, mean = problem
-    strategy = cls(eta=0.01, beta_1=0.9, beta_2=0.99, tau=1e-3, bias_correction=corrected, v_init=v_init)
-    expected = adaptive(rule, x, mean, 0.01, 0.9, 0.99, 1e-3, corrected, v_init)
-    np.testing.assert_allclose(run(strategy, x, deltas, weights), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("beta_1", [0.0, 0.9])
-def test_fedadagrad_follows_its_equation(problem, beta_1):
-    x, deltas, weights, mean = problem
-    strategy = FedAdagrad(eta=0.01, beta_1=beta_1, tau=1e-3)
-    expected = adaptive("adagrad", x, mean, 0.01, beta_1, 0, 1e-3, False, 0.0)
-    np.testing.assert_allclose(run(strategy, x, deltas, weights), expected, atol=1e-6)
+@pytest.mark.parametrize("rule", OF_MODELS)
+def test_a_rule_goes_on_from_its_saved_state_to_the_bit(rule):
+    x = np.ones(6, np.float32)
+    whole, first, second = (OF_MODELS[rule]() for _ in range(3))
+    middle = rounds_of(first, range(2), x)
+    saved = first.rule_state
+    second.rule_state = RuleState(saved.updates, {n: v.copy() for n, v in saved.vectors.items()})
+    assert rounds_of(second, range(2, 4), middle).tobytes() == rounds_of(whole, range(4), x).tobytes()
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("rule", "arguments"),
     [
-        (FedYogi(bias_correction=False), flower.FedYogi()),
-        (FedAdagrad(eta=0.1), flower.FedAdagrad()),
-        (FedAvg(), flower.FedAvg()),
-        (FedAvgM(), flower.FedAvgM(server_momentum=0.9)),
-    ],
-)
-def test_agrees_with_flower_where_flower_is_right(problem, ours, theirs):
-    x, deltas, weights, _ = problem
-    np.testing.assert_allclose(
-        run(ours, x, deltas, weights), run_flower(theirs, x, deltas, weights), atol=1e-6
-    )
-
-
-def run_flower(strategy, x, deltas_by_client, weights):
-    from flwr.app import ConfigRecord
-
-    arrays = {"w": x.astype(np.float32).reshape(2, -1)}
-    for t, deltas in enumerate(deltas_by_client, start=1):
-
-        def client(message, i, arrays=arrays, deltas=deltas):
-            return train_reply(message, {"w": (arrays["w"] + deltas[i].reshape(2, -1))}, weights[i])
-
-        grid = CannedGrid(CLIENTS, client)
-        messages = strategy.configure_train(t, record(arrays), ConfigRecord(), grid)
-        arrays = ndarrays(strategy.aggregate_train(t, grid.send_and_receive(messages))[0])
-    return arrays["w"].ravel()
-
-
-def test_fedadam_first_step_has_its_full_length():
-    """By hand: m^ = D, v^ = D^2, so the first step is eta D / (|D| + tau).
-
-    Flower corrects with t + 1: sqrt(1 - 0.99^2) / (1 - 0.9^2) = 0.74 of it (0.73 at its default tau).
-    """
-    x, d = np.zeros(4), np.array([0.5, -0.5, 0.25, 0.1])
-    got = run(FedAdam(eta=0.1, tau=1e-3), x, [[d, d]], [1, 1])
-    np.testing.assert_allclose(got, 0.1 * d / (np.abs(d) + 1e-3), rtol=1e-5)
-    flowers = run_flower(flower.FedAdam(eta=0.1, tau=1e-9), x, [[d] * CLIENTS], [1] * CLIENTS)
-    np.testing.assert_allclose(flowers, 0.07425 * np.sign(d), rtol=1e-3)
-
-
-@settings(max_examples=25)
-@given(d=st.floats(0.01, 10) | st.floats(-10, -0.01), steps=st.integers(1, 8))
-def test_fedadam_at_a_constant_pseudo_gradient_moves_by_eta_a_round(d, steps):
-    """At constant D the corrected moments are D and D^2 whatever t: t steps of eta sign(D) as tau -> 0."""
-    delta = np.full(2, d)
-    got = run(FedAdam(eta=0.01, tau=1e-9), np.zeros(2), [[delta, delta]] * steps, [1, 1])
-    np.testing.assert_allclose(got, steps * 0.01 * np.sign(d), rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("cls", "arguments"),
-    [
-        (FedAvg, {"eta": 0}),
-        (FedAvg, {"eta": float("inf")}),
-        (FedAvg, {"momentum": 1.0}),
+        (FedAvg, {"eta": 0}), (FedAvg, {"eta": float("inf")}), (FedAvg, {"momentum": 1.0}),
         (FedYogi, {"tau": 0}),
-        (FedYogi, {"beta_1": 1.0}),
-        (FedAdam, {"beta_2": -0.1}),
-        (FedAdagrad, {"v_init": -1}),
-        (FedAvg, {"fraction_train": 1.5}),
-        (FedAvg, {"min_train_nodes": -1}),
+        (FedYogi, {"beta_1": 1.0}), (FedAdam, {"beta_2": -0.1}), (FedAdagrad, {"v_init": -1}),
+        (FedAvg, {"fraction_train": 1.5}), (FedAvg, {"min_train_nodes": -1}), (FedAMS, {"epsilon": 0}),
+        (FedAMS, {"beta_2": 1.0}), (QFedAvg, {"q": -1}), (QFedAvg, {"client_learning_rate": 0}),
+        (FedAvg, {"mean": "mode"}), (FedAvg, {"trim": 0.5}), (FedAvg, {"trim": -0.1}),
+        (FedAvg, {"clip_update_norm": -1.0}), (FedAvg, {"min_replies": 0}), (FedAvg, {"max_weight": -1}),
+        (FedAvg, {"max_weight": 2.0**54}), (FedAvg, {"clip_update_norm": float("nan")}),
     ],
-)
-def test_arguments_out_of_range_are_refused_by_name(cls, arguments):
+)  # fmt: skip
+def test_arguments_out_of_range_are_refused_by_name(rule, arguments):
+    needed = {"client_learning_rate": 0.1} if rule is QFedAvg else {}
     with pytest.raises(ValueError, match=next(iter(arguments))):
-        cls(**arguments)
+        rule(**needed | arguments)
 
 
-def test_bias_is_corrected_by_updates_not_by_rounds():
-    """Round 1 has no answers. The first update, in round 2, is that of t = 1: eta D / (|D| + tau)."""
-    strategy = FedAdam(eta=0.1, tau=1e-3)
-    start, model = {"w": np.zeros(2, np.float32)}, {"w": np.float32([1, -0.5])}
-    grid = CannedGrid(
-        2, lambda m, i: train_reply(m, model) if m.content["config"]["server-round"] > 1 else None
-    )
-    for server_round in (1, 2):
-        messages = strategy.configure_train(server_round, record(start), ConfigRecord(), grid)
-        updated, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
-        assert (updated is None) == (server_round == 1)
-    expected = 0.1 * model["w"] / (np.abs(model["w"]) + 1e-3)
-    np.testing.assert_allclose(ndarrays(updated)["w"], expected, rtol=1e-5)
-
-
-def stepped_later(rule, deltas, late, since):
-    """The model's way under a rule: of ``deltas``, (rounds, n), those of ``late`` count from a round on."""
-    state, way = RuleState(), np.zeros(deltas.shape[1])
-    for t, delta in enumerate(deltas, start=1):
-        if t == since:
-            state.new = late
-        stepped = np.ones_like(late) if t >= since else ~late
-        way[stepped] += rule.server_step(delta[stepped].copy(), state, SimpleNamespace(update=t))
-        state.updates += 1
-    return way
-
-
-@pytest.mark.parametrize("since", [2, 10, 21])
-def test_parameters_that_are_stepped_later_count_their_own_updates_as_in_torch(since):
-    """torch.optim.Adam counts the steps of each parameter; a common t gave 0.74 and 0.475 of the first."""
-    deltas = np.random.default_rng(3).normal(scale=0.1, size=(20, 6))
-    late = np.array([False, True, False, True, True, False])
-    old, new = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    adam = torch.optim.Adam([old, new], lr=0.01, betas=(0.9, 0.99), eps=1e-3, maximize=True)
-    for t, delta in enumerate(deltas, start=1):
-        old.grad = torch.from_numpy(delta[~late])
-        new.grad = torch.from_numpy(delta[late]) if t >= since else None
-        adam.step()
-    way = stepped_later(FedAdam(eta=0.01, beta_1=0.9, beta_2=0.99, tau=1e-3), deltas, late, since)
-    np.testing.assert_allclose(way[~late], old.detach().numpy(), rtol=1e-12)
-    np.testing.assert_allclose(way[late], new.detach().numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(("since", "too_small"), [(2, 0.742), (10, 0.475)])
-def test_their_first_step_is_that_of_a_first_round(since, too_small):
-    deltas, late = np.full((since, 2), 0.5), np.array([False, True])
-    way = stepped_later(FedYogi(tau=1e-9), deltas, late, since)
-    assert way[1] == pytest.approx(0.01)
-    b1, b2 = 0.9, 0.99
-    by_the_runs_t = (1 - b1) / (1 - b1**since) / np.sqrt((1 - b2) / (1 - b2**since))
-    assert by_the_runs_t == pytest.approx(too_small, abs=0.001)  # what it was
-
-
-@pytest.mark.parametrize("cls", [FedAdagrad, FedYogi, FedAdam])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_those_that_were_there_keep_their_bits(cls, dtype):
-    deltas = np.random.default_rng(4).normal(scale=0.1, size=(9, 5)).astype(dtype)
-    late = np.array([True, False, False, True, False])
-    none = np.zeros(3, bool)
-    way = stepped_later(cls(bias_correction=True), deltas, late, 4)
-    assert (
-        way[~late].tobytes() == stepped_later(cls(bias_correction=True), deltas[:, ~late], none, 99).tobytes()
-    )
-
-
-def test_a_state_of_an_older_checkpoint_counts_as_it_did():
-    """Its moments are of all parameters already, and nothing says since when: the run's t is left."""
-    state = RuleState(updates=5, vectors={"m": np.ones(2), "v": np.ones(2)}, new=np.array([False, True]))
-    state.vector("m", like=np.ones(2))
-    assert state.count(6) == 6
+def test_the_learning_rate_of_qfedavg_is_needed():
+    assert inspect.signature(QFedAvg).parameters["client_learning_rate"].default is inspect.Parameter.empty
+    with pytest.raises(TypeError, match="missing a required argument: 'client_learning_rate'"):
+        QFedAvg()

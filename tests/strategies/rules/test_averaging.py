@@ -1,12 +1,12 @@
-"""FedExP against equation 7 of Jhunjhunwala et al. 2023, written out; which model counts."""
+"""FedExP by hand, and a step that spoils the model: an error, never the next model."""
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.serverapp.exception import AggregationError
 
 from strategies import FedAvg, FedExP
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, one_round, record, train, train_reply
 
 SIZES = [3, 1, 4, 1]
 
@@ -20,28 +20,8 @@ def a_round(strategy, t, x, differences, who, sizes=SIZES, names=("w",)):
 
     sent = {name: x.astype(np.float32).reshape(2, 3) for name in names}
     grid = CannedGrid(len(differences), client)
-    messages = strategy.configure_train(t, record(sent), ConfigRecord(), grid)
-    updated, _ = strategy.aggregate_train(t, grid.send_and_receive(messages))
+    updated, _ = train(strategy, sent, grid, t)
     return ndarrays(updated)["w"].ravel(), ndarrays(strategy.counted(updated))["w"].ravel()
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.5])
-def test_three_rounds_of_which_clients_are_missing(epsilon):
-    rng = np.random.default_rng(5)
-    strategy, x = FedExP(epsilon=epsilon), rng.normal(size=6)
-    for t, who in enumerate([[0, 1, 2, 3], [0, 2, 3], [1, 2]], start=1):
-        deltas = rng.normal(scale=0.3, size=(4, 6))
-        p = np.array([SIZES[i] for i in who]) / sum(SIZES[i] for i in who)
-        mean = p @ deltas[who]
-        squares = p @ (deltas[who] ** 2).sum(axis=1)
-        eta = max(1.0, squares / (2 * (mean @ mean + epsilon)))
-        if t == 1 and not epsilon:
-            assert eta > 1.1
-        expected = x + eta * mean
-        sent, counted = a_round(strategy, t, x, deltas, who)
-        np.testing.assert_allclose(sent, expected, atol=3e-6)
-        np.testing.assert_allclose(counted, (x + expected) / 2, atol=3e-6)
-        x = sent.astype(float)
 
 
 def test_clients_that_agree_make_fedavg_of_it():
@@ -79,3 +59,47 @@ def test_before_the_first_round_the_model_counts_as_it_is():
     model = record({"w": np.ones(3, np.float32)})
     assert FedExP().counted(model) is model
     assert FedAvg().counted(model) is model
+
+
+def model(value, dtype=np.float32):
+    return {"a": np.full(3, value, dtype), "b.weight": np.full((2, 2), value, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "too_large"),
+    [(np.float16, 6e4, 7e4), (np.float32, 3e38, 4e38), (np.float64, 1e308, np.inf)],
+)
+def test_what_the_entrys_own_dtype_cannot_hold_is_not_finite(dtype, fits, too_large):
+    """The model is 0, its clients' 1: the next one is eta."""
+    updated = one_round(FedAvg(eta=fits), model(0, dtype), [model(1, dtype)] * 2, [1, 1])
+    np.testing.assert_allclose(updated["b.weight"], dtype(fits))
+    with pytest.raises(AggregationError, match="round 4, train: Spoilt diverged: its step makes a not"):
+        one_round(Spoilt(times=too_large), model(0, dtype), [model(1, dtype)] * 2, [1, 1], 4)
+
+
+class Spoilt(FedAvg):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def server_step(self, delta, state, round):
+        return (delta.astype(float) * self.times).astype(delta.dtype)
+
+
+def test_the_entry_that_is_spoilt_is_named():
+    class Second(FedAvg):
+        def server_step(self, delta, state, round):
+            delta[4] = np.nan
+            return delta
+
+    with pytest.raises(AggregationError, match=r"its step makes b\.weight not finite"):
+        one_round(Second(), model(0), [model(1)] * 2, [1, 1])
+
+
+def test_an_attention_mask_is_as_it_was():
+    """Minus infinity in the model itself is no divergence, even where other entries are large."""
+    sent = model(0) | {"mask": np.array([[0, -np.inf], [0, 0]], np.float32)}
+    answer = model(1e5) | {"mask": sent["mask"]}
+    updated = one_round(FedAvg(), sent, [answer] * 2, [1, 1])
+    np.testing.assert_array_equal(updated["mask"], sent["mask"])
+    np.testing.assert_array_equal(updated["a"], answer["a"])

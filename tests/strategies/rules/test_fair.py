@@ -1,17 +1,15 @@
-"""TERM, AFL, FedDisco: weights of clients, each by the paper's formula, over rounds with lost answers."""
+"""TERM, AFL, FedDisco and q-FedAvg: what tilts, projects and cannot be used."""
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
-from strategies import AFL, TERM, FedAvg, FedDisco
+from strategies import AFL, TERM, FedAvg, FedDisco, QFedAvg
 from strategies.rules.fair import on_simplex
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, record, train, train_reply
 
 SIZES = [3, 1, 4, 1]
 WHO = [[0, 1, 2, 3], [0, 2, 3], [1, 2]]
@@ -30,8 +28,7 @@ def a_round(strategy, t, x, who=range(4), deltas=None, losses=None):
 
     grid = CannedGrid(4, client)
     sent = record({"w": x.astype(np.float32), "bn.running_mean": np.zeros(6, np.float32)})
-    messages = strategy.configure_train(t, sent, ConfigRecord(), grid)
-    updated, _ = strategy.aggregate_train(t, grid.send_and_receive(messages))
+    updated, _ = train(strategy, sent, grid, t)
     if updated is None:
         return x
     got = ndarrays(updated)
@@ -41,16 +38,6 @@ def a_round(strategy, t, x, who=range(4), deltas=None, losses=None):
 
 def strategy_eta(strategy):
     return getattr(strategy, "eta", getattr(strategy, "_eta_", 1.0))
-
-
-@pytest.mark.parametrize("tilt", [-2.0, 0.0, 0.5, 20.0])
-def test_term_weighs_by_the_exponential_of_the_loss(tilt):
-    strategy, x = TERM(tilt=tilt), np.zeros(6)
-    for t, who in enumerate(WHO, start=1):
-        weights = np.array([SIZES[i] * np.exp(tilt * LOSSES[t - 1][i]) for i in who])
-        expected = x + weights / weights.sum() @ DELTAS[t - 1][who]
-        x = a_round(strategy, t, x, who)
-        np.testing.assert_allclose(x, expected, atol=1e-5)
 
 
 def test_term_steps_along_the_gradient_of_the_tilted_loss():
@@ -71,26 +58,6 @@ def test_term_steps_along_the_gradient_of_the_tilted_loss():
 def test_a_tilt_beyond_float32_is_refused_in_words():
     with pytest.raises(InconsistentMessageReplies, match="tilt 100 is beyond 60: choose a smaller tilt"):
         a_round(TERM(tilt=100.0), 1, np.zeros(6), losses=np.full(4, 1.0))
-
-
-@pytest.mark.parametrize("eta", [1.0, 0.5])
-def test_afl_ascends_on_the_simplex(eta):
-    """The projection as a quadratic programme; weights are those before the round's ascent."""
-    strategy = AFL(eta=eta, gamma=0.3, num_clients=4, ask_partitions=True)
-    x, weights = np.zeros(6), np.full(4, 0.25)
-    for t, who in enumerate(WHO, start=1):
-        used = weights[who]
-        expected = x + eta * (used / used.sum()) @ DELTAS[t - 1][who]
-        x = a_round(strategy, t, x, who)
-        np.testing.assert_allclose(x, expected, atol=1e-5)
-        raised = weights.copy()
-        raised[who] += 0.3 * 4 / len(who) * LOSSES[t - 1][who]
-        found = minimize(
-            lambda v, raised=raised: ((v - raised) ** 2).sum(), weights, bounds=[(0, 1)] * 4, tol=1e-14,
-            constraints={"type": "eq", "fun": lambda v: v.sum() - 1},
-        )  # fmt: skip
-        weights = strategy.rule_state.vectors["client-weights"].copy()
-        np.testing.assert_allclose(weights, found.x, atol=1e-5)
 
 
 def test_afl_of_clients_without_weight_leaves_the_model():
@@ -119,21 +86,6 @@ def disco(**settings):
     return strategy
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.5, 0.1), (0.0, 0.0), (2.0, 0.5), (0.2, 0.0)])
-def test_feddisco_weighs_by_size_and_distance(a, b):
-    """The authors' lines; a lost answer leaves the weights of the others in their ratio."""
-    overall = COUNTS.sum(0) / COUNTS.sum()
-    distance = np.array([np.sqrt((((row / row.sum()) - overall) ** 2).sum()) for row in COUNTS])
-    weights = np.maximum(np.array(SIZES) / sum(SIZES) - a * distance + b, 0)
-    assert (weights > 0).sum() > 0
-    strategy, x = disco(a=a, b=b), np.zeros(6)
-    for t, who in enumerate(WHO, start=1):
-        used = weights[who]
-        expected = x + (used / used.sum() @ DELTAS[t - 1][who] if used.sum() else 0)
-        x = a_round(strategy, t, x, who)
-        np.testing.assert_allclose(x, expected, atol=1e-5)
-
-
 def test_feddisco_where_no_weight_is_positive_is_fedavg():
     """The authors' code ends with an error there."""
     np.testing.assert_allclose(
@@ -152,3 +104,71 @@ def test_feddisco_where_no_weight_is_positive_is_fedavg():
 def test_what_has_to_be_known_is_asked_for(strategy, words):
     with pytest.raises(AggregationError, match=words):
         a_round(strategy, 1, np.zeros(6))
+
+
+LR = 0.25
+
+
+def q_round(strategy, t, x, models, losses, who, key="start-loss"):
+    """The next x, where only ``who`` of the clients answer."""
+
+    def client(message, i):
+        assert message.content["config"]["start-loss"] is True
+        metrics = {key: losses[i]} if key == "start-loss" else {"start-loss": losses[i], key: losses[i]}
+        reply = train_reply(message, {"w": models[i].astype(np.float32).reshape(2, 3)}, 1 + 10 * i, **metrics)
+        if key != "start-loss":
+            del reply.content["metrics"]["start-loss"]
+        return reply if i in who else None
+
+    grid = CannedGrid(len(models), client)
+    sent = record({"w": x.astype(np.float32).reshape(2, 3)})
+    return ndarrays(train(strategy, sent, grid, t)[0])["w"].ravel()
+
+
+def test_a_loss_of_zero_has_a_power():
+    models = np.array([[1.0] * 6] * 2)
+    got = q_round(QFedAvg(client_learning_rate=LR, q=0.1), 1, np.zeros(6), models, [0.0, 0.0], [0])
+    assert np.isfinite(got).all()
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (-1.0, "'start-loss' is -1.0, not a finite number >= 0"),
+        (float("nan"), "'start-loss' is nan"),
+        (float("inf"), "'start-loss' is inf"),
+        ([1.0], "'start-loss' is missing from the metrics, or no number"),
+        (1e200, "whose power 2.0 is too large"),
+        (1e18, "whose power 2.0 is too large"),
+        (None, "'train_loss' is missing from the metrics"),
+    ],
+)
+def test_a_loss_that_cannot_be_used_drops_the_answer(loss, words):
+    def client(message, i):
+        reply = train_reply(message, {"w": np.ones(1, np.float32)}, 1, **{"start-loss": loss if i else 1.0})
+        return reply
+
+    def without(message, i):
+        reply = train_reply(message, {"w": np.ones(1, np.float32)})
+        if i:
+            del reply.content["metrics"]["start-loss"]
+        return reply
+
+    rule = QFedAvg(client_learning_rate=LR, q=2.0)
+    grid = CannedGrid(2, without if loss is None else client)
+    train(rule, {"w": np.zeros(1, np.float32)}, grid)
+    assert list(rule.phase_report.failures) == [1]
+    assert words in rule.phase_report.failures[1]
+
+
+def test_statistics_are_averaged_plainly():
+    """Flower's steps them like weights; here they are the clients' plain mean, whatever the losses."""
+    start = {"w": np.zeros(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
+
+    def client(message, i):
+        arrays = {"w": np.full(2, i, np.float32), "bn.running_var": np.full(2, 2 + 4 * i, np.float32)}
+        return train_reply(message, arrays, 1 + i, **{"start-loss": 1.0 + 5 * i})
+
+    rule, grid = QFedAvg(client_learning_rate=LR, q=3.0), CannedGrid(2, client)
+    got = ndarrays(train(rule, start, grid)[0])
+    np.testing.assert_allclose(got["bn.running_var"], 4.0)

@@ -1,4 +1,4 @@
-"""Objectives: their gradients against finite differences, two rounds by hand, and what they remember."""
+"""FedProx, FedDyn, SCAFFOLD, Mime and MimeLite: rounds by hand, and what is remembered."""
 
 import copy
 
@@ -7,57 +7,13 @@ import pytest
 import torch
 from flwr.app import RecordDict
 from torch import nn
+from torch.nn import functional
 
 from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, LocalWork, Received
 
-from ..helpers import CONFIG, batch_statistics, make_client, make_examples, small_model
+from ..helpers import CONFIG, batch_statistics, make_client, small_model
 
-VALUES = {"fedprox": {"mu": 0.3}, "feddyn": {"alpha": 0.7}}
 SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
-
-
-def double_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
-
-
-def written_objective(name, f, w, x, g):
-    """The objectives as the papers write them, on flat vectors."""
-    if name == "fedprox":
-        return f(w) + 0.3 / 2 * ((w - x) ** 2).sum()
-    return f(w) - (g * w).sum() + 0.7 / 2 * ((w - x) ** 2).sum()
-
-
-@pytest.mark.parametrize("name", ["fedprox", "feddyn"])
-def test_the_gradient_agrees_with_finite_differences_of_the_objective(name):
-    model, examples = double_model(), make_examples()
-    images, labels = next(examples.load([np.arange(len(examples))]))
-    images = images.double()
-    parameters = dict(model.named_parameters())
-    rng = np.random.default_rng(1)
-    memory = {n: rng.normal(size=tuple(p.shape)) for n, p in parameters.items()}
-    objective = OBJECTIVES[name](parameters, VALUES[name], memory if name == "feddyn" else None)
-    x = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
-    w = x + rng.normal(scale=0.5, size=x.shape)
-
-    def f(vector):
-        nn.utils.vector_to_parameters(torch.from_numpy(vector), model.parameters())
-        with torch.no_grad():
-            return nn.functional.cross_entropy(model(images), labels).item()
-
-    g = np.concatenate([memory[n].ravel() for n in parameters])
-    numeric = np.array(
-        [
-            (written_objective(name, f, w + e, x, g) - written_objective(name, f, w - e, x, g)) / 2e-6
-            for e in np.eye(len(x)) * 1e-6
-        ]
-    )
-    nn.utils.vector_to_parameters(torch.from_numpy(w), model.parameters())
-    model.zero_grad()
-    objective.loss(model, images, labels)[0].backward()
-    objective.correct_gradients()
-    got = np.concatenate([p.grad.numpy().ravel() for p in model.parameters()])
-    np.testing.assert_allclose(got, numeric, atol=1e-6)
 
 
 class Line(nn.Module):
@@ -277,19 +233,114 @@ def test_a_constant_that_is_not_finite_or_huge_is_no_divergence(constant):
         diverging.fit(diverging.get_parameters({}), CONFIG | {"client-lr": 1e30})
 
 
-def test_fedprox_with_mu_zero_is_sgd():
-    def trained(objective):
-        client = make_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)
-        return client.fit(client.get_parameters({}), CONFIG | {"mu": 0.0})[0]
-
-    plain, prox = trained("plain"), trained("fedprox")
-    for a, b in zip(plain, prox, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
     """Where clients are known to remember nothing, nothing is kept for them."""
     monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
     client = make_client(FedAvgClient, objective="feddyn")
     with pytest.raises(TypeError, match="FedDyn returns a memory but does not set `remembers`"):
         client.fit(client.get_parameters({}), SETTINGS)
+
+
+RATE, B1 = 0.1, 0.9
+
+
+def asked(client, **settings):
+    """The client's shared entries, c and m as sent, and its configuration."""
+    entries = {n: e.numpy().copy() for n, e in client.task.model.state_dict().items()}
+    rng = np.random.default_rng(3)
+    c, m = (
+        {n: rng.normal(size=entries[n].shape).astype(np.float32) for n in client.trained_names} for _ in "cm"
+    )
+    return entries, c, m, CONFIG | {"client-lr": RATE} | settings
+
+
+def test_the_first_step_is_the_servers_own():
+    """At w = x a batch's gradients cancel: with BatchNorm, which moves by one batch, and with dropout."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
+    client = make_client(FedAvgClient, model=model, objective="mime", training=LocalTraining(1, 0))
+    entries, c, m, config = asked(client)
+    update = client.fit(Received(entries, {"momentum": m, "gradient": c}), config)
+    got, plain = update.arrays.by_name(), make_client(FedAvgClient, model=copy.deepcopy(model))
+    for name in client.trained_names:
+        expected = entries[name] - RATE * (B1 * m[name] + (1 - B1) * c[name])
+        np.testing.assert_allclose(got[name], expected, atol=1e-6, err_msg=name)
+    inputs, _ = plain.task.train.prepared(np.arange(len(plain.task.train)))
+    mean = functional.linear(inputs.flatten(1), *map(torch.tensor, (entries["1.weight"], entries["1.bias"])))
+    np.testing.assert_allclose(got["2.running_mean"], 0.1 * mean.mean(0), atol=1e-6)
+    assert got["2.num_batches_tracked"] == 1
+    assert not update.records
+
+
+def test_further_steps_have_the_difference_of_a_batchs_gradients():
+    client = make_client(
+        FedAvgClient,
+        model=nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
+        objective="mime",
+        training=LocalTraining(3, 0),
+    )
+    entries, c, m, config = asked(client)
+    inputs, targets = client.task.train.prepared(np.arange(len(client.task.train)))
+
+    def gradient(w, b):
+        parts = [torch.tensor(a, requires_grad=True) for a in (w, b)]
+        loss = functional.cross_entropy(functional.linear(inputs.flatten(1), *parts), targets)
+        return [g.numpy() for g in torch.autograd.grad(loss, parts)]
+
+    names = ["1.weight", "1.bias"]
+    x = [entries[n] for n in names]
+    at_x, w = gradient(*x), list(x)
+    for _ in range(3):
+        found = zip(names, w, gradient(*w), at_x, strict=True)
+        w = [v - RATE * (B1 * m[n] + (1 - B1) * (g - g_x + c[n])) for n, v, g, g_x in found]
+    update = client.fit(Received(entries, {"momentum": m, "gradient": c}), config)
+    for name, expected in zip(names, w, strict=True):
+        np.testing.assert_allclose(update.arrays.by_name()[name], expected, atol=1e-6)
+
+
+def test_what_it_answers_first_is_the_gradient_of_all_examples():
+    client = make_client(FedAvgClient, objective="mime")
+    entries, _, m, config = asked(client)
+    answer = client.first_answer(Received(entries, {"momentum": m}), config)
+    lite = make_client(FedAvgClient, objective="mimelite").fit(Received(entries, {"momentum": m}), config)
+    assert answer.keys() == {"gradient"}
+    for name, found in answer["gradient"].items():
+        np.testing.assert_array_equal(found, lite.records["gradient"][name])
+    with pytest.raises(ValueError, match="Mime needs the record 'gradient', which was not received"):
+        client.fit(Received(entries, {"momentum": m}), config)
+    assert not make_client(FedAvgClient).first_answer(Received(entries), config)
+
+
+def test_it_is_that_of_all_examples_in_evaluation_mode():
+    """BatchNorm goes by its running statistics, which the pass leaves alone."""
+    client = make_client(FedAvgClient, objective="mimelite", training=LocalTraining(1, 8))
+    model = client.task.model
+    with torch.no_grad():
+        model[2].running_mean.add_(0.3)
+        model[2].running_var.mul_(2)
+    before = {name: entry.clone() for name, entry in model.state_dict().items()}
+    zeros = {n: np.zeros_like(client.task.initial[n]) for n in client.trained_names}
+    received = Received({n: e.numpy().copy() for n, e in before.items()}, {"momentum": zeros})
+    settings = CONFIG | {
+        "mime-optimizer": "momentum",
+        "mime-beta-1": 0.5,
+        "mime-beta-2": 0.5,
+        "mime-tau": 1.0,
+    }
+    state = torch.get_rng_state()
+    run = client.begin_run(dict(model.named_parameters()), settings, received.records)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(entry, before[name]) for name, entry in model.state_dict().items())
+    inputs, targets = client.task.train.prepared(np.arange(len(client.task.train)))
+    model.eval()
+    loss = functional.cross_entropy(model(inputs), targets)
+    expected = torch.autograd.grad(loss, [dict(model.named_parameters())[n] for n in client.trained_names])
+    for name, gradient in zip(client.trained_names, expected, strict=True):
+        np.testing.assert_allclose(run.objective.at_start[name], gradient, atol=1e-6)
+    update = client.fit(received, settings)
+    for name, gradient in zip(client.trained_names, expected, strict=True):
+        np.testing.assert_allclose(update.records["gradient"][name], gradient, atol=1e-6)
+
+
+def test_it_trains_one_by_one():
+    assert not OBJECTIVES["mimelite"].elementwise
+    assert not OBJECTIVES["mimelite"].example_wise

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord
 
 from strategies import FedProto, FedSat
 
-from ..helpers import CannedGrid, ndarrays, record, train_reply
+from ..helpers import CannedGrid, ndarrays, record, train, train_reply
 
 
 def a_round(strategy, number, x, answers):
@@ -22,8 +22,7 @@ def a_round(strategy, number, x, answers):
 
     grid = CannedGrid(len(answers), answer)
     arrays = record({} if answers[0][0] is None else {"w": x})
-    messages = strategy.configure_train(number, arrays, ConfigRecord(), grid)
-    updated, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
+    updated, _ = train(strategy, arrays, grid, number)
     return ndarrays(updated).get("w"), sent[0]
 
 
@@ -114,8 +113,7 @@ def test_too_few_answers_leave_prototypes_as_they_were():
     a_round(rule, 1, x, [(1, 1, ONE_CLASS), (1, 1, ONE_CLASS)])
     before = {name: vector.copy() for name, vector in rule.rule_state.vectors.items()}
     grid = CannedGrid(2, lambda m, i: train_reply(m, {"w": x}) if i else None)
-    messages = rule.configure_train(2, record({"w": x}), ConfigRecord(), grid)
-    assert rule.aggregate_train(2, grid.send_and_receive(messages)) == (None, None)
+    assert train(rule, {"w": x}, grid, 2) == (None, None)
     for name, vector in rule.rule_state.vectors.items():
         np.testing.assert_array_equal(vector, before[name])
 

@@ -1,0 +1,292 @@
+"""MOON, FedDecorr and FedProto: what goes into the head, by hand and against NumPy."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from clients import (
+    OBJECTIVES,
+    Classification,
+    FedAvgClient,
+    FedBNClient,
+    Local,
+    Loss,
+    NextCharacter,
+    Received,
+)
+from clients.objectives.features import mean_squared_correlation
+
+from ..helpers import CONFIG, make_examples, small_model
+from ..helpers import make_client as small_client
+from ..networks import dropping
+from ..written import make_client
+from .test_formulas import similarity
+
+
+class Line(nn.Module):
+    """What goes into the head is its parameter, times the input."""
+
+    def __init__(self, *z):
+        super().__init__()
+        self.z = nn.Parameter(torch.tensor(z))
+        self.last = nn.Linear(len(z), 2)
+        self.head = "last"
+
+    def forward(self, x):
+        return self.last(x * self.z)
+
+
+class Nothing(Loss):
+    def __call__(self, output, targets, reduction="mean"):
+        return 0 * output.sum()
+
+
+def contrast(z, received, previous, mu=1.0, temperature=0.5):
+    """MOON's loss without f of one example with these features."""
+    model = Line(*previous)
+    memory = {n: e.numpy().copy() for n, e in model.state_dict().items()}
+    model.z.data = torch.tensor(received)
+    objective = OBJECTIVES["moon"](
+        dict(model.named_parameters()),
+        {"mu": mu, "temperature": temperature},
+        memory,
+        local=Local(model, make_examples(), Nothing()),
+    )
+    model.z.data = torch.tensor(z)
+    return objective.loss(model, torch.ones(1, len(z)), torch.tensor([0]))[0].item()
+
+
+@pytest.mark.parametrize(
+    ("z", "expected"), [((2.0, 0.0), np.log1p(np.exp(-2))), ((0.0, 2.0), np.log1p(np.exp(2)))]
+)
+def test_moon_by_hand(z, expected):
+    """z_x = (1, 0), z_prev = (0, 3), T 1/2. At z_x: similarities 1 and 0, -ln(e^2 / (e^2 + 1)); at z_prev the
+    other way round, -ln(1 / (1 + e^2)): it costs to stay where one was."""
+    assert contrast(z, (1.0, 0.0), (0.0, 3.0)) == pytest.approx(expected, rel=1e-6)
+    assert contrast(z, (1.0, 0.0), (0.0, 3.0), mu=0.3) == pytest.approx(0.3 * expected, rel=1e-6)
+
+
+def test_the_whole_trained_model_is_remembered_once_it_is_committed():
+    record = RecordDict()
+    client = small_client(FedBNClient, record, objective="moon")
+    sent = client.fit(client.get_parameters({}), CONFIG)[0]
+    assert "fedbn.moon" not in record
+    client.memory.commit()
+    kept = client.memory.read("moon")
+    assert kept.keys() == client.task.initial.keys()
+    assert all(kept[n].dtype == client.task.initial[n].dtype for n in kept)
+    for name, array in sent.by_name().items():
+        np.testing.assert_array_equal(kept[name], array)
+    for name, array in client.memory.read("local").items():
+        np.testing.assert_array_equal(kept[name], array)
+
+
+def test_features_that_are_all_zero_have_a_gradient():
+    """A ReLU that lets nothing through: the similarity is 0, and nothing is not a number."""
+    model = small_model()
+    client = small_client(FedAvgClient, model=model, objective="moon")
+    with torch.no_grad():
+        model[2].bias.fill_(-100)
+    start = client.get_parameters({})
+    for server_round in (1, 2):
+        sent = client.fit(start, CONFIG | {"server-round": server_round})[0]
+        client.memory.commit()
+        assert all(np.isfinite(a).all() for a in sent)
+
+
+def test_modes_and_generators_are_as_they_were():
+    client = small_client(FedAvgClient, model=dropping(), objective="moon")
+    client.memory.write("moon", client.task.initial)
+    model = client.task.model
+    run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
+    inputs, targets = client.task.train.prepared(np.arange(8))
+    model.train()
+    model[2].eval()
+    modes = [m.training for m in model.modules()]
+    torch.manual_seed(7)
+    expected = torch.get_rng_state()
+    model(inputs)
+    drawn = torch.get_rng_state()
+    torch.set_rng_state(expected)
+    run.objective.loss(model, inputs, targets)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert [m.training for m in model.modules()] == modes
+
+
+class Recurrent(nn.Module):
+    """Its head is called at every place of a text, and is not its last layer."""
+
+    head = "decode"
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.decode = nn.Linear(6, 5)
+        self.embedding = nn.Embedding(5, 3)
+        self.lstm = nn.LSTM(3, 6, batch_first=True)
+
+    def forward(self, x):
+        return self.decode(self.lstm(self.embedding(x))[0])
+
+
+def convolutional(*last):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Tanh(), *last)
+
+
+NETWORKS = {
+    "flattened": (lambda: convolutional(nn.Flatten(), nn.Linear(3, 3)), lambda m, x: m[:4](x)),
+    "a convolution last": (
+        lambda: convolutional(nn.Conv2d(3, 3, 1), nn.Flatten()),
+        lambda m, x: m[:3](x).flatten(1),
+    ),
+    "a text's places": (Recurrent, lambda m, x: m.lstm(m.embedding(x))[0].flatten(1)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_features_are_what_goes_into_the_head_flattened(name):
+    """The contrastive term of three models in evaluation mode, written out from their parts."""
+    make, into_head = NETWORKS[name]
+    models = [make() for _ in range(3)]
+    for i, model in enumerate(models):
+        torch.manual_seed(i)
+        with torch.no_grad():
+            for entry in model.state_dict().values():
+                if entry.is_floating_point():
+                    entry.add_(0.2 * torch.rand_like(entry))
+        model.eval()
+    text = name == "a text's places"
+    x = torch.randint(5, (6, 4)) if text else make_examples(6).prepared(np.arange(6))[0]
+    w, received, previous = models
+    problem = NextCharacter() if text else Classification()
+    with torch.no_grad():
+        z, near, far = (into_head(model, x) for model in models)
+    expected = torch.log1p(((similarity(z, far) - similarity(z, near)) / 0.5).exp())
+    memory = {n: e.numpy() for n, e in previous.state_dict().items()}
+    objective = OBJECTIVES["moon"](
+        dict(received.named_parameters()), {}, memory, local=Local(received, make_examples(), Loss(problem))
+    )
+    received.load_state_dict(w.state_dict())
+    targets = x if text else torch.zeros(6, dtype=torch.long)
+    for reduction in ("none", "mean"):
+        loss, output = objective.loss(received, x, targets, reduction)
+        contrast = loss - problem.loss(output, targets, reduction)
+        wanted = expected if reduction == "none" else expected.mean()
+        torch.testing.assert_close(contrast, wanted, atol=1e-5, rtol=0)
+
+
+def test_feddecorr_by_hand():
+    """Two features that are one: all four correlations are 1. Two without any: only those with themselves."""
+    same = torch.tensor([[0.0, 0.0], [2.0, 20.0], [4.0, 40.0]])
+    apart = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    assert mean_squared_correlation(same).item() == pytest.approx(1)
+    assert mean_squared_correlation(apart).item() == pytest.approx(1 / 2)
+    assert mean_squared_correlation(torch.tensor([[1.0, 5.0], [2.0, 5.0]])).item() == pytest.approx(1 / 4)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(1, 9))
+def test_it_is_the_mean_of_numpys_squared_correlations_whichever_way_it_is_computed(seed, count, width):
+    """More features than examples, or fewer; whatever their units and origins are."""
+    rng = np.random.default_rng(seed)
+    z = 1e4 * (rng.normal(size=(count, width)) * rng.uniform(0.5, 2, width) + rng.normal(size=width))
+    expected = np.mean(np.atleast_2d(np.corrcoef(z, rowvar=False)) ** 2)
+    found = mean_squared_correlation(torch.from_numpy(z)).item()
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert 1 / width - 1e-4 < found < 1 + 1e-9
+
+
+def test_a_feature_that_is_constant_in_a_batch_has_a_finite_gradient():
+    """As one of a ReLU that is never active; torch.corrcoef gives NaN."""
+    z = torch.tensor([[1.0, 0.0], [2.0, 0.0], [4.0, 0.0]], requires_grad=True)
+    mean_squared_correlation(z).backward()
+    assert z.grad.isfinite().all()
+
+
+def test_one_example_has_no_correlations():
+    client = make_client("shared", False, "feddecorr")
+    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
+    inputs, targets = client.task.train.prepared(np.arange(1))
+    with_it, output = run.objective.loss(client.task.model, inputs, targets)
+    assert with_it.item() == client.task.problem.loss(output, targets).item()
+
+
+def test_the_term_alone_spreads_features_over_more_directions():
+    """Steps against it: the entropy of nearly one direction rises."""
+    torch.manual_seed(0)
+    z = (torch.randn(32, 1) @ torch.ones(1, 6) + 0.1 * torch.randn(32, 6)).requires_grad_()
+
+    def entropy():
+        values = torch.linalg.svdvals((z - z.mean(0)).detach()) ** 2
+        shares = values / values.sum()
+        return -(shares * shares.log()).sum().item()
+
+    before = entropy()
+    for _ in range(200):
+        (gradient,) = torch.autograd.grad(mean_squared_correlation(z), z)
+        z.data -= 5 * gradient
+    assert entropy() > before + 0.5
+
+
+KNOWN = np.array([1, 0, 1], np.float32)
+
+
+def body(model, inputs):
+    """What goes into the last layer, in evaluation mode, layer by layer."""
+    model = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        return model[:-1](inputs)
+
+
+def given_prototypes(client):
+    prototypes = np.random.default_rng(3).normal(size=(3, 5)).astype(np.float32)
+    records = {"prototypes": {"prototypes": prototypes, "known": KNOWN}}
+    return Received(client.get_parameters({}).by_name(), records), prototypes
+
+
+def test_the_loss_is_the_mean_distance_to_the_known_prototypes():
+    client = small_client(FedAvgClient, objective="fedproto")
+    arrays, prototypes = given_prototypes(client)
+    run = client.begin_run(
+        dict(client.task.model.named_parameters()), CONFIG | {"proto-lambda": 0.7}, arrays.records
+    )
+    inputs, targets = make_examples().prepared(np.arange(12))
+    model = client.task.model.train()
+    expected_model = copy.deepcopy(model)
+    z = expected_model[:-1](inputs)
+    f = functional.cross_entropy(expected_model[-1](z), targets)
+    total = sum(
+        ((z[i] - torch.from_numpy(prototypes[y])) ** 2).sum() for i, y in enumerate(targets) if KNOWN[y]
+    )
+    expected = f + 0.7 * total / (12 * 5)
+    found, _ = run.objective.loss(model, inputs, targets)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    expected.backward()
+    found.backward()
+    for p, q in zip(model.parameters(), expected_model.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_sent_are_the_trained_models_features_by_class():
+    """Made in evaluation mode: nothing of the model that is sent moves by it."""
+    client = small_client(FedAvgClient, objective="fedproto")
+    update = client.fit(client.get_parameters({}), CONFIG)
+    model = small_model()
+    sent = update.arrays.by_name()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in sent.items()})
+    inputs, targets = client.task.train.prepared(np.arange(40))
+    z = body(model, inputs)
+    record = update.records["prototypes"]
+    for c in range(3):
+        rows = z[targets == c]
+        np.testing.assert_allclose(
+            record["sums"][c] / record["shares"][c], rows.mean(0), rtol=1e-4, atol=1e-6
+        )
+        assert record["shares"][c] == pytest.approx(len(rows) / 40)

@@ -1,0 +1,169 @@
+"""Objectives against their papers' formulas, written out in float64, and laws of all of them."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+
+from clients import CLIENTS, LocalTraining
+
+from ..helpers import CONFIG
+from ..helpers import make_client as small_client
+from ..networks import dropping
+from ..written import (
+    CASES,
+    TRAINING,
+    At,
+    check_gradient,
+    check_rounds,
+    cross_entropy,
+    forward,
+    here,
+    make_client,
+    usual,
+)
+
+MU, RHO, T = 0.8, 0.2, 0.4
+
+
+def similarity(a, b):
+    return (a * b).sum(1) / ((a**2).sum(1) * (b**2).sum(1)).sqrt()
+
+
+def moon(at: At):
+    """The frozen models are in evaluation mode, each with BatchNorm of its own."""
+    if at.previous is None:
+        return usual(at)
+    z = forward(at.w, at.inputs)[0]
+    near, far = (
+        (similarity(z, forward(entries, at.inputs, train=False)[0]) / T).exp()
+        for entries in (at.x, at.previous)
+    )
+    return usual(at) - MU * (near / (near + far)).log().mean()
+
+
+def feddecorr(at: At):
+    """Every two features' correlation coefficient, squared; the five with themselves are 1."""
+    z = forward(at.w, at.inputs)[0]
+    z = z - z.mean(0)
+    total = 0.0
+    for a in z.T:
+        for b in z.T:
+            total = total + (a @ b) ** 2 / ((a @ a) * (b @ b))
+    return usual(at) + MU * total / 25
+
+
+def fedlc(at: At):
+    """tau 0.7, classes of 20, 12 and 8 examples; the fourth is nowhere in the sum."""
+    margins = torch.tensor([0.7 / 20**0.25, 0.7 / 12**0.25, 0.7 / 8**0.25], dtype=torch.float64)
+    return cross_entropy(forward(at.w, at.inputs)[1][:, :3] - margins, at.targets).mean()
+
+
+def fedrs(at: At):
+    """a = 0.3: classes of 20, 12, 8 and 0 examples are scaled by 0.7 n / 20 + 0.3."""
+    scale = torch.tensor([1.0, 0.72, 0.58, 0.3], dtype=torch.float64)
+    return cross_entropy(scale * forward(at.w, at.inputs)[1], at.targets).mean()
+
+
+def fedntd(at: At):
+    """Example by example, class by class; the received model is in evaluation mode."""
+    teacher, student = forward(at.x, at.inputs, train=False)[1], forward(at.w, at.inputs)[1]
+    total = 0.0
+    for i, y in enumerate(at.targets.tolist()):
+        others = [c for c in range(teacher.shape[1]) if c != y]
+        p, q = ((z[i, others] / 2).exp() for z in (teacher, student))
+        p, q = p / p.sum(), q / q.sum()
+        total = total + (p * (p / q).log()).sum()
+    return usual(at) + MU * 2**2 * total / len(at.targets)
+
+
+def uphill(gradient, point):
+    g = gradient(point)
+    return point + RHO * g / g.norm()
+
+
+FORMULAS = {
+    "moon": (moon, here, {"mu": MU, "moon-temperature": T}),
+    "feddecorr": (feddecorr, here, {"decorr-beta": MU}),
+    "fedlc": (fedlc, here, {"lc-tau": 0.7}),
+    "fedrs": (fedrs, here, {"rs-a": 0.3}),
+    "fedntd": (fedntd, here, {"ntd-beta": MU, "ntd-temperature": 2.0}),
+    "fedsam": (usual, uphill, {"rho": RHO}),
+}
+
+
+@pytest.fixture(autouse=True)
+def without_epsilon(monkeypatch):
+    monkeypatch.setattr("clients.objectives.features.EPSILON", 0.0)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_its_gradient_is_that_of_the_formula(name):
+    check_gradient(make_client("silobn", True, name), *FORMULAS[name])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_three_rounds_are_those_of_the_formula(name, case):
+    """Statistics, momentum, clipping and decay included; MOON's previous model is that of the end of the
+    round before, and FedSAM steps from w by what is found uphill."""
+    check_rounds(make_client(*case, name, training=TRAINING), *FORMULAS[name])
+
+
+def two_rounds(objective, client, settings):
+    """All that a client sends and keeps of its own, and its losses, by round; with dropout."""
+    training = LocalTraining(2, 8, momentum=0.9, weight_decay=0.1)
+    client = small_client(CLIENTS[client], RecordDict(), dropping(), 0, training, objective)
+    found = []
+    for server_round in (1, 2):
+        told = CONFIG | {"server-round": server_round, "client-lr": 0.01} | settings
+        update = client.fit(client.get_parameters({}), told)
+        client.memory.commit()
+        own = client.memory.read("local") or {}
+        found.append([*update.arrays, *own.values(), update.metrics["train-loss"]])
+    return found
+
+
+WEIGHTLESS = {
+    "fedprox": {"mu": 0.0},
+    "moon": {"mu": 0.0},
+    "fedntd": {"ntd-beta": 0.0},
+    "fedgkd": {"gkd-gamma": 0.0},
+    "feddecorr": {"decorr-beta": 0.0},
+    "fedproto": {},
+    "fedsat": {},
+}
+
+
+@pytest.mark.parametrize("client", ["shared", "fedbn", "fedrep"])
+@pytest.mark.parametrize("name", WEIGHTLESS)
+def test_without_its_weight_it_is_sgd(name, client):
+    """Bit for bit: passes of other models move no statistics and draw nothing of dropout's numbers. FedProto
+    has no weight before it receives prototypes, FedSat none at all."""
+    for plain, other in zip(
+        two_rounds("plain", client, {}), two_rounds(name, client, WEIGHTLESS[name]), strict=True
+    ):
+        for a, b in zip(plain, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_first_round_of_moon_is_that_of_sgd_and_a_second_is_not():
+    plain, other = (two_rounds(name, "fedbn", {}) for name in ("plain", "moon"))
+    same = [all(map(np.array_equal, *pair)) for pair in zip(plain, other, strict=True)]
+    assert same == [True, False]
+
+
+@pytest.mark.parametrize("name", sorted({*FORMULAS, "fedgkd"} - {"fedsam"}))
+def test_a_loss_by_example_has_the_mean_of_the_batchs(name):
+    client = make_client("shared", False, name)
+    model = client.task.model
+    client.memory.write(
+        name, {n: e.numpy() + 0.1 for n, e in model.state_dict().items()} if name == "moon" else {}
+    )
+    run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
+    for p in model.parameters():
+        p.data += 0.1 * torch.arange(p.numel()).view_as(p).sin()
+    inputs, targets = client.task.train.prepared(np.arange(9))
+    each, mean = (run.objective.loss(model, inputs, targets, r)[0] for r in ("none", "mean"))
+    assert each.shape == (9,)
+    assert each.mean().item() == pytest.approx(mean.item())
