@@ -332,10 +332,12 @@ def test_another_mean_is_refused(name):
         METRICS[name](Predicted("classes", 3), "mean")
 
 
-@pytest.mark.parametrize("argument", ["", "1", "0", "-0.5", "nan", "high"])
-def test_a_specificity_is_between_0_and_1(argument):
-    with pytest.raises(ValueError, match="a specificity between 0 and 1 after a colon: sensitivity-at:0.95"):
-        METRICS["sensitivity-at"](Predicted("classes", 2), argument)
+def test_a_specificity_is_between_0_and_1():
+    for argument in ["", "1", "0", "-0.5", "nan", "high"]:
+        with pytest.raises(
+            ValueError, match="a specificity between 0 and 1 after a colon: sensitivity-at:0.95"
+        ):
+            METRICS["sensitivity-at"](Predicted("classes", 2), argument)
 
 
 def r2_exactly(y, s):
@@ -361,18 +363,18 @@ def test_r2_of_numbers_far_from_zero_by_hand():
     assert np.isnan(of_all(metric, s[:1], y[:1]))
 
 
-@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e7, 1e30])
-@pytest.mark.parametrize("offset", [0.0, 1.0, 1e6, 1e9])
-def test_r2_is_exact_however_small_the_deviation_is_beside_the_mean(offset, scale):
-    rng = np.random.default_rng(5)
-    y = (rng.normal(size=(300, 2)) + offset) * scale
-    s = y + rng.normal(size=y.shape) * scale
-    metric = made("r2", "numbers", 2)
-    cuts = [slice(0, 1), slice(1, 100), slice(100, 300)]
-    total = added({"state": metric.batch(torch.from_numpy(s[a]), torch.from_numpy(y[a]))} for a in cuts)[
-        "state"
-    ]
-    assert metric.value(total) == pytest.approx(r2_exactly(y, s), rel=1e-13)
+def test_r2_is_exact_however_small_the_deviation_is_beside_the_mean():
+    for scale in [1e-20, 1.0, 1e7, 1e30]:
+        for offset in [0.0, 1.0, 1e6, 1e9]:
+            rng = np.random.default_rng(5)
+            y = (rng.normal(size=(300, 2)) + offset) * scale
+            s = y + rng.normal(size=y.shape) * scale
+            metric = made("r2", "numbers", 2)
+            cuts = [slice(0, 1), slice(1, 100), slice(100, 300)]
+            total = added(
+                {"state": metric.batch(torch.from_numpy(s[a]), torch.from_numpy(y[a]))} for a in cuts
+            )["state"]
+            assert metric.value(total) == pytest.approx(r2_exactly(y, s), rel=1e-13)
 
 
 @pytest.mark.parametrize("of", [0.5, -1e300, math.nan, math.inf])

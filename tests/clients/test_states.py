@@ -50,12 +50,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_sums_that_nothing_has_are_found(lie):
-    name, predicted, (row, column, value), reason = LIES[lie]
-    metric, state = state_of(predicted, name)
-    state[row, column] = value
-    assert metric.misfit(state, SIZE) == reason
+def test_sums_that_nothing_has_are_found():
+    for name, predicted, (row, column, value), reason in LIES.values():
+        metric, state = state_of(predicted, name)
+        state[row, column] = value
+        assert metric.misfit(state, SIZE) == reason
 
 
 def test_a_metric_of_ones_own_is_to_be_in_its_range():

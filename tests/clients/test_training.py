@@ -135,12 +135,20 @@ def test_every_epoch_is_shuffled_anew():
     assert list(first) != list(second)
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "sizes"),
-    [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (4, 4, [4]), (1, 4, [1]), (5, 0, [5]), (1, 0, [1]), (3, 1, [1] * 3)],
-)
-def test_the_sizes_of_batches(count, size, sizes):
-    assert [len(b) for b in make_examples(count).batches(size)] == sizes
+SIZES = [
+    (10, 4, [4, 4, 2]),
+    (9, 4, [4, 5]),
+    (4, 4, [4]),
+    (1, 4, [1]),
+    (5, 0, [5]),
+    (1, 0, [1]),
+    (3, 1, [1] * 3),
+]
+
+
+def test_the_sizes_of_batches():
+    for count, size, sizes in SIZES:
+        assert [len(b) for b in make_examples(count).batches(size)] == sizes
 
 
 def test_everything_random_derives_from_seed_partition_and_round():

@@ -39,24 +39,24 @@ def test_by_hand(text, vector, expected):
     np.testing.assert_array_equal(through(text, vector), np.asarray(expected, np.float32))
 
 
-@pytest.mark.parametrize(
-    ("share", "size", "count"),
-    [
-        ("0.3", 5, 2),  # 1.5, rounded up
-        ("0.07", 100, 7),  # the product of floats is 7.000000000000001
-        ("0.29", 100, 29),
-        ("0.55", 100, 55),
-        ("7e-2", 100, 7),
-        ("0.070001", 100, 8),
-        ("0.001", 100, 1),
-        ("1", 100, 100),
-        ("0.5", 0, 0),
-    ],
-)
-def test_a_share_counts_as_the_decimal_number_that_it_is(share, size, count):
+SHARES = [
+    ("0.3", 5, 2),  # 1.5, rounded up
+    ("0.07", 100, 7),  # the product of floats is 7.000000000000001
+    ("0.29", 100, 29),
+    ("0.55", 100, 55),
+    ("7e-2", 100, 7),
+    ("0.070001", 100, 8),
+    ("0.001", 100, 1),
+    ("1", 100, 100),
+    ("0.5", 0, 0),
+]
+
+
+def test_a_share_counts_as_the_decimal_number_that_it_is():
     """Also where it is a whole number of values, which no random share hits."""
-    assert codec_of(f"topk:{share}").layout(size)["values"] == ((count,), "float32")
-    assert codec_of(f"randk:{share}").layout(size)["values"] == ((count,), "float32")
+    for share, size, count in SHARES:
+        assert codec_of(f"topk:{share}").layout(size)["values"] == ((count,), "float32")
+        assert codec_of(f"randk:{share}").layout(size)["values"] == ((count,), "float32")
 
 
 def test_qsgd_with_feedback_is_a_contraction_by_hand():
@@ -187,21 +187,21 @@ def test_codes_give_the_model():
     assert model["n"].numpy() == 4
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"indices": np.array([1, 5], np.uint32)},
-        {"indices": np.array([1, 1], np.uint32)},
-        {"indices": np.array([1], np.uint32)},
-        {"indices": np.array([1, 3], np.int64)},
-        {"values": np.array([1, np.nan], np.float32)},
-        {"values": None},
-        {"more": np.zeros(1)},
-    ],
-)
-def test_malformed_codes_are_refused(changes):
-    with pytest.raises(ValueError, match=r"indices|values|has "):
-        topk_answer(**changes)
+MALFORMED = [
+    {"indices": np.array([1, 5], np.uint32)},
+    {"indices": np.array([1, 1], np.uint32)},
+    {"indices": np.array([1], np.uint32)},
+    {"indices": np.array([1, 3], np.int64)},
+    {"values": np.array([1, np.nan], np.float32)},
+    {"values": None},
+    {"more": np.zeros(1)},
+]
+
+
+def test_malformed_codes_are_refused():
+    for changes in MALFORMED:
+        with pytest.raises(ValueError, match=r"indices|values|has "):
+            topk_answer(**changes)
 
 
 EACH = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16", "sign", "lowrank:2")

@@ -122,23 +122,23 @@ def test_signatures_for_help_and_editors():
     assert "trim" not in inspect.signature(FedTrimmedAvg).parameters
 
 
-@pytest.mark.parametrize(
-    ("rule", "arguments", "output"),
-    [
-        (FedYogi, {"lr": 0.1}, "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?"),
-        (FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
-        (FedYogi, {"epsilon": 1e-8}, "FedYogi has no argument 'epsilon'; did you mean tau (degree"),
-        (FedYogi, {"beta1": 0.9}, "FedYogi has no argument 'beta1'; did you mean beta_1?"),
-        (FedAvgM, {"learning_rate": 1}, "FedAvgM has no argument 'learning_rate'; did you mean server_l"),
-        (FedProx, {"mu": 1}, "FedProx has no argument 'mu'; did you mean proximal_mu (weight"),
-        (FedAvg, {"xyzzy": 1}, "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,"),
-    ],
-)
-def test_an_argument_that_there_is_not_names_what_was_meant(rule, arguments, output):
-    with pytest.raises(TypeError) as caught:
-        rule(**arguments)
-    assert str(caught.value).startswith(output)
-    assert "\n" not in str(caught.value)
+MISTAKEN = [
+    (FedYogi, {"lr": 0.1}, "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?"),
+    (FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
+    (FedYogi, {"epsilon": 1e-8}, "FedYogi has no argument 'epsilon'; did you mean tau (degree"),
+    (FedYogi, {"beta1": 0.9}, "FedYogi has no argument 'beta1'; did you mean beta_1?"),
+    (FedAvgM, {"learning_rate": 1}, "FedAvgM has no argument 'learning_rate'; did you mean server_l"),
+    (FedProx, {"mu": 1}, "FedProx has no argument 'mu'; did you mean proximal_mu (weight"),
+    (FedAvg, {"xyzzy": 1}, "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,"),
+]
+
+
+def test_an_argument_that_there_is_not_names_what_was_meant():
+    for rule, arguments, output in MISTAKEN:
+        with pytest.raises(TypeError) as caught:
+            rule(**arguments)
+        assert str(caught.value).startswith(output)
+        assert "\n" not in str(caught.value)
 
 
 def test_an_argument_given_twice_names_the_class():

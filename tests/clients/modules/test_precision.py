@@ -121,10 +121,13 @@ def test_bf16_has_the_range_of_float32_and_is_not_scaled():
     assert model.weight.item() == -1.0
 
 
-@pytest.mark.parametrize("precision", HALF)
 @pytest.mark.parametrize(
-    ("client", "objective"),
-    [*(("fedbn", name) for name in OBJECTIVES), ("fedrep", "plain"), ("ditto", "plain")],
+    ("precision", "client", "objective"),
+    [
+        *(("bf16", "fedbn", name) for name in OBJECTIVES),
+        *(("bf16", client, "plain") for client in ("fedrep", "ditto")),
+        *(("fp16", "fedbn", name) for name in ("plain", "fedsam", "scaffold")),
+    ],
 )
 def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     model, record = small_model(), RecordDict()

@@ -24,19 +24,19 @@ def sharing(client, *shares):
     return client
 
 
-@pytest.mark.parametrize(
-    ("share", "steps"),
-    [(1.0, [5, 5]), (0.51, [5, 1]), (0.5, [5]), (0.31, [4]), (0.1, [1]), (0.01, [1]), (0.0, [1])],
-)
-def test_a_share_is_so_many_steps_rounded_up_and_one_at_least(share, steps):
+SHARES = [(1.0, [5, 5]), (0.51, [5, 1]), (0.5, [5]), (0.31, [4]), (0.1, [1]), (0.01, [1]), (0.0, [1])]
+
+
+def test_a_share_is_so_many_steps_rounded_up_and_one_at_least():
     """Those that come first in all of the work; a last epoch of none is none."""
-    everything, run = local_run(1.0), local_run(share)
-    own = list(run.epochs(run.generator()))
-    assert [len(batches) for batches in own] == steps
-    assert TWO_EPOCHS.steps(make_examples(), share) == sum(steps)
-    for mine, all_of_it in zip(own, everything.epochs(everything.generator()), strict=False):
-        for batch, expected in zip(mine, all_of_it, strict=False):
-            np.testing.assert_array_equal(batch, expected)
+    for share, steps in SHARES:
+        everything, run = local_run(1.0), local_run(share)
+        own = list(run.epochs(run.generator()))
+        assert [len(batches) for batches in own] == steps
+        assert TWO_EPOCHS.steps(make_examples(), share) == sum(steps)
+        for mine, all_of_it in zip(own, everything.epochs(everything.generator()), strict=False):
+            for batch, expected in zip(mine, all_of_it, strict=False):
+                np.testing.assert_array_equal(batch, expected)
 
 
 def test_two_thirds_of_three_full_batches_are_two():

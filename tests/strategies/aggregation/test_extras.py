@@ -29,36 +29,36 @@ def scalar_round(rule, *answers):
     return updated and float(updated["w"].numpy()[0]), rule.phase_report.failures
 
 
-@pytest.mark.parametrize("clip", [0.0, 1.0])
-@pytest.mark.parametrize("norm", [1e-300, 1e-9, 0.09, 1e300, math.nan, math.inf, -1, [3.0]])
-def test_a_norm_that_no_training_has_is_refused(norm, clip):
+def test_a_norm_that_no_training_has_is_refused():
     """Whoever says it, first or not; the honest client alone moves the model."""
-    honest, lie = (0.25, 12, {}), (0.5, 6, {"local-norm": norm})
-    for liar, answers in enumerate(((lie, honest), (honest, lie))):
-        rule = FedNova(**ANY, clip_update_norm=clip, local_epochs=2, batch_size=4)
-        x, refused = scalar_round(rule, *answers)
-        assert x == pytest.approx(0.25)
-        assert refused.keys() == {liar}
+    for clip in [0.0, 1.0]:
+        for norm in [1e-300, 1e-9, 0.09, 1e300, math.nan, math.inf, -1, [3.0]]:
+            honest, lie = (0.25, 12, {}), (0.5, 6, {"local-norm": norm})
+            for liar, answers in enumerate(((lie, honest), (honest, lie))):
+                rule = FedNova(**ANY, clip_update_norm=clip, local_epochs=2, batch_size=4)
+                x, refused = scalar_round(rule, *answers)
+                assert x == pytest.approx(0.25)
+                assert refused.keys() == {liar}
 
 
-@pytest.mark.parametrize(
-    ("examples", "metrics", "fits"),
-    [
-        (6, {"local-steps": 4}, True),  # two passes of two batches
-        (6, {"local-steps": 5}, False),
-        (6, {"local-steps": 2**40}, False),
-        (4, {"local-steps": 3}, False),
-        (6, {"local-norm": 8.0}, True),  # 4 / (1 - rho)
-        (6, {"local-norm": 8.1}, False),
-        (101, {"local-steps": 2}, False),  # more examples than are believed
-    ],
-)
-def test_a_client_does_no_more_steps_than_its_examples_have(examples, metrics, fits):
-    rule = FedNova(
-        **ANY, client_momentum=0.5, local_epochs=2, batch_size=4, max_weight=100, weighted_by_key=None
-    )
-    _, refused = scalar_round(rule, (0.25, examples, metrics), (0.25, 12, {}))
-    assert refused.keys() == (set() if fits else {0})
+STEPS = [
+    (6, {"local-steps": 4}, True),  # two passes of two batches
+    (6, {"local-steps": 5}, False),
+    (6, {"local-steps": 2**40}, False),
+    (4, {"local-steps": 3}, False),
+    (6, {"local-norm": 8.0}, True),  # 4 / (1 - rho)
+    (6, {"local-norm": 8.1}, False),
+    (101, {"local-steps": 2}, False),  # more examples than are believed
+]
+
+
+def test_a_client_does_no_more_steps_than_its_examples_have():
+    for examples, metrics, fits in STEPS:
+        rule = FedNova(
+            **ANY, client_momentum=0.5, local_epochs=2, batch_size=4, max_weight=100, weighted_by_key=None
+        )
+        _, refused = scalar_round(rule, (0.25, examples, metrics), (0.25, 12, {}))
+        assert refused.keys() == (set() if fits else {0})
 
 
 def test_all_examples_in_one_step():
@@ -88,22 +88,22 @@ def test_the_first_scores_do_not_say_how_many_there_are(lie):
     assert rule.phase_report.failures.keys() == {0}
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        prototypes([[1, 2, 3]] * 3, [1, 0, 0]),
-        prototypes([[1, 2]] * 2, [1, 0]),
-        prototypes([[1] * 5000] * 3, [1, 0, 0]),
-        prototypes([[1, 2], [1, 2], [0, 0]], [1, 1e-38, 0]),  # less than one example
-        prototypes([[1, 2], [1, 2], [0, 0]], [1, 0, 0]),  # features of a class without an example
-        prototypes([[3e6, 2], [0, 0], [0, 0]], [1, 0, 0]),
-    ],
-)
-def test_the_first_prototypes_do_not_say_what_they_are_like(lie):
-    rule, x = FedProto(**ANY, num_classes=3, num_features=2), np.zeros(1, np.float32)
-    a_round(rule, 1, x, [(100, 9, lie), (1, 2, ONE_CLASS)])
-    assert rule.phase_report.failures.keys() == {0}
-    np.testing.assert_array_equal(rule.rule_state.vectors["prototypes"], [[1, 2], [0, 0], [0, 0]])
+LIES = [
+    prototypes([[1, 2, 3]] * 3, [1, 0, 0]),
+    prototypes([[1, 2]] * 2, [1, 0]),
+    prototypes([[1] * 5000] * 3, [1, 0, 0]),
+    prototypes([[1, 2], [1, 2], [0, 0]], [1, 1e-38, 0]),  # less than one example
+    prototypes([[1, 2], [1, 2], [0, 0]], [1, 0, 0]),  # features of a class without an example
+    prototypes([[3e6, 2], [0, 0], [0, 0]], [1, 0, 0]),
+]
+
+
+def test_the_first_prototypes_do_not_say_what_they_are_like():
+    for lie in LIES:
+        rule, x = FedProto(**ANY, num_classes=3, num_features=2), np.zeros(1, np.float32)
+        a_round(rule, 1, x, [(100, 9, lie), (1, 2, ONE_CLASS)])
+        assert rule.phase_report.failures.keys() == {0}
+        np.testing.assert_array_equal(rule.rule_state.vectors["prototypes"], [[1, 2], [0, 0], [0, 0]])
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(0.0, 3.0), (None, 5 / 3), (1.0, 2.0)])

@@ -63,23 +63,23 @@ def test_prototypes_travel_without_a_model():
     np.testing.assert_allclose(got, [[1, 1.25], [4, 0], [0, 0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        ({}, "'prototypes' is missing"),
-        (prototypes([[1, 2]], [0.5, 0.5]), "'sums' is (1, 2), 'shares' is (2,)"),
-        (prototypes([[1, 2], [0, 0], [0, 0]], [-1, 0, 0]), "shares: from -1 to 0, not a number in [0, 1]"),
-        (prototypes([[1, 2], [0, 0], [0, 0]], [1, 1, 0]), "'shares' must sum to at most 1"),
-        (prototypes([[1], [0], [0]], [1, 0, 0]), "sums: shape (3,), expected (6,)"),
-        (prototypes([[np.nan, 2], [0, 0], [0, 0]], [1, 0, 0]), "sums: not finite"),
-        ({"prototypes": ArrayRecord()}, "'sums' is (0,), 'shares' is (0,)"),
-    ],
-)
-def test_prototypes_that_cannot_be_used_drop_the_answer(extra, words):
-    rule, x = FedProto(**ANY), np.zeros(1, np.float32)
-    x, _ = a_round(rule, 1, x, [(1, 1, ONE_CLASS), (3, 1, extra)])
-    assert x == pytest.approx([1.0])
-    assert words in rule.phase_report.failures[1]
+BAD_PROTOTYPES = [
+    ({}, "'prototypes' is missing"),
+    (prototypes([[1, 2]], [0.5, 0.5]), "'sums' is (1, 2), 'shares' is (2,)"),
+    (prototypes([[1, 2], [0, 0], [0, 0]], [-1, 0, 0]), "shares: from -1 to 0, not a number in [0, 1]"),
+    (prototypes([[1, 2], [0, 0], [0, 0]], [1, 1, 0]), "'shares' must sum to at most 1"),
+    (prototypes([[1], [0], [0]], [1, 0, 0]), "sums: shape (3,), expected (6,)"),
+    (prototypes([[np.nan, 2], [0, 0], [0, 0]], [1, 0, 0]), "sums: not finite"),
+    ({"prototypes": ArrayRecord()}, "'sums' is (0,), 'shares' is (0,)"),
+]
+
+
+def test_prototypes_that_cannot_be_used_drop_the_answer():
+    for extra, words in BAD_PROTOTYPES:
+        rule, x = FedProto(**ANY), np.zeros(1, np.float32)
+        x, _ = a_round(rule, 1, x, [(1, 1, ONE_CLASS), (3, 1, extra)])
+        assert x == pytest.approx([1.0])
+        assert words in rule.phase_report.failures[1]
 
 
 def test_prototypes_of_another_width_are_refused_in_later_rounds():
@@ -124,19 +124,19 @@ def test_with_equal_scores_it_is_the_plain_mean_whatever_the_classes():
     assert x == pytest.approx([1.0])
 
 
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        ({}, "'struggle' is missing"),
-        (struggle(0.5, 1.5), "scores: from 0.5 to 1.5, not a number in [0, 1]"),
-        (struggle(-0.1, 0.5), "scores: from -0.1 to 0.5, not a number in [0, 1]"),
-        (struggle(0.5), "shape (1,), expected (2,)"),
-        (struggle(np.nan, 0.5), "not finite"),
-        (struggle(), "must be numbers in [0, 1], one per class"),
-    ],
-)
-def test_scores_that_cannot_be_used_drop_the_answer(extra, words):
-    rule, x = FedSat(**ANY), np.zeros(1, np.float32)
-    x, _ = a_round(rule, 1, x, [(1, 1, struggle(0.5, 0.5)), (3, 1, extra)])
-    assert x == pytest.approx([1.0])
-    assert words in rule.phase_report.failures[1]
+BAD_SCORES = [
+    ({}, "'struggle' is missing"),
+    (struggle(0.5, 1.5), "scores: from 0.5 to 1.5, not a number in [0, 1]"),
+    (struggle(-0.1, 0.5), "scores: from -0.1 to 0.5, not a number in [0, 1]"),
+    (struggle(0.5), "shape (1,), expected (2,)"),
+    (struggle(np.nan, 0.5), "not finite"),
+    (struggle(), "must be numbers in [0, 1], one per class"),
+]
+
+
+def test_scores_that_cannot_be_used_drop_the_answer():
+    for extra, words in BAD_SCORES:
+        rule, x = FedSat(**ANY), np.zeros(1, np.float32)
+        x, _ = a_round(rule, 1, x, [(1, 1, struggle(0.5, 0.5)), (3, 1, extra)])
+        assert x == pytest.approx([1.0])
+        assert words in rule.phase_report.failures[1]
