@@ -264,6 +264,11 @@ def spelt(name: str) -> str:
     return name
 
 
+def with_unit(name: str) -> str:
+    """Return a metric as an axis has it, `spelt` with its unit: "accuracy, %"."""
+    return f"{spelt(name)}, %" if percent(name) == 100 else spelt(name)
+
+
 def heading(name: str) -> str:
     """Return a metric `spelt` at the beginning of a heading: "Loss", "IoU"."""
     words = spelt(name)

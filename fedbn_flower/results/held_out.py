@@ -89,6 +89,18 @@ def have_same_cases(run: Run) -> bool:
     return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
 
 
+def cases_of_each_class(runs: Sequence[Run]) -> str:
+    """Return a sentence where every site has as many held-out cases of each of some classes; else nothing."""
+    every = [found for run in runs if (found := held_out_by_site(run))]
+    classes = {frozenset(of) for found in every for of in found.values()}
+    numbers = {number for found in every for of in found.values() for number in of.values()}
+    sites = {len(found) for found in every}
+    if len(classes) != 1 or len(numbers) != 1 or len(sites) != 1 or (count := len(*classes)) < 3:
+        return ""
+    each = numbers.pop()
+    return f"Each of {sites.pop()} sites has {count * each:,} {CASES}, {each:,} of each of {count} classes."
+
+
 def _heading(name: str, events: Collection[str]) -> str:
     name = f"class {name}" if name.isdigit() else name
     return f"{name} ({EVENTS})" if name in events else name

@@ -9,9 +9,9 @@ from ..results.composition import privacy_of_runs
 from ..results.held_out import CASES, compared_cases_table
 from ..results.report.html import page, paragraph, section, without_folders
 from ..results.report.reference import compared
-from ..results.report.run_page import size
 from ..results.report.runs_by_seed import FOLDER, Group, Sweep, legend, metrics_table
 from ..results.report.sections.closing import for_a_paper
+from ..results.report.sections.costs import size
 from ..results.report.sections.results import means
 from ..results.report.sweep_page import curves, with_note
 from ..results.report.tables import Table

@@ -233,7 +233,12 @@ def _line(cases: DataFrame, who: str, event: str) -> str:
     if positives < LEAST_POSITIVES or not area >= HIGH_AUROC or counts.sensitivity >= LOW_SENSITIVITY:
         return ""
     missed = f"{counts.fn} of {positives} events ({event}) are missed at {USUAL}"
-    return f"{who}{who and ': '}AUROC {area:.2f}, but {missed}: choose a threshold"
+    better = choose_threshold(cases, "youden")
+    found = counts_at(cases, better)
+    return (
+        f"{who}{who and ': '}AUROC {area:.2f}, but {missed}: choose a threshold, such as {better:.3g}, which "
+        f"misses {found.fn} here at a specificity of {found.specificity:.2f} (Youden)"
+    )
 
 
 def _parsed(rule: str) -> tuple[str, float]:

@@ -97,11 +97,12 @@ def reliability_diagram(total: NDArray, names: Sequence[str]) -> InlineFigure:
     return figure
 
 
+RELIABILITY = "Reliability diagram"
 FIGURES: dict[str, tuple[str, Draw]] = {
     "Confusion matrix": ("confusion-matrix", confusion_matrix),
     "ROC curve": ("score-histogram", roc_curve),
     "Precision and recall": ("score-histogram", precision_recall_curve),
-    "Reliability diagram": ("calibration", reliability_diagram),
+    RELIABILITY: ("calibration", reliability_diagram),
 }
 """By caption the state that a figure is drawn from, and the function that draws it."""
 

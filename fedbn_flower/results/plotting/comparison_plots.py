@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...records.metrics import percent, spelt
+from ...records.metrics import percent, with_unit
 from ..terminal import shorten_middle
 from .plots import COLOURS, MARKERS, legend_below, new_figure, plain
 
@@ -52,7 +52,7 @@ def by_site_plot(
         axes.axvline(mean(means), color=colour, linewidth=0.6, linestyle=":")
     axes.set_yticks(range(len(sites)), [plain(name) for name in shorten_middle(sites, LABEL_LENGTH)])
     axes.set_ylim(len(sites) - 0.5, -0.5)
-    axes.set_xlabel(plain(f"{spelt(metric)}, %" if factor == 100 else spelt(metric)))
+    axes.set_xlabel(plain(with_unit(metric)))
     axes.set_title(plain(title), fontsize="medium")
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -78,7 +78,7 @@ def forest_plot(rows: Sequence[tuple[str, float, float, float]], metric: str) ->
         axes.plot([factor * value], [place], "s", color=COLOURS[0], markersize=4)
     axes.set_yticks(range(len(rows)), [plain(name) for name in _labels(rows)], fontsize="small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(plain(f"{spelt(metric)}, %" if factor == 100 else spelt(metric)))
+    axes.set_xlabel(plain(with_unit(metric)))
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

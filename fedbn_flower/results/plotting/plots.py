@@ -12,8 +12,8 @@ from ...core.files import csv_lines, no_formula, write_atomically
 from ...core.ground.collector import no_collection
 from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
 from ...job.inputs import RunInputs
-from ...records.metrics import spelt
-from ..run_reader import Run
+from ...records.metrics import percent, with_unit
+from ..run_reader import Points, Run
 from ..terminal import shorten_middle
 from .drawer import begun
 
@@ -27,6 +27,8 @@ COLOURS = ("#0077bb", "#ee7733", "#009988", "#cc3311", "#33bbee", "#ee3377")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 MARKED_POINTS = 20  # approximate number of markers on a line
+HANDLE, CHARACTER = 0.75, 0.068  # inches of a legend's line, and of a character of its label
+SEEN = 0.005  # of the range of all lines, by which two differ that are seen as two
 
 
 def line_style(number: int, points: int = 0) -> dict[str, Any]:
@@ -161,41 +163,63 @@ def curves(run: Run) -> "InlineFigure":
 
 
 def metric_names(run: Run) -> list[str]:
-    """Return the names of the held-out metrics in ``metrics.csv``, loss first; empty before round 1.
+    """Return the names of the held-out metrics in ``metrics.csv``, the main one first; none before round 1.
 
     The columns by class are left out.
     """
     columns = run.metrics[0] if run.metrics else {}
     names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
-    return [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
+    found = [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
+    return sorted(found, key=lambda name: name != run.main_metric)
 
 
 def draw_curves(
     axes: "Axes", rows: list[dict[str, str]], name: str, at: Mapping[int, float] | None = None
 ) -> None:
     """Draw a metric by round; a round without a value leaves no gap. ``at`` says where to draw a round."""
-    at = at or {int(r["round"]): int(r["round"]) for r in rows}
-    for number, (prefix, label) in enumerate(CURVES):
-        points = [(at[int(r["round"])], float(r[prefix + name])) for r in rows if r.get(prefix + name)]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label, **line_style(number, len(points)))
+    factor, found = percent(name), {}
+    for prefix, label in CURVES:
+        if points := {
+            int(r["round"]): factor * float(r[prefix + name]) for r in rows if r.get(prefix + name)
+        }:
+            found[label] = points
+    for number, (_, label) in enumerate(CURVES):
+        if points := found.get(label):
+            style = line_style(number, len(points))
+            xs = [at[r] if at else r for r in points]
+            axes.plot(xs, list(points.values()), label=f"{label}{lies_on(found, label)}", **style)
     set_round_axes(axes, name)
 
 
-def legend_below(figure: "InlineFigure", columns: int = 2) -> None:
-    """Add a legend of all axes below them, where it covers no line; two labels stand below each other."""
+def lies_on(lines: Mapping[str, Points], label: str) -> str:
+    """Return what a label adds: which earlier line its line cannot be told from by eye; or nothing."""
+    values = [value for points in lines.values() for value in points.values()]
+    seen = SEEN * (max(values, default=0.0) - min(values, default=0.0))
+    line = lines[label]
+    for earlier, points in lines.items():
+        if earlier == label:
+            break
+        if points.keys() == line.keys() and all(abs(points[r] - line[r]) <= seen for r in line):
+            return f"\nlies on {earlier}"
+    return ""
+
+
+def legend_below(figure: "InlineFigure", columns: int = 2, **how: Any) -> None:
+    """Add a legend of all axes below them, where it covers no line; long labels stand below each other."""
     found = [axes.get_legend_handles_labels() for axes in figure.axes]
     lines = {label: line for pair in found for line, label in zip(*pair, strict=True)}
     if lines:
+        longest = max(len(part) for label in lines for part in label.split("\n"))
+        fits = columns * (HANDLE + CHARACTER * longest) <= figure.get_figwidth()
         figure.legend(
             list(lines.values()), list(lines), loc="outside lower center",
-            ncols=columns if len(lines) > 2 else 1, frameon=False, fontsize="small",
+            ncols=columns if fits and len(lines) > 2 else 1, frameon=False, fontsize="small", **how,
         )  # fmt: skip
 
 
 def set_round_axes(axes: "Axes", ylabel: str) -> None:
     """Format axes whose x axis is the round."""
-    axes.set(xlabel="round", ylabel=plain(spelt(ylabel)))
+    axes.set(xlabel="round", ylabel=plain(with_unit(ylabel)))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     integer_ticks(axes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.ground.columns import RATES
-from ...records.metrics import spelt
+from ...records.metrics import percent, with_unit
 from ...records.stored import rows_of
 from ..run_reader import Points, Run
 from ..summary import seeds_text
@@ -19,6 +19,7 @@ from .plots import (
     draw_curves,
     integer_ticks,
     legend_below,
+    lies_on,
     line_style,
     new_figure,
     plain,
@@ -34,7 +35,6 @@ COLUMNS = 3
 TICKS = 3  # below small axes
 TITLE_LENGTH = 20  # characters of a client's name above its axes
 EXTRA_WIDTH = 2.2  # points by which a covered line is wider than the line on top of it
-MAX_LABEL = 40  # characters of a legend's label, above which the legend has one column
 PARTS = ("train", "evaluate", "server")
 
 
@@ -51,48 +51,49 @@ def metric_curve(run: Run, name: str, cost: str = "") -> "InlineFigure":
 
 def mean_curves(
     lines: Mapping[str, Sequence[Points]],
-    ylabel: str,
+    metric: str,
     title: str = "",
     costs: Mapping[str, Sequence[Points]] | None = None,
     cost: str = "",
+    of: str = "",
 ) -> "InlineFigure":
-    """Draw a line per group of runs that differ only in their seed.
+    """Draw a metric, which is ``of`` some examples, a line per group of runs that differ only in their seed.
 
     The line is the mean of the runs that have the round. The band is one sample standard deviation (n - 1),
     where at least two runs have it. With the ``costs`` of the same runs each round is drawn at their mean.
     """
-    columns = 2 if max(map(len, lines), default=0) <= MAX_LABEL else 1
-    figure = new_figure(7, 3.7 + 0.17 * -(-len(lines) // columns))
+    figure = new_figure(7, 3.9 + 0.17 * len(lines))
     axes = figure.subplots()
     seeds = seeds_text(list(map(len, lines.values())))
-    means = [_means(runs) for runs in lines.values()]
+    factor = percent(metric)
+    means = {label: _means(runs, factor) for label, runs in lines.items()}
     spent = {label: _means(runs) for label, runs in (costs or {}).items()}
     for number, (label, runs) in enumerate(lines.items()):
-        values = {r: [run[r] for run in runs if r in run] for r in means[number]}
+        line = means[label]
+        values = {r: [factor * run[r] for run in runs if r in run] for r in line}
         style = line_style(number, len(values))
-        covering = sum(later == means[number] for later in means[number + 1 :])
+        covering = sum(later == line for later in [*means.values()][number + 1 :])
         style["linewidth"] += EXTRA_WIDTH * covering  # visible on both sides of equal lines on top of it
         at = spent.get(label, {r: r for r in values})
-        axes.plot([at[r] for r in values], list(means[number].values()), label=plain(label), **style)
+        shown = plain(label + lies_on(means, label))
+        axes.plot([at[r] for r in values], list(line.values()), label=shown, **style)
         band = {r: (mean(v), stdev(v)) for r, v in values.items() if len(v) > 1}
         low, high = [m - s for m, s in band.values()], [m + s for m, s in band.values()]
         axes.fill_between([at[r] for r in band], low, high, color=style["color"], alpha=0.15, linewidth=0)
-    set_round_axes(axes, ylabel)
+    set_round_axes(axes, metric)
+    axes.set_ylabel("\n".join(filter(None, (axes.get_ylabel(), of and f"({of})"))))
     if cost:
         set_cost_axis(axes, cost)
     note = f"mean of {seeds} seeds, band: ± sample standard deviation" if seeds else ""
     axes.set_title("\n".join(filter(None, (plain(title), note))), fontsize="medium")
-    if lines:
-        figure.legend(
-            loc="outside lower center", ncols=columns, frameon=False, fontsize="small", handlelength=4
-        )
+    legend_below(figure, handlelength=4)
     return figure
 
 
-def _means(runs: Sequence[Points]) -> Points:
-    """Return the mean by round, over the runs that have the round."""
+def _means(runs: Sequence[Points], factor: int = 1) -> Points:
+    """Return a factor times the mean by round, over the runs that have the round."""
     rounds = sorted({r for run in runs for r in run})
-    return {r: mean([run[r] for run in runs if r in run]) for r in rounds}
+    return {r: factor * mean([run[r] for run in runs if r in run]) for r in rounds}
 
 
 def client_curves(run: Run) -> "InlineFigure | None":
@@ -100,7 +101,10 @@ def client_curves(run: Run) -> "InlineFigure | None":
 
     None if no client evaluated.
     """
-    points = run.client_points()
+    factor = percent(run.main_metric)
+    points = {
+        i: {r: factor * value for r, value in found.items()} for i, found in run.client_points().items()
+    }
     if not points:
         return None
     return _multiples(run, points) if len(points) <= MAX_MULTIPLES else _heat_map(run, points)
@@ -127,7 +131,7 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
         integer_ticks(axes, TICKS)
         axes.tick_params(axis="x", labelsize="small")
     figure.supxlabel("round", fontsize="small")
-    figure.supylabel(plain(spelt(run.main_metric)), fontsize="small")
+    figure.supylabel(plain(with_unit(run.main_metric)), fontsize="small")
     return figure
 
 
@@ -143,7 +147,7 @@ def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     axes = figure.subplots()
     edges = (0.5, len(rounds) + 0.5, len(points) - 0.5, -0.5)
     image = axes.imshow(table, aspect="auto", interpolation="none", cmap="cividis", extent=edges)
-    figure.colorbar(image, label=plain(spelt(run.main_metric)))
+    figure.colorbar(image, label=plain(with_unit(run.main_metric)))
     axes.set(xlabel="round", ylabel="client")
     integer_ticks(axes)
     if rounds != list(range(1, len(rounds) + 1)):
@@ -240,8 +244,8 @@ def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> 
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.plot(values, [float(trial["value"]) for trial in complete], "o", color=COLOURS[0])
-    axes.set(xlabel=key, ylabel=plain(spelt(metric)))
+    axes.plot(values, [percent(metric) * float(t["value"]) for t in complete], "o", color=COLOURS[0])
+    axes.set(xlabel=key, ylabel=plain(with_unit(metric)))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

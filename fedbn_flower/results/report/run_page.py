@@ -1,14 +1,22 @@
 """The page of one run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from ...config.metric_names import NONE
+from fedbn_flower.clients import Predicted
+from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, exact_curve
+
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
+from ...core.text import joined, number_of
+from ...names import short
+from ...records.cases import SCORE, TARGET
 from ...records.metrics import decimals, shown, spelt
+from ..held_out import CASES, have_same_cases
 from ..run_reader import Run
 from .html import key_values, page, paragraph, without_folders
 from .sections.best_round import how_chosen
 from .sections.client_tables import MODELS
+from .sections.costs import size
 from .sections_of_a_run import sections_of
 
 ENDINGS = {
@@ -17,18 +25,27 @@ ENDINGS = {
     "budget": "the privacy budget was spent",
 }
 """Why a run may end before its last round."""
+RARE = 0.2
+"""A share of events below which an accuracy says little."""
+SPECIFICITY = "0.9"
+PLAIN = ("fedavg", "plain")
+"""A client and an objective that a title need not name."""
 
 
 def run_page(run: Run, own: Sequence[str] = ()) -> str:
     """Return the page of a run, with the sections of one's ``own`` that these names stand for."""
-    lead = [paragraph(sentence(run)), key_values(_key_metrics(run)), *what_travelled(run)]
+    lead = [paragraph(sentence(run)), key_values(_key_metrics(run))]
     return page(title_of(run), "".join(lead), sections_of(run, own))
 
 
 def title_of(run: Run) -> str:
-    """Return the study's own title, or else what was trained on what, by which algorithms."""
-    model = without_folders(str(run.config.get("model")))
-    return str(run.config.get("title") or f"{model} on {run.dataset}: {run.algorithms}")
+    """Return the study's own title, or else who trained what on what, by which algorithms."""
+    strategy, *further = (short(str(run.config.get(k))) for k in ("strategy", "client", "objective"))
+    named = joined([strategy, *(name for name in further if name not in PLAIN)], "and")
+    model = short(without_folders(str(run.config.get("model"))))
+    who = number_of(run.config.get("num-clients", 0), "client")
+    data = Path(run.dataset).name if Path(run.dataset).suffix else run.dataset
+    return str(run.config.get("title") or f"{model} trained on {data} by {who} with {named}")
 
 
 def sentence(run: Run) -> str:
@@ -38,7 +55,7 @@ def sentence(run: Run) -> str:
         without_folders(str(config.get(key))) for key in ("model", "strategy", "client", "objective")
     )
     clients = f"{config.get('num-clients')} clients trained {model} on {run.dataset}"
-    budget = f"{_counted(config.get('local-epochs'), 'local epoch')} per round"
+    budget = f"{number_of(config.get('local-epochs', 0), 'local epoch')} per round"
     sentences = [
         f"{clients} (partition {config.get('partition')}), {budget}, with server rule "
         f"{strategy}, client {client} and objective {objective}; seed {config.get('seed')}."
@@ -47,7 +64,7 @@ def sentence(run: Run) -> str:
     if not done:
         sentences.append("The run stopped before it wrote a summary.")
     else:
-        took = f"{_counted(done, 'round')} took {summary.seconds:.1f} s"
+        took = f"{number_of(done, 'round')} took {summary.seconds:.1f} s"
         rest = f"; {requested} were requested" if done != requested else ""
         when = f" on {date}" if (date := config.get("date")) else ""
         sentences.append(f"The {took}{when}{rest}.")
@@ -58,31 +75,38 @@ def sentence(run: Run) -> str:
     return " ".join(sentences)
 
 
-def _counted(number: object, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _key_metrics(run: Run) -> dict[str, str]:
-    """Return the most important values by name."""
+    """Return the values that matter most, by name."""
     summary, metric = run.summary, run.main_metric
     by_group = summary.by_group
     digits = decimals(metric, (figures.get(metric) for figures in by_group.values()))
     values = {
         f"{spelt(metric)}, {MODELS[key]}": shown(metric, by_group[key][metric], digits)
         for key in ("global", "pooled", "mean", "client-mean", "worst-client")
-        if not (key == "mean" and "pooled" in by_group)
+        if not (key == "mean" and "pooled" in by_group) and not (key == "client-mean" and "mean" in by_group)
         if by_group.get(key, {}).get(metric) is not None
     }
-    values |= _to_target(run)
-    if summary.seconds_per_round is not None:
-        values["seconds per round"] = f"{summary.seconds_per_round:.3g}"
-    if summary.client_updates_per_second is not None:
-        values["client updates per second"] = f"{summary.client_updates_per_second:.3g}"
-    sent = {"sent to clients": summary.bytes_sent, "received from clients": summary.bytes_received}
-    values |= {name: size(number) for name, number in sent.items() if number is not None}
-    if summary.failures is not None:
-        values["failures"] = str(summary.failures)
-    return values
+    took = {f"for {number_of(summary.rounds, 'round')}": f"{summary.seconds:.1f} s"} if summary.rounds else {}
+    return (_of_rare_event(run) or values | took) | _to_target(run)
+
+
+def _of_rare_event(run: Run) -> dict[str, str]:
+    """Return what is said of a rare event, by name; empty of other runs, and where cases are not kept."""
+    cases = run.binary_cases
+    if cases is None or have_same_cases(run):
+        return {}
+    truth, scores = (cases[TARGET] == 1).to_numpy(), cases[SCORE].to_numpy()
+    events = int(truth.sum())
+    if not 0 < events < RARE * len(truth):
+        return {}
+    predicted, curve = Predicted("classes", 2), exact_curve(truth, scores)
+    sensitivity = SensitivityAt(predicted, SPECIFICITY).of_curve(curve)
+    return {
+        "AUROC": f"{Auroc(predicted).of_curve(curve):.3f}",
+        spelt(f"sensitivity-at:{SPECIFICITY}"): f"{sensitivity:.3f}",
+        "expected over observed events (1 if calibrated)": f"{scores.sum() / events:.2f}",
+        f"events ({run.event}) of {len(truth):,} {CASES}": f"{events:,}",
+    }
 
 
 def _to_target(run: Run) -> dict[str, str]:
@@ -100,28 +124,3 @@ def _to_target(run: Run) -> dict[str, str]:
             if (took := cost.get(seconds)) is not None:
                 values[f"{seconds.replace('-', ' ')} to {goal}"] = f"{took:.1f}"
     return values
-
-
-def what_travelled(run: Run) -> Iterator[str]:
-    """Yield what the bytes are that were sent and received."""
-    summary = run.summary
-    sent, received = summary.bytes_sent, summary.bytes_received
-    if sent is None or received is None or not summary.rounds:
-        return
-    further = run.config.get("metrics") != NONE
-    counts = ", and the counts from which further metrics follow" if further else ""
-    yield paragraph(
-        f"Sent and received are all arrays of the run as they travelled: {size(sent / summary.rounds)} a "
-        "round to the clients, the model for those that train and for those that evaluate; and "
-        f"{size(received / summary.rounds)} a round from them, what they trained{counts}.",
-        "note",
-    )
-
-
-def size(number: float) -> str:
-    """Return a number of bytes as text, in decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.4g} TB"

@@ -28,10 +28,8 @@ def search_page(folder: Path) -> str:
     header = ["trial", "state", *keys, "value", "rounds", "seconds"]
     rows = [[_rounded(trial.get(name, "")) for name in header] for trial in trials]
     table = Table([spelt(metric) if name == "value" else name for name in header], rows, words=2)
-    values = [float(trial["value"]) if trial.get("value") else None for trial in trials]
-    complete = [value for value in values if value is not None]
-    tops = [(max if best and best.higher_is_better(metric) else min)(complete)] if complete else []
-    lead = [paragraph(f"{len(trials)} trials, {len(complete)} of them with a value.")]
+    complete = sum(bool(trial.get("value")) for trial in trials)
+    lead = [paragraph(f"{len(trials)} trials, {complete} of them with a value.")]
     if best:
         lead.append(paragraph(f"The best settings were run again and tested: {sentence(best)}"))
     figures = {f"{heading(metric)} by {key}": trial_values(trials, key, metric) for key in keys}
@@ -42,7 +40,7 @@ def search_page(folder: Path) -> str:
             section("Best settings", *_best_settings(best)),
             section("Search space", _search_space(folder)),
             section("Metric by key", gallery(figures)),
-            section("Trials", table.html([i for i, value in enumerate(values) if value in tops])),
+            section("Trials", table.html()),
             section("For a paper", *for_a_paper([best.config] if best else [], table)),
         ],
     )

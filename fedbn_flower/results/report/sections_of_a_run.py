@@ -16,6 +16,7 @@ from .sections.best_round import best_round
 from .sections.classes import classes
 from .sections.client_tables import new_clients, worst_clients
 from .sections.closing import how_to_reproduce, paper_of_run
+from .sections.costs import costs
 from .sections.extensions import extensions, what_the_server_saw
 from .sections.privacy import privacy
 from .sections.results import held_out, results, what_is_learnt
@@ -27,14 +28,9 @@ Contents = Callable[[Run], Iterable[str]]
 
 HIGHLIGHTED: Mapping[str, Contents] = {"Warnings": warnings, "Failures": failures}
 SECTIONS: Mapping[str, Contents | None] = {
-    "What is learnt": what_is_learnt,
     "Results": results,
     "Best round": best_round,
-    f"{CASES.capitalize()} by site": held_out,
     "Segmentation by case": segmentation_by_case,
-    "Privacy": privacy,
-    "Attack": attack,
-    "What the server saw": what_the_server_saw,
     "Predictions": None,
     "Decisions by site": None,
     "Subgroups": None,
@@ -42,7 +38,13 @@ SECTIONS: Mapping[str, Contents | None] = {
     "Worst clients": worst_clients,
     "Classes": classes,
     "New clients": new_clients,
+    "What is learnt": what_is_learnt,
+    f"{CASES.capitalize()} by site": held_out,
+    "Privacy": privacy,
+    "Attack": attack,
+    "What the server saw": what_the_server_saw,
     "Extensions": extensions,
+    "Costs": costs,
 }
 """In their order; None has the place of one that an annex brings."""
 CLOSING: Mapping[str, Contents] = {"Reproduce this run": how_to_reproduce, "For a paper": paper_of_run}

@@ -33,7 +33,7 @@ body {
   color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
 }
-main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+main { max-width: 80rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 {
   margin: 0 0 .5rem;
   font-size: 1.6rem;
@@ -55,14 +55,7 @@ a { color: var(--accent); text-underline-offset: .15em; }
 dl.facts > div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
 dt { color: var(--quiet); font-size: .8125rem; }
 dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
-.scroll {
-  overflow-x: auto;
-  background:
-    linear-gradient(to right, var(--paper) 40%, transparent) left / 3rem calc(100% + 2px) no-repeat local,
-    linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem calc(100% + 2px) no-repeat local,
-    linear-gradient(to right, var(--quiet), transparent) left / .6rem 100% no-repeat scroll,
-    linear-gradient(to left, var(--quiet), transparent) right / .6rem 100% no-repeat scroll;
-}
+.scroll { overflow-x: auto; }
 .warning {
   margin-top: 2rem;
   padding: .25rem 1.25rem 1.25rem;
@@ -70,12 +63,12 @@ dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabu
   border-left: .3rem solid var(--warning);
 }
 .warning h2 { margin: .75rem 0 .5rem; color: var(--warning); }
-.warning .scroll { background: none; }
 td { overflow-wrap: break-word; max-width: 24rem; }
+.sentences td { max-width: none; }
 table:has(td.number) td:first-child { min-width: 8.5rem; }
 .best td { background: var(--best); font-weight: 600; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem 1.5rem .35rem 0; text-align: left; vertical-align: top; }
+th, td { padding: .35rem 1.25rem .35rem 0; text-align: left; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
 th {
   border-bottom: 1px solid var(--quiet);
@@ -85,7 +78,8 @@ th {
   vertical-align: bottom;
 }
 td { border-bottom: 1px solid var(--rule); }
-.number { text-align: right; white-space: nowrap; }
+.number { text-align: right; }
+td.number { white-space: nowrap; }
 .coloured td {
   padding: .6rem 1.1rem;
   border: 2px solid var(--paper);
@@ -139,6 +133,21 @@ pre > span { white-space: nowrap; }
 details { margin: .9rem 0; }
 summary { color: var(--accent); cursor: pointer; font-size: .9375rem; }
 details[open] summary { margin-bottom: .5rem; }
+@media (max-width: 40rem) {
+  th, td { padding-right: .75rem; }
+  table.folds thead { display: none; }
+  .folds, .folds tbody, .folds tr, .folds td { display: block; }
+  .folds tr { padding: .5rem 0; border-bottom: 1px solid var(--rule); }
+  .folds td { display: flex; gap: .4rem; justify-content: flex-end; padding: .1rem .3rem; border: 0; }
+  .folds td:first-child { justify-content: flex-start; font-weight: 600; }
+  .folds td:not(:first-child)::before {
+    content: attr(data-column);
+    margin-right: auto;
+    color: var(--quiet);
+    text-align: left;
+  }
+  .folds td:empty { display: none; }
+}
 @page { margin: 16mm; }
 @media print {
   :root {

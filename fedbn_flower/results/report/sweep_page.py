@@ -7,15 +7,16 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...records.metrics import PERCENT, heading, spelt
+from ...core.text import joined
+from ...records.metrics import PERCENT, heading
 from ...records.stored import EXPERIMENT
 from ..composition import privacy_of_runs
-from ..held_out import CASES, compared_cases_table
+from ..held_out import CASES, cases_of_each_class, compared_cases_table
 from ..plotting.comparison_plots import by_site_plot
 from ..plotting.report_plots import mean_curves
-from ..run_reader import COSTS
+from ..run_reader import COSTS, Run
 from ..summary import LEFT_OUT
-from .html import command, gallery, page, paragraph, section, shown_text, warning
+from .html import command, folded, gallery, page, paragraph, section, shown_text, warning
 from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table
 from .sections.closing import for_a_paper, how_to_reproduce
 from .sections.results import means
@@ -52,7 +53,7 @@ def sweep_page(sweep: Sweep) -> str:
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     sites, together = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}, privacy_of_runs(runs)
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""
-    what = f"Sweep of {', '.join(sweep.groups[0].names)}{where}" if sweep.groups else "Sweep"
+    what = f"Sweep over {joined([*sweep.groups[0].names])}{where}" if sweep.groups else "Sweep"
     titles = {str(run.config.get("title") or what) for group in sweep.groups for run in group.runs}
     return page(
         titles.pop() if len(titles) == 1 else what,
@@ -61,20 +62,28 @@ def sweep_page(sweep: Sweep) -> str:
             warning("Failed runs", failed),
             section(
                 "Results",
-                table.html(told.alike),
+                table.html(told.alike if told.known else ()),
                 paragraph(f"{legend(sweep.groups, metric)} {means(runs)} {table.note}".rstrip(), "note"),
                 *(paragraph(line, "note") for line in (*unfinished(sweep.groups, metric), *together)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
             section("By site", gallery(sites, wide=True)),
             *said_below,
-            section(f"{CASES.capitalize()} by site", *(part for one in counts for part in with_note(one))),
             section("Metrics by round", curves(sweep.groups, metric)),
+            section(f"{CASES.capitalize()} by site", *_counts(runs, counts)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
             section("For a paper", *for_a_paper([run.config for run in runs], table, *further, *counts)),
         ],
     )
+
+
+def _counts(runs: Sequence[Run], counts: Sequence[Table]) -> Iterator[str]:
+    """Yield the held-out cases: a sentence where they are as many of each site and class, else folded."""
+    if line := cases_of_each_class(runs):
+        yield paragraph(line)
+    elif counts:
+        yield folded("How many cases, by site and class", "".join(map("".join, map(with_note, counts))))
 
 
 def with_note(table: Table) -> Iterator[str]:
@@ -128,7 +137,7 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column or metric, cost))}
     costs = {group.label: [run.costs(cost) for run in group.runs] for group in groups} if cost else None
-    return mean_curves(lines, f"{spelt(metric)}\n({label})", title, costs, cost)
+    return mean_curves(lines, metric, title, costs, cost, label)
 
 
 def heat_table(groups: Sequence[Group], metric: str) -> str:

@@ -19,6 +19,7 @@ from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
+FEW = 3  # columns that fit on a phone
 PADDING = 3  # characters of a column besides its text
 LATEX = str.maketrans(
     {
@@ -55,7 +56,10 @@ class Table:
         object.__setattr__(self, "rows", [list(map(visible, row)) for row in self.rows])
 
     def html(self, best: Collection[int] = ()) -> str:
-        """Return the table as HTML, with a scroll bar on narrow pages; the ``best`` rows are highlighted."""
+        """Return the table as HTML; the ``best`` rows are highlighted.
+
+        On a narrow page each row of more than `FEW` columns is a list of their names and values.
+        """
         head = "".join(f"<th{self._number(i)}>{shown_text(name)}</th>" for i, name in enumerate(self.header))
         links = self.links or [""] * len(self.rows)
         body = "".join(
@@ -64,7 +68,10 @@ class Table:
             + "</tr>\n"
             for number, (row, link) in enumerate(zip(self.rows, links, strict=True))
         )
-        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+        kinds = {"sentences": self.has_sentences, "folds": len(self.header) > FEW}
+        classes = " ".join(name for name, is_one in kinds.items() if is_one)
+        opened = f'<table class="{classes}">' if classes else "<table>"
+        table = f"{opened}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
         return f'<div class="scroll">{table}</div>\n'
 
     def _number(self, column: int) -> str:
@@ -74,7 +81,10 @@ class Table:
         shown = shown_text(text)
         if link and column == 0:
             shown = f'<a href="{escape(link)}">{shown}</a>'
-        return f"<td{self._number(column)}>{shown}</td>"
+        name = (
+            f' data-column="{shown_text(self.header[column])}"' if column and len(self.header) > FEW else ""
+        )
+        return f"<td{self._number(column)}{name}>{shown}</td>"
 
     def latex(self) -> str:
         """Return the table as LaTeX with booktabs rules."""

@@ -14,7 +14,7 @@ from ...records.metric_states import GLOBAL, POOLED, states_of
 from ...results.report.html import folded, gallery, paragraph
 from ...results.report.tables import Table
 from ...results.run_reader import Run
-from ..metric_plots import FIGURES
+from ..metric_plots import FIGURES, RELIABILITY
 from .site_curves import curves_by_site
 
 HISTOGRAM = SensitivityAt.state
@@ -39,6 +39,7 @@ def predictions(run: Run) -> Iterator[str]:
         caption: draw(states[whole][state], names)
         for caption, (state, draw) in FIGURES.items()
         if state in states[whole] and caption not in by_site
+        if caption != RELIABILITY or run.binary_cases is None  # their calibration is drawn with decisions
     }
     if drawn:
         curves = any(FIGURES[caption][0] == HISTOGRAM for caption in drawn)

@@ -228,7 +228,7 @@ def test_a_mean_says_how_many_clients_have_no_value(configured):
     assert "55.0 % (1 of 3 has none)" in rows["mean over examples"]
     assert "75.0 % (1 of 3 has none)" in rows["mean over clients"]
     assert text.count("none)") == 2
-    run = SimpleNamespace(class_columns=())
+    run = SimpleNamespace(class_columns=(), main_metric="accuracy")
     of_report = _table(run, "model", {"mean over clients": found["client-mean"]}, found["clients"])
     assert [cell for cell in of_report.rows[0] if "none" in cell] == ["75.0 % (1 of 3 has none)"]
     clients = {"0": {"accuracy": None}, "1": {"accuracy": None}, "2": {"accuracy": 1.0}}
@@ -245,7 +245,7 @@ def drawn(monkeypatch):
 
 
 def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
-    """Seeds 0 and 1 at 0.5 and 0.7: the curve of the cell is at 0.6. A run without an accuracy in a round
+    """Seeds 0 and 1 at 50 and 70 %: the curve of the cell is at 60. A run without an accuracy in a round
     has no point there, and never the global model's."""
     grid = Comparison(tmp_path)
     for seed, rows in ((0, "1,0.5,0.9\n2,,0.9\n"), (1, "1,0.7,0.9\n2,,0.9\n")):
@@ -254,15 +254,15 @@ def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
         grid.add(configured(seed=seed), found, name=str(seed))
     grid.plot()
     (axes,) = drawn[0].axes
-    assert axes.get_ylabel() == "accuracy\n(mean over held-out examples)"
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6]])
+    assert axes.get_ylabel() == "accuracy, %\n(mean over held-out examples)"
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 60]])
 
     for row in grid.rows:
         (tmp_path / str(row["folder"]) / "metrics.csv").write_text("round,accuracy,global-accuracy\n1,,0.9\n")
     grid.plot()
     (axes,) = drawn[1].axes
-    assert axes.get_ylabel() == "accuracy\n(global model)"
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.9]])
+    assert axes.get_ylabel() == "accuracy, %\n(global model)"
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 90]])
 
     metrics = "round,loss,accuracy,train-loss,client-mean-loss,client-mean-accuracy\n1,2.5,0.5,0.1,9,9\n"
     plots.plot_curves(write_run(tmp_path / "run", metrics=metrics))

@@ -36,9 +36,9 @@ def test_lines_differ_by_more_than_colour():
 
 def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
     figure = curves(Run.read(write_run(tmp_path / "run")))
-    loss, accuracy = figure.axes
+    accuracy, loss = figure.axes
     np.testing.assert_allclose(loss.lines[0].get_xydata(), [[1, 2.0], [3, 1.0]])
-    np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[1, 0.25], [3, 0.75]])
+    np.testing.assert_allclose(accuracy.lines[0].get_xydata(), [[1, 25], [3, 75]])
     assert figure.get_suptitle() == "fedyogi fedbn plain, seed 0\non digits, silos:0-4,5-9, 2 clients"
 
 
@@ -49,14 +49,14 @@ def test_rounds_are_whole_numbers():
 
 
 def test_a_band_is_the_sample_standard_deviation():
-    """Of 0.5 and 0.7 at round 1: mean 0.6, deviation 0.1 sqrt(2); round 2 has one run and no band."""
+    """Of 50 and 70 % at round 1: mean 60, deviation 10 sqrt(2); round 2 has one run and no band."""
     figure = mean_curves({"cell": [{1: 0.5, 2: 0.8}, {1: 0.7}]}, "accuracy", "all $x$")
     (axes,) = figure.axes
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 0.6], [2, 0.8]])
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 60], [2, 80]])
     corners = axes.collections[0].get_paths()[0].vertices
     assert set(corners[:, 0]) == {1.0}
-    deviation = 0.1 * np.sqrt(2)
-    assert [corners[:, 1].min(), corners[:, 1].max()] == pytest.approx([0.6 - deviation, 0.6 + deviation])
+    deviation = 10 * np.sqrt(2)
+    assert [corners[:, 1].min(), corners[:, 1].max()] == pytest.approx([60 - deviation, 60 + deviation])
     assert "mean of 2 seeds, band: ± sample standard deviation" in axes.get_title()
     assert "all" in figure.as_svg("a")  # and no formula of it
 
@@ -108,11 +108,13 @@ def test_one_round_is_a_point(tmp_path):
     assert [line.get_marker() for line in axes.lines] == ["o", "o"]
 
 
-def test_a_line_that_another_covers_is_broader(tmp_path):
+def test_a_line_that_lies_on_another_says_so_and_the_lower_one_is_broader():
     same, other = [{1: 0.5, 2: 0.7}], [{1: 0.4, 2: 0.6}]
-    lines = mean_curves({"a": same, "b": other, "c": same}, "accuracy").axes[0].lines
-    widths = [line.get_linewidth() for line in lines]
+    (axes,) = mean_curves({"a": same, "b": other, "c": same}, "accuracy").axes
+    widths = [line.get_linewidth() for line in axes.lines]
     assert widths[0] > widths[1] == widths[2]
+    assert [line.get_label() for line in axes.lines] == ["a", "b", "c\nlies on a"]
+    assert axes.get_ylabel() == "accuracy, %"
 
 
 def test_a_searched_rate_has_readable_ticks():
@@ -136,7 +138,7 @@ def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
     few = client_curves(Run.read(write_run(tmp_path / "few", client_names=["Ann", "Bob"])))
     shown = [axes for axes in few.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["Ann", "Bob"]
-    np.testing.assert_allclose(shown[1].lines[-1].get_xydata(), [[1, 0.3], [3, 0.8]])
+    np.testing.assert_allclose(shown[1].lines[-1].get_xydata(), [[1, 30], [3, 80]])
 
     rows = "".join(
         f"{r},evaluate,{i},5,1.0,{i / 100 + r}\n" for r in (1, 2) for i in range(13) if (r, i) != (1, 4)
@@ -146,7 +148,7 @@ def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
     table = many.axes[0].images[0].get_array()
     assert table.shape == (13, 2)
     assert table.mask.nonzero() == (4, 0)
-    np.testing.assert_allclose(table[:, 1], np.arange(13) / 100 + 2)
+    np.testing.assert_allclose(table[:, 1], np.arange(13) + 200)
     assert client_curves(Run.read(write_run(tmp_path / "none", clients=header))) is None
 
 
@@ -202,10 +204,10 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
     (axes,) = sweep_figure(write_sweep(tmp_path / "sweep")).axes
     ends = {line.get_label(): line.get_xydata()[-1].tolist() for line in axes.lines}
     assert ends == {
-        "fedavg silobn": pytest.approx([3, 0.55]),
-        "fedavg fedbn": pytest.approx([3, 0.75]),
-        "fedyogi silobn": pytest.approx([3, 0.9]),
-        "fedyogi fedbn": pytest.approx([3, 0.4]),
+        "fedavg silobn": pytest.approx([3, 55]),
+        "fedavg fedbn": pytest.approx([3, 75]),
+        "fedyogi silobn": pytest.approx([3, 90]),
+        "fedyogi fedbn": pytest.approx([3, 40]),
     }
     assert axes.get_title().startswith("plain on digits, silos:0-4,5-9, 2 clients\n")
 

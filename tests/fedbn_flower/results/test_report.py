@@ -9,6 +9,7 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.repeat_command import command_of
+from fedbn_flower.results.report.style import STYLE
 from fedbn_flower.results.report.sweep_page import colour_scale
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.run_reader import Run
@@ -21,16 +22,16 @@ pytestmark = pytest.mark.usefixtures("drawn_figures")
 
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
-    assert found.text["h1"] == ["mlp-bn on digits: fedyogi fedbn plain"]
+    assert found.text["h1"] == ["mlp-bn trained on digits by 2 clients with fedyogi and fedbn"]
     assert "2 clients trained mlp-bn on digits" in found.text["p"][0]
     assert "The 3 rounds took 1.5 s." in found.text["p"][0]
     for row in (
-        ["model", "training examples", "loss", "accuracy"],
-        ["mean over examples", "", "1.000", "75.0 %"],
-        ["client 1", "11", "1.000", "80.0 %"],
+        ["model", "training examples", "accuracy", "loss"],
+        ["mean over examples", "", "75.0 %", "1.000"],
+        ["client 1", "11", "80.0 %", "1.000"],
     ):
         assert row in found.rows
-    assert found.text["h2"] == ["Results", "Reproduce this run", "For a paper"]
+    assert found.text["h2"] == ["Results", "Costs", "Reproduce this run", "For a paper"]
     assert {"Loss by round", "Accuracy by round", "Accuracy of each client"} == set(found.text["figcaption"])
     assert not {link for link in found.links if not link.startswith(("#", "data:"))}
 
@@ -62,12 +63,12 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
     )
     found = page(folder)
     for row in (
-        ["worst client", "2.000", "40.0 %"],
-        ["standard deviation of clients", "0.500", "5.0 %"],
-        ["0", "10", "1.000", "40.0 %"],
+        ["worst client", "40.0 %", "2.000"],
+        ["standard deviation of clients", "5.0 %", "0.500"],
+        ["0", "10", "40.0 %", "1.000"],
         ["cat", "3", "25.0 %"],
         ["a<b", "4", ""],
-        ["client 7", "5", "2.000", "40.0 %"],
+        ["client 7", "5", "40.0 %", "2.000"],
         ["3", "too <big>", "2"],
     ):
         assert row in found.rows
@@ -122,7 +123,7 @@ def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
     change_run(folder / "fedyogi-fedbn-plain-seed0", {"dataset": "iris"})
     found = page(folder)
-    assert found.text["h1"] == ["Sweep of strategy, client"]
+    assert found.text["h1"] == ["Sweep over strategy and client"]
     words = "Runs on different data are not compared with each other."
     assert [text for text in found.text["p"] if text.endswith(words)]
 
@@ -134,7 +135,7 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     scale, output = found.text["span"][:2], found.text["span"][2:5]
     assert scale == ["40.0", "90.0"]  # of the coloured table
     assert output == ["fedbn-sim", "--experiment", "'experiment.json'"]
-    assert found.text["h1"] == ["Sweep of strategy, client on digits"]
+    assert found.text["h1"] == ["Sweep over strategy and client on digits"]
     assert found.text["h2"][:2] == ["Failed runs", "Results"]
     assert '<tr class="best">' not in (folder / "report.html").read_text()
     words = (
@@ -231,7 +232,7 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
     found = page(folder)
     assert found.text["h1"] == ["Search of server-lr on digits"]
     assert ["1", "pruned", "1", "", "1", "0.5"] in found.rows
-    assert ["client 1", "11", "1.000", "80.0 %"] in found.rows
+    assert ["client 1", "11", "80.0 %", "1.000"] in found.rows
     assert found.text["p"][0] == "3 trials, 1 of them with a value."
     assert ["server-lr", "0.001..1"] in found.rows
     assert found.text["figcaption"] == ["Accuracy by server-lr"]
@@ -275,4 +276,22 @@ def test_a_torn_row_ends_a_table(tmp_path):
 )
 def test_data_at_a_path_are_called_by_its_last_part(tmp_path, dataset, output):
     found = page(write_run(tmp_path / "run", summary_of([0.5, 0.5]), dataset=dataset))
-    assert found.text["h1"] == [f"mlp-bn on {output}: fedyogi fedbn plain"]
+    assert found.text["h1"] == [f"mlp-bn trained on {output} by 2 clients with fedyogi and fedbn"]
+
+
+def test_on_a_phone_a_row_of_many_columns_is_a_list_of_their_names_and_values():
+    wide, narrow = (Table(["site", *"abc"[:n]], [["lyon", *"123"[:n]]]).html() for n in (3, 2))
+    assert '<table class="folds">' in wide
+    assert '<td class="number" data-column="b">2</td>' in wide
+    assert "<table><thead>" in narrow
+    assert "data-column" not in narrow
+    assert "table.folds thead { display: none; }" in STYLE.partition("(max-width: 40rem)")[2]
+
+
+def test_as_many_cases_of_each_site_and_class_are_a_sentence(tmp_path):
+    folder = write_run(tmp_path / "run", summary_of([0.5, 0.5]))
+    header, rows = "partition,class,examples\n", [f"{i},{name},9\n" for i in "01" for name in "abc"]
+    (folder / "classes.csv").write_text(header + "".join(rows))
+    assert "Each of 2 sites has 27 held-out cases, 9 of each of 3 classes." in page(folder).text["p"]
+    (folder / "classes.csv").write_text(header + "".join(rows[:-1]) + "1,c,8\n")
+    assert ["1", "26", "9", "9", "8"] in page(folder).rows

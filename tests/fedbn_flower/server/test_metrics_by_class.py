@@ -118,7 +118,7 @@ def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, tabl
     lines = [line for line in "".join(capsys.readouterr()).splitlines() if ": round " in line]
     shown = [re.findall(r"(\S+) \d\.\d{3}", line) for line in lines]
     assert shown == [[f"pooled-{name}" for name in ("loss", "accuracy", "auroc", "f1", "ece")]] * 2
-    assert metric_names(Run.read(result.folder)) == ["loss", "accuracy", "auroc", "f1", "ece"]
+    assert metric_names(Run.read(result.folder)) == ["auroc", "loss", "accuracy", "f1", "ece"]
     page = run_page(Run.read(result.folder))
     pooled = result.summary["pooled"]
     for name in FINDINGS:

@@ -1,6 +1,6 @@
 """Tables of models and clients: a row each, with their held-out metrics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....records.metrics import decimals, heading, shown, spelt
@@ -94,7 +94,7 @@ def _table(
     """
     left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
-    names = [name for name in names if name not in left_out]
+    names = main_first(run, (name for name in names if name not in left_out))
     digits = {name: decimals(name, (metrics.get(name) for metrics in models.values())) for name in names}
     counted = any("num-examples" in metrics for metrics in models.values())
     rows = [
@@ -118,6 +118,11 @@ def _table(
     ]
     header = [first, *(["training examples"] if counted else []), *counts, *map(spelt, names)]
     return Table(header, rows)
+
+
+def main_first(run: Run, metrics: Iterable[str]) -> list[str]:
+    """Return metrics in their order, but for the one by which runs are compared."""
+    return sorted(metrics, key=lambda name: name != run.main_metric)
 
 
 def _name(run: Run, partition: str) -> str:
@@ -189,7 +194,7 @@ def twice(
         Of the other metrics, as the summary has those of the plain ones.
     """
     pairs = list(_pairs(run, found, intervals or {}))
-    metrics = [name for name in found.mean or {} if name not in run.class_columns]
+    metrics = main_first(run, (name for name in found.mean or {} if name not in run.class_columns))
     keys = list(dict.fromkeys(key for client in found.clients.values() for key in client))
     parameters = [key for key in keys if parameter and key.startswith(parameter)]
     header = [

@@ -1,6 +1,5 @@
 """How the pages end: how to repeat what they show, and what a paper needs of it."""
 
-import html
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +39,6 @@ def paper_of_run(run: Run) -> Iterator[str]:
 def for_a_paper(configs: Sequence[Mapping[str, Any]], *tables: Table) -> Iterator[str]:
     """Yield the tables as LaTeX, and what to cite."""
     if found := "\n".join(table.latex() for table in tables if table.rows):
-        yield folded("The table as LaTeX (booktabs)", verbatim(found))
-    note = html.escape("To cite: Flower, and the papers of the algorithms that were used.")
-    yield f'<p class="note">{note}</p>\n'
-    yield verbatim(citations(configs))
+        yield paragraph("The tables as LaTeX (booktabs):", "note")
+        yield verbatim(found)
+    yield folded("To cite: Flower, and the papers of the algorithms (BibTeX)", verbatim(citations(configs)))

@@ -5,16 +5,10 @@ from typing import TYPE_CHECKING
 
 from ....records.metrics import heading
 from ....records.summary import tested_on
-from ...held_out import held_out_table
+from ...held_out import cases_of_each_class, held_out_table
 from ...plotting.drawer import drawn_of_run
 from ...plotting.plots import metric_names
-from ...plotting.report_plots import (
-    client_curves,
-    learning_rates,
-    metric_curve,
-    partition_counts,
-    seconds_split,
-)
+from ...plotting.report_plots import client_curves, learning_rates, metric_curve, partition_counts
 from ...run_reader import Run
 from ..html import gallery, paragraph
 from ..tables import Table
@@ -57,7 +51,6 @@ def run_figures(run: Run) -> "dict[str, InlineFigure | DrawnApart | None]":
         f"{main} of each client": drawn_of_run(client_curves, run),
         "Training examples by client": drawn_of_run(partition_counts, run),
         "Learning rate by round": drawn_of_run(learning_rates, run),
-        "Seconds per round": drawn_of_run(seconds_split, run),
     }
 
 
@@ -68,6 +61,8 @@ def what_is_learnt(run: Run) -> Iterator[str]:
 
 
 def held_out(run: Run) -> Iterator[str]:
-    """Yield the held-out cases by site."""
-    if table := held_out_table([run]):
+    """Yield the held-out cases by site, as a sentence where they are as many of each site and class."""
+    if line := cases_of_each_class([run]):
+        yield paragraph(line)
+    elif table := held_out_table([run]):
         yield table.html()
