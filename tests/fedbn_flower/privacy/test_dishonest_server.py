@@ -18,12 +18,11 @@ from strategies.messages.npy import encoded
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.data.test_own_data import Sites
 
-from . import test_example_runs, test_local_runs
 from .asked import Site
+from .runs import model, of_examples, of_local, rows, simulated
 from .test_local_release import Tied
-from .test_runs import model, rows, simulated
 
-NOTIONS = {"local": test_local_runs.small, "example": test_example_runs.small}
+NOTIONS = {"local": of_local, "example": of_examples}
 
 
 @pytest.fixture(params=NOTIONS)
@@ -92,7 +91,7 @@ def test_why_a_site_fails_is_in_its_own_log_only(notion, kind, tmp_path, caplog)
 
 def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
     """A rate at which training diverges: with dp none the error tells so."""
-    site = Site(test_local_runs.small(configured, dp_seed=-1, dp_noise=0.001, model="2nn"))
+    site = Site(of_local(configured, dp_seed=-1, dp_noise=0.001, model="2nn"))
     reply = site.ask("train", client_lr=1e30)
     assert dict(reply.content["metrics"]) == {"num-examples": 1}
     sent = np.concatenate([array.numpy().ravel() for array in reply.content["arrays"].values()])
@@ -104,9 +103,9 @@ def test_an_update_that_is_not_finite_is_answered_like_any_other(configured):
 
 def test_a_site_checks_itself_that_training_protects_examples(configured):
     """A server that skips its own check: prototypes of the classes would leave without noise."""
-    config = test_example_runs.small(configured, objective="fedproto", strategy="fedproto", model="2nn")
+    config = of_examples(configured, objective="fedproto", strategy="fedproto", model="2nn")
     assert "objective FedProto does not set `example_wise`" in Site(config).refusal("train")
-    config = test_example_runs.small(configured, model="mlp-bn", client="fedbn")
+    config = of_examples(configured, model="mlp-bn", client="fedbn")
     assert "BatchNorm mixes examples" in Site(config).refusal("train")
 
 
@@ -164,7 +163,7 @@ def test_what_is_of_no_use_without_metrics_is_refused(notion, caplog):
 
 
 def test_a_run_in_which_nothing_is_evaluated_is_told_beforehand(configured):
-    config = test_local_runs.small(configured, dataset="shape:1x8x8:10")
+    config = of_local(configured, dataset="shape:1x8x8:10")
     (line,) = [line for line in Federation(config).warnings if "nothing is evaluated" in line]
     assert line == (
         "dp: with 'local' clients send no metrics without dp-metrics, and the server lacks data: nothing is "

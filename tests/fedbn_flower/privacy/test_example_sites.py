@@ -19,10 +19,8 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.ledger import SiteLedger, path_of_ledger
 from tests.fedbn_flower.data.test_own_data import Sites
 
-from . import test_local_runs
 from .asked import Site
-from .test_example_runs import small
-from .test_runs import charges, model, simulated
+from .runs import charges, model, of_examples, of_local, simulated
 
 
 @pytest.fixture
@@ -53,8 +51,8 @@ def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simula
 ):
     """The noise is found for the sizes that the sites have said, which are public."""
     keys = {"dp_noise": 0, "dp_epsilon": 8.0, "rounds": 2, "batch_size": 120}
-    summary = run_at(sites, small(configured, dataset="shape:1x8x8:10", **keys), tmp_path / "nodes")
-    expected = simulated(small(configured, partition="dirichlet:1", **keys), tmp_path / "simulation")
+    summary = run_at(sites, of_examples(configured, dataset="shape:1x8x8:10", **keys), tmp_path / "nodes")
+    expected = simulated(of_examples(configured, partition="dirichlet:1", **keys), tmp_path / "simulation")
     assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
     assert charges(tmp_path / "nodes") == charges(tmp_path / "simulation")
     assert summary["privacy"] == expected["privacy"]
@@ -64,7 +62,7 @@ def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simula
 def test_a_site_that_does_not_say_its_size_ends_the_run(configured, sites, tmp_path):
     """The run's epsilon would not be its."""
     sites[1]["dp-required"] = "local"
-    config = small(configured, dataset="shape:1x8x8:10", dp_epsilon=8.0, dp_noise=0, rounds=1)
+    config = of_examples(configured, dataset="shape:1x8x8:10", dp_epsilon=8.0, dp_noise=0, rounds=1)
     with pytest.raises(
         RunFailed, match="^query.sizes: partition 1: dp: 'example' is not allowed at this site"
     ):
@@ -72,7 +70,7 @@ def test_a_site_that_does_not_say_its_size_ends_the_run(configured, sites, tmp_p
 
 
 def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_path):
-    config = small(configured, dp_seed=-1, dataset="shape:1x8x8:10", batch_size=120, rounds=2)
+    config = of_examples(configured, dp_seed=-1, dataset="shape:1x8x8:10", batch_size=120, rounds=2)
     run_at(sites, config, tmp_path / "run")
     for i, node in enumerate(sites):
         count = len(np.load(f"{node['data-path']}/train-labels.npy"))
@@ -85,7 +83,7 @@ def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_pa
 
 
 def test_noise_that_is_not_enough_for_a_sites_own_examples_is_refused(configured, sites):
-    config = small(configured, dp_noise=0, dp_epsilon=8.0, dataset="shape:1x8x8:10", batch_size=120)
+    config = of_examples(configured, dp_noise=0, dp_epsilon=8.0, dataset="shape:1x8x8:10", batch_size=120)
     site = Site(config, **{key.replace("-", "_"): value for key, value in sites[0].items()})
     assert site.ask("train", dp_noise=3.0).has_content()
     assert site.refusal("train", dp_noise=0.3).startswith(
@@ -95,9 +93,11 @@ def test_noise_that_is_not_enough_for_a_sites_own_examples_is_refused(configured
 
 
 def test_sizes_are_told_where_they_are_public_and_nowhere_else(configured):
-    reply = Site(small(configured)).ask("query.sizes")
-    assert dict(reply.content["sizes"]) == {"train": len(inputs_of(small(configured)).partitions.train[0])}
-    refusal = Site(test_local_runs.small(configured)).refusal("query.sizes")
+    reply = Site(of_examples(configured)).ask("query.sizes")
+    assert dict(reply.content["sizes"]) == {
+        "train": len(inputs_of(of_examples(configured)).partitions.train[0])
+    }
+    refusal = Site(of_local(configured)).refusal("query.sizes")
     assert refusal == "privacy: with dp 'local' this site does not tell how many examples it has"
 
 
@@ -129,7 +129,7 @@ def test_a_site_that_joins_late_is_in_the_stated_epsilon(configured, sites, tmp_
         "cache-dir": str(tmp_path / "cache"),
         "state-dir": state,
     }
-    config = small(configured, dataset="shape:1x8x8:10", batch_size=40, rounds=3, dp_seed=-1)
+    config = of_examples(configured, dataset="shape:1x8x8:10", batch_size=40, rounds=3, dp_seed=-1)
     federation = Federation(config)
     (tmp_path / "run").mkdir()
     grid = Late(config, [*sites, late])
@@ -159,7 +159,7 @@ COLUMNS = [Feature("age"), Feature("sex", ("f", "m")), Feature("bmi")]
 
 
 def test_of_a_table_no_row_decides_how_another_is_prepared(configured, table):
-    config = small(configured, dataset=str(table), dp_scale="age=50:10", **TABLE)
+    config = of_examples(configured, dataset=str(table), dp_scale="age=50:10", **TABLE)
     inputs = inputs_of(config)
     prepare = [inputs.prepare(rows) for rows in (np.arange(5), np.arange(30))]
     columns = {name: column[:4] for name, column in inputs.dataset.train.columns.items()}
@@ -171,11 +171,15 @@ def test_of_a_table_no_row_decides_how_another_is_prepared(configured, table):
 
 
 def test_a_run_on_a_table(configured, table, tmp_path):
-    config = small(configured, dataset=str(table), dp_scale="age=50:20", batch_size=16, dp_seed=-1, **TABLE)
+    config = of_examples(
+        configured, dataset=str(table), dp_scale="age=50:20", batch_size=16, dp_seed=-1, **TABLE
+    )
     summary = simulated(config, tmp_path / "run")
     assert summary["privacy"]["accounted"][-1]["examples"] == 16
     assert summary["global"]["accuracy"] >= 0
-    (line,) = [x for x in Federation(small(configured, dataset=str(table), **TABLE)).warnings if "scale" in x]
+    (line,) = [
+        x for x in Federation(of_examples(configured, dataset=str(table), **TABLE)).warnings if "scale" in x
+    ]
     assert line.startswith("dp-scale: none, so numbers of the table stay as they are")
 
 

@@ -9,8 +9,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Floors
 from fedbn_flower.site.ledger import Entry, SiteLedger, path_of_ledger
 
-from . import test_example_runs, test_local_runs
 from .asked import KINDS, RUN, Site
+from .runs import of_examples, of_local
 from .test_composition import by_formula
 
 
@@ -21,9 +21,7 @@ def other_run(number):
 @pytest.fixture
 def local(configured):
     """Makes a run with noise 20: a round has mu = 2/20."""
-    return lambda **keys: test_local_runs.small(
-        configured, **{"dp_seed": -1, "dp_noise": 20.0, "dp_delta": 1e-5, **keys}
-    )
+    return lambda **keys: of_local(configured, **{"dp_seed": -1, "dp_noise": 20.0, "dp_delta": 1e-5, **keys})
 
 
 def lines_of(state, name="client-0"):
@@ -53,9 +51,7 @@ def test_epsilon_is_at_the_owners_delta_and_for_all_notions_together(local, conf
     """A round of DP-SGD with all examples in each of 2 steps, noise 10, after one of local privacy."""
     site = Site(local(), state_dir=str(tmp_path), dp_max_epsilon=9.0, dp_max_delta=1e-4)
     site.ask("train")
-    example = test_example_runs.small(
-        configured, dp_seed=-1, dp_noise=10.0, dp_delta=1e-6, batch_size=0, local_epochs=2
-    )
+    example = of_examples(configured, dp_seed=-1, dp_noise=10.0, dp_delta=1e-6, batch_size=0, local_epochs=2)
     site.ask("train", example, run=other_run(2), flower_run=2)
     found = lines_of(tmp_path)
     assert [(line["notion"], line["delta"]) for line in found] == [("local", 1e-4), ("example", 1e-4)]

@@ -13,7 +13,7 @@ from fedbn_flower.site.adapter import app
 from fedbn_flower.site.ledger import path_of_ledger
 from strategies.messages.npy import encoded
 
-from .test_local_runs import small
+from .runs import of_local
 
 BOUNDS = {"dp-max-epsilon": 6.0, "dp-max-delta": 1e-5, "dp-min-noise": 4.0, "dp-max-clip": 2.0}
 KEYS = {
@@ -61,7 +61,7 @@ def question(chance, honest):
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_server_asks_the_bounds_hold(configured, tmp_path, seed):
     """A run beyond the bounds gets no answer with content; each answer is paid for, up to the budget."""
-    chance, honest = random.Random(seed), small(configured, dp_seed=-1, dp_noise=8.0, dp_delta=1e-5)
+    chance, honest = random.Random(seed), of_local(configured, dp_seed=-1, dp_noise=8.0, dp_delta=1e-5)
     ledger, answered, refused = path_of_ledger(tmp_path, "client-0"), 0, 0
     node_config = {"partition-id": 0, "state-dir": str(tmp_path), **BOUNDS}
     private.identify_process(RUN_ID)

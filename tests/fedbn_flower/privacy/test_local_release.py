@@ -20,8 +20,8 @@ from tests.fedbn_flower.results.test_supernodes import SuperNodes
 from tests.quick import some_quick
 
 from .asked import Site
-from .test_local_runs import sent, small
-from .test_runs import charges, simulated
+from .runs import charges, of_local, simulated
+from .test_local_runs import sent
 
 # ---- a client's own ledger ------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def own(state):
 
 
 def test_a_client_keeps_its_own_ledger_in_its_state_dir(configured, tmp_path):
-    config = small(configured, dp_seed=-1, fraction_train=0.5, rounds=4)
+    config = of_local(configured, dp_seed=-1, fraction_train=0.5, rounds=4)
     summary = with_state(config, tmp_path, tmp_path / "state")
     found, asked = own(tmp_path / "state"), Counter()
     for charge in charges(tmp_path):
@@ -59,7 +59,7 @@ def test_nothing_leaves_before_the_clients_ledger_is_on_the_disk(configured, tmp
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", failing)
-    site = Site(small(configured), state_dir=str(tmp_path))
+    site = Site(of_local(configured), state_dir=str(tmp_path))
     assert "state-dir: cannot write to" in (line := site.refusal("train"))
     assert "no disk" in line
 
@@ -79,7 +79,7 @@ def test_a_tied_tensor_has_one_noise_and_what_is_not_trained_stays(configured):
     client = make_client(FedAvgClient, model=Tied())
     received = client.get_parameters({})
     moved = NamedArrays({name: array + 1 for name, array in received.by_name().items()})
-    config = small(configured, dp_noise=1e-9)
+    config = of_local(configured, dp_noise=1e-9)
     found = released(config, client, received, Update(moved, 3, {"loss": 1.0}), 1)
     assert (found.num_examples, found.metrics) == (3, {"loss": 1.0})
     after, before = found.arrays.by_name(), received.by_name()
@@ -99,7 +99,7 @@ class SendsRecords(FedAvgClient):
 
 def test_a_record_that_is_not_protected_does_not_leave(configured, tmp_path):
     with pytest.raises(RunFailed, match="dp 'local' does not protect the record 'control'"):
-        simulated(small(configured, client=f"{__name__}:SendsRecords"), tmp_path)
+        simulated(of_local(configured, client=f"{__name__}:SendsRecords"), tmp_path)
 
 
 class Keeps(FedAvgClient):
@@ -114,7 +114,7 @@ class Keeps(FedAvgClient):
 
 
 def test_also_a_client_of_ones_own_is_clipped(configured, tmp_path):
-    config = small(configured, client=f"{__name__}:Keeps", dp_noise=1e-6, rounds=1)
+    config = of_local(configured, client=f"{__name__}:Keeps", dp_noise=1e-6, rounds=1)
     before, after = sent(config, tmp_path / "run")
     np.testing.assert_allclose(np.linalg.norm(after - before, axis=1), 1, rtol=1e-3)
 
@@ -137,4 +137,4 @@ def test_also_a_client_of_ones_own_is_clipped(configured, tmp_path):
     ids=str,
 )
 def test_every_rule_that_steps_from_the_answers(configured, tmp_path, chosen):
-    assert simulated(small(configured, **chosen), tmp_path)["privacy"]["participations"] == 2
+    assert simulated(of_local(configured, **chosen), tmp_path)["privacy"]["participations"] == 2

@@ -7,7 +7,7 @@ from fedbn_flower.names import APP
 from fedbn_flower.privacy import accounts
 from fedbn_flower.server.federation import Federation
 
-from .test_runs import DP, MANY, rows, simulated
+from .runs import DP, MANY, private, rows, simulated
 
 PLATEAU = f"{APP}/examples/plateau.py:Plateau"
 
@@ -19,7 +19,7 @@ class Own(FedAvg):
         return delta
 """
 
-REFUSED = {
+CLIENT = {
     "dp: 'server' is not allowed; expected one of 'none', 'client', 'local', 'example'": {"dp": "server"},
     "dp-epsilon: missing; expected a number > 0, or a dp-noise > 0, with dp 'client'": {
         "dp_noise": 0
@@ -120,13 +120,84 @@ REFUSED = {
         "client": "shared"
     },
 }  # fmt: skip
+LOCAL = {
+    "dp-clip: 'adaptive' is not allowed; expected a number > 0": {"dp_clip": "adaptive"},
+    "dp-sampling: 'fixed' is not allowed; expected 'poisson', since no sampling hides a client from who "
+    "reads its messages,": {"dp_sampling": "fixed"},
+    "dp-simulate-cohort: 9 is not allowed; expected 0, since no sampling hides a client from who reads its "
+    "messages,": {"dp_simulate_cohort": 9},
+    "weighting: 'num-examples' is not allowed; expected 'uniform', since a client's number of examples is "
+    "its own,": {"weighting": "num-examples"},
+    "strategy: 'fednova' is not allowed; expected a rule that declares post_processes_mean = True": {
+        "strategy": "fednova"
+    },
+    "dp-delta: missing; expected a number from 1e-15 on, below 1/num-clients (0.25),": {"dp_delta": 0},
+    "client: 'shared' is not allowed; expected 'silobn' or 'fedbn', or a model with GroupNorm, with dp "
+    "'local': it would share the BatchNorm statistics of 'mlp-bn', such as 2.num_batches_tracked": {
+        "model": "mlp-bn"
+    },
+}  # fmt: skip
+EXAMPLE = {
+    "dp-epsilon: missing; expected a number > 0, or a dp-noise > 0, with dp 'example'": {"dp_noise": 0},
+    "dp-noise: 1.0 is not allowed; expected 0, since dp-epsilon is given, "
+    "with dp 'example'": {"dp_epsilon": 3},
+    "dp-delta: missing; expected a number from 1e-15 on, below 1/examples, with dp 'example'": {
+        "dp_delta": 0
+    },
+    "dp-clip: 'adaptive' is not allowed; expected a number > 0 with dp 'example'": {"dp_clip": "adaptive"},
+    "dp-sampling: 'all' is not allowed; expected 'poisson', since not clients are protected, "
+    "with dp 'example'": {
+        "dp_sampling": "all"
+    },
+    "dp-simulate-cohort: 50 is not allowed; expected 0, since not clients are protected, with dp 'example'": {
+        "dp_simulate_cohort": 50
+    },
+    "precision: 'fp16' is not allowed; expected 'fp32' with dp 'example'": {"precision": "fp16"},
+    "normalize: True is not allowed; expected false, since its means are of all training data, "
+    "with dp 'example'": {
+        "normalize": True
+    },
+    "patience: 2 is not allowed; expected 0, since clients' metrics would decide what is published, "
+    "with dp 'example'": {"patience": 2, "val_fraction": 0.2},
+    "stop-at-target: True is not allowed; expected false, since clients' metrics would decide what is "
+    "published, with dp 'example'": {"stop_at_target": True, "target": "accuracy=0.9"},
+    "model: 'mlp-bn' is not allowed; expected one with GroupNorm, such as 'simple-cnn-gn' or by norm "
+    "'group:G', with dp 'example': "
+    "BatchNorm mixes examples, as in the "
+    "layer '2'": {"model": "mlp-bn", "client": "fedbn"},
+    **{
+        f"client: {name!r} is not allowed; expected one of fedbn, fedper, shared, silobn, or some of these "
+        f"with dp 'example'": {"client": name}
+        for name in (
+            *("fedrep", "fedbabu", "lg-fedavg", "ditto", "alone"),
+            *("apfl", "pfedme", "per-fedavg", "fedala", "fedrod", "knn-per"),
+        )
+    },
+    **{
+        f"objective: {key!r} is not allowed; expected another one "
+        f"with dp 'example': objective {name} does not set "
+        "`example_wise`": {"objective": key, "strategy": rule}
+        for key, name, rule in (
+            ("fedsam", "FedSAM", "fedavg"), ("fedrs", "FedRS", "fedavg"),
+            ("fedlc", "FedLC", "fedavg"), ("feddecorr", "FedDecorr", "fedavg"),
+            ("fedspeed", "FedSpeed", "fedavg"), ("fedsmoo", "FedSMOO", "fedsmoo"),
+            ("fedproto", "FedProto", "fedproto"), ("fedsat", "FedSat", "fedsat"),
+            ("scaffold-momentum", "ScaffoldMomentum", "scaffold-momentum"),
+        )
+    },
+}  # fmt: skip
+REFUSED = {"client": CLIENT, "local": LOCAL, "example": EXAMPLE}
 
 
-@pytest.mark.parametrize("line", REFUSED)
-def test_what_is_refused_in_one_line(configured, line):
+@pytest.mark.parametrize(
+    ("notion", "line"), [(notion, line) for notion in REFUSED for line in REFUSED[notion]]
+)
+def test_what_is_refused_in_one_line(configured, notion, line):
+    keys = ({"model": "2nn"} if notion == "example" else {}) | REFUSED[notion][line]
     with pytest.raises(UserError) as error:
-        Federation(configured(**{**MANY, **DP, **REFUSED[line]}))
-    assert str(error.value) == line
+        Federation(private(configured, notion, **keys))
+    end = f"with dp {notion!r}"
+    assert str(error.value) == (line if notion != "local" or end in line else f"{line} {end}")
 
 
 def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
@@ -172,26 +243,35 @@ def test_a_network_without_batch_norm_can_be_shared_whole(configured, tmp_path):
 # ---- what is warned of ------------------------------------------------------------------------------
 
 
-def notices(configured, **values):
-    return list(Federation(configured(**{**MANY, **DP, **values})).privacy.notices())
+def notices(configured, notion="client", **values):
+    return list(Federation(private(configured, notion, **values)).privacy.notices())
 
 
-def test_a_delta_that_is_too_great_is_warned_of(configured):
-    line = "dp-delta: 0.1 is above 1/num-clients, 0.05"
-    assert any(one.startswith(line) for one in notices(configured, dp_delta=0.1))
-    assert not any("dp-delta" in one for one in notices(configured, dp_delta=0.01))
+@pytest.mark.parametrize(
+    ("notion", "least", "great"),
+    [("client", "1/num-clients, 0.05", 0.1), ("local", "1/num-clients", 0.3), ("example", "", 0.1)],
+)
+def test_a_delta_that_is_too_great_and_a_public_key_are_warned_of(configured, notion, least, great):
+    found = notices(configured, notion, dp_delta=great)
+    assert found[0].startswith(f"dp-delta: {great} is above {least}")
+    assert found[-1].startswith("dp-seed: its key is public")
+    fine = notices(configured, notion, dp_seed=-1, dp_noise=0.5)
+    assert not fine
 
 
-def test_noise_that_drowns_everything_is_warned_of(configured):
-    """10 clients over noise 1 and the root of 9610 shared parameters: 0.102; with noise 2 half."""
-    assert not any("drowns" in one for one in notices(configured))
-    (line,) = (one for one in notices(configured, dp_noise=2.0) if "drowns" in one)
-    assert "10 clients a round over noise 2 times the root of 9610 parameters is 0.051, below 0.1" in line
+@pytest.mark.parametrize(
+    ("notion", "clients", "parameters", "share"), [("client", 10, 9610, "0.051"), ("local", 4, 650, "0.039")]
+)
+def test_noise_that_drowns_everything_is_warned_of(configured, notion, clients, parameters, share):
+    """The clients of a round over noise 2 and the root of the shared parameters; with less noise more."""
+    assert not any("drowns" in one for one in notices(configured, notion, dp_noise=0.7))
+    (line,) = (one for one in notices(configured, notion, dp_noise=2.0) if "drowns" in one)
+    of = f"the root of {clients}" if notion == "local" else clients
+    assert f"{of} clients a round over noise 2 times the root of {parameters} parameters is {share}" in line
 
 
 @pytest.mark.slow
 def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_path):
-    assert any(one.startswith("dp-seed: its key is public") for one in notices(configured))
     values = {"dp_simulate_cohort": 1000, "dp_simulate_population": 10**6}
     assert any("epsilon is hypothetical" in one for one in notices(configured, **values))
     found = simulated(configured(**{**MANY, **DP, **values}), tmp_path / "run")["privacy"]

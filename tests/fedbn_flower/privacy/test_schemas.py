@@ -7,7 +7,7 @@ from fedbn_flower.data import Request
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 
-from .test_runs import simulated
+from .runs import simulated
 
 NOTIONS = ("client", "local", "example")
 GIVEN = {"dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5, "client": "shared", "model": "linear", "rounds": 1}

@@ -13,11 +13,10 @@ from fedbn_flower.privacy.site_metrics import metrics_noise, noisy_metrics, plan
 from fedbn_flower.site.ledger import path_of_ledger
 from tests.clients.helpers import make_client
 
-from . import test_example_runs, test_local_runs
 from .asked import Site
+from .runs import of_examples, of_local, rows, simulated
 from .test_composition import by_formula
 from .test_dishonest_server import notion  # noqa: F401  # a fixture
-from .test_runs import rows, simulated
 
 PAID = {"dp_metrics": 2.0, "rounds": 3}
 
@@ -39,14 +38,12 @@ def test_each_example_has_its_accuracy_and_its_loss_up_to_a_cap():
 
 def test_noise_is_that_of_all_evaluations_of_a_run(configured):
     """Rounds 2, 4 and 5 of five, and the test set once more: mu^2 = 4 / z^2 has epsilon 2."""
-    config = test_local_runs.small(
-        configured, dp_metrics=2.0, rounds=5, evaluate_every=2, val_fraction=0.2, dp_delta=1e-5
-    )
+    config = of_local(configured, dp_metrics=2.0, rounds=5, evaluate_every=2, val_fraction=0.2, dp_delta=1e-5)
     assert planned(config) == 4
     assert by_formula(2 / metrics_noise(config), 1e-5) == pytest.approx(2, rel=1e-3)
 
 
-@pytest.mark.parametrize(("small", "count"), [(test_local_runs.small, 1), (test_example_runs.small, 30)])
+@pytest.mark.parametrize(("small", "count"), [(of_local, 1), (of_examples, 30)])
 def test_metrics_have_the_noise_that_is_accounted(configured, small, count):
     """Deviation z sqrt(2) of the mean of two metrics, a 30th of that where the number is public."""
     config = small(configured, dp_seed=-1, dp_metrics=30.0)
@@ -85,7 +82,7 @@ def test_nobody_pays_for_training_examples(notion, splits):  # noqa: F811
 
 
 def test_a_run_states_what_training_and_metrics_cost_together(configured, tmp_path):
-    config = test_local_runs.small(configured, **PAID)
+    config = of_local(configured, **PAID)
     summary = simulated(config, tmp_path)
     z = metrics_noise(config)
     by_hand = [composed_epsilon([Release(1.0, count=t), Release(z, count=t)], 1e-3) for t in (1, 2, 3)]

@@ -11,7 +11,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-from .test_runs import DP, MANY, Stops, charges, resume, rows, simulated
+from .runs import DP, MANY, charges, cut, resume, rows, simulated
 
 TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
@@ -52,8 +52,7 @@ def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
 )
 def test_turns_that_nobody_accounted_are_refused(configured, tmp_path, bands, change, line):
     config = configured(**{**TURNS, "dp_bands": bands, "dp_seed": -1, "checkpoint_every": 2})
-    with pytest.raises(KeyboardInterrupt):
-        simulate(Federation(config), tmp_path / "run", None, [Stops(3)])
+    cut(config, tmp_path / "run", 3)
     if change == "key":
         (tmp_path / "run" / "checkpoint" / keys.NAME).unlink()
     with pytest.raises(UserError, match=line):
@@ -77,8 +76,7 @@ def test_a_lost_key_ends_correlated_noise_but_not_independent_one(configured, tm
 def test_turns_are_counted_in_the_ledger(configured, tmp_path):
     """Each round has the clients of its group; one that has had its turn of a cycle has no other in it."""
     folder, config = tmp_path / "run", configured(**{**TURNS, "checkpoint_every": 2})
-    with pytest.raises(KeyboardInterrupt):
-        simulate(Federation(config), folder, None, [Stops(2)])
+    cut(config, folder, 2)
     assert [charge["clients"] for charge in charges(folder)] == [[0, 4, 8, 12, 16], [1, 5, 9, 13, 17]]
     path = folder / "privacy.jsonl"
     path.write_text(path.read_text().replace("[1, 5, 9, 13, 17]", "[1, 2, 5, 9, 13, 17]"))

@@ -20,8 +20,7 @@ from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from .asked import KINDS, RUN, Site
-from .test_example_runs import small
-from .test_runs import charges, model, simulated
+from .runs import charges, model, of_examples, simulated
 
 KEYS = {
     "columns": "age,sex=f|m", "label_column": "outcome=0|1", "dp_scale": "age=50:20", "batch_size": 8,
@@ -48,7 +47,9 @@ def table(tmp_path):
 
 @pytest.fixture
 def by_unit(configured, table):
-    return lambda **keys: small(configured, **{"dataset": table, "partition": "natural:site", **KEYS, **keys})
+    return lambda **keys: of_examples(
+        configured, **{"dataset": table, "partition": "natural:site", **KEYS, **keys}
+    )
 
 
 def patients_of(inputs, split, rows):
@@ -142,7 +143,7 @@ def test_where_each_patient_has_one_row_the_bits_are_those_of_plain_dp_example(c
     summaries = {}
     for unit in ("", "patient"):
         keys = {"dataset": path, "partition": "natural:site", "val_fraction": 0.2, "rounds": 2, **KEYS}
-        config = small(configured, **{**keys, "dp_unit": unit})
+        config = of_examples(configured, **{**keys, "dp_unit": unit})
         summaries[unit] = simulated(config, tmp_path / f"run-{unit}")
     assert model(tmp_path / "run-") == model(tmp_path / "run-patient")
     assert charges(tmp_path / "run-") == charges(tmp_path / "run-patient")
@@ -184,7 +185,7 @@ def test_pictures_that_a_table_names_have_units_too(configured, tmp_path):
         rows.append(f"{i}.png,p{i // 4},{i % 2}")
     (folder / "labels.csv").write_text("file,patient,label\n" + "\n".join(rows) + "\n")
     keys = {"label_column": "label=0|1", "dp_unit": "patient", "num_clients": 1, "batch_size": 4}
-    config = small(configured, dataset=str(folder), **keys)
+    config = of_examples(configured, dataset=str(folder), **keys)
     inputs = inputs_of(config)
     assert inputs.protected.tolist() == [8]
     assert not set(inputs.dataset.train.units) & set(inputs.dataset.test.units)
@@ -213,7 +214,7 @@ def sites(tmp_path):
 
 def test_sites_account_their_own_patients(configured, sites, tmp_path):
     keys = {**KEYS, "dp_seed": -1, "dataset": "shape:3:2", "rounds": 2}
-    config = small(configured, **{**keys, "dp_noise": 0, "dp_epsilon": 4.0})
+    config = of_examples(configured, **{**keys, "dp_noise": 0, "dp_epsilon": 4.0})
     federation = Federation(config)
     (tmp_path / "run").mkdir()
     summary = recorded_run(
@@ -237,7 +238,7 @@ def site(config, node, **owner):
 
 
 def test_a_site_says_its_number_of_patients_and_answers_with_it(configured, sites):
-    config = small(configured, **KEYS, dataset="shape:3:2")
+    config = of_examples(configured, **KEYS, dataset="shape:3:2")
     asked = site(config, sites[0])
     assert dict(asked.ask("query.sizes").content["sizes"]) == {"train": 32}
     metrics = asked.metrics("train")
@@ -247,7 +248,7 @@ def test_a_site_says_its_number_of_patients_and_answers_with_it(configured, site
 def test_noise_has_to_be_enough_for_a_sites_own_patients(configured, sites):
     """What is enough for its 64 rows is not for its 32 patients, of which a batch has a greater share."""
     keys = {**KEYS, "dataset": "shape:3:2", "dp_noise": 0, "dp_epsilon": 4.0, "rounds": 1}
-    asked = site(small(configured, **keys), sites[0])
+    asked = site(of_examples(configured, **keys), sites[0])
     plans = [accounts.Plan("poisson", 8 / count, count, count // 8, 1e-3) for count in (64, 32)]
     of_rows, of_patients = (accounts.noise_for(4.0, plan) for plan in plans)
     assert of_rows < of_patients
@@ -257,8 +258,8 @@ def test_noise_has_to_be_enough_for_a_sites_own_patients(configured, sites):
 
 def test_what_protects_examples_says_nothing_of_patients(configured, sites, capsys):
     """The ledger of both has no epsilon, and an owner's budget is spent."""
-    config = small(configured, **{**KEYS, "dp_seed": -1, "dataset": "shape:3:2"})
-    by_row = small(configured, **{**KEYS, "dp_seed": -1, "dataset": "shape:3:2", "dp_unit": ""})
+    config = of_examples(configured, **{**KEYS, "dp_seed": -1, "dataset": "shape:3:2"})
+    by_row = of_examples(configured, **{**KEYS, "dp_seed": -1, "dataset": "shape:3:2", "dp_unit": ""})
     asked = site(config, sites[0])
     for one, flower_run in ((config, 1), (by_row, 2)):
         assert asked.ask("train", one, run=f"{RUN[:-1]}{flower_run}", flower_run=flower_run).has_content()
@@ -278,10 +279,10 @@ def test_what_protects_examples_says_nothing_of_patients(configured, sites, caps
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_owner_demands_the_unit(configured, sites, monkeypatch, unit, kind):
     keys = {**KEYS, "dp_seed": -1, "dataset": "shape:3:2"}
-    asked = site(small(configured, **keys), sites[0], dp_required_unit="patient")
+    asked = site(of_examples(configured, **keys), sites[0], dp_required_unit="patient")
     assert asked.ask("train").has_content()
     monkeypatch.setattr("fedbn_flower.config.data_request.load_dataset", lambda *_: 1 / 0)
-    other = small(configured, **{**keys, "dp_unit": unit})
+    other = of_examples(configured, **{**keys, "dp_unit": unit})
     line = f"dp-unit: {unit!r} is not allowed at this site; expected 'patient' (dp-required-unit)"
     assert asked.refusal(kind, other) == line
     plain = configured(dataset="shape:3:2", columns=KEYS["columns"], model="linear", client="shared")
@@ -291,7 +292,7 @@ def test_an_owner_demands_the_unit(configured, sites, monkeypatch, unit, kind):
 
 
 def test_who_protects_all_rows_of_a_client_protects_each_patient(configured, sites):
-    config = small(
+    config = of_examples(
         configured, dp="local", dp_seed=-1, dataset="shape:3:2",
         **{key: KEYS[key] for key in ("columns", "label_column")},
     )  # fmt: skip

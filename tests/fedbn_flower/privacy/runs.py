@@ -1,0 +1,71 @@
+"""Small runs of each notion of privacy, and what of them is compared."""
+
+import csv
+import json
+
+import pytest
+
+from fedbn_flower.config.making import run_config
+from fedbn_flower.privacy import ledger
+from fedbn_flower.records.events import Observer
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+
+DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
+MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
+SMALL = {"partition": "iid", "batch_size": 240, "local_epochs": 1, "model": "linear", "client": "shared"}
+NOTIONS = {
+    "client": {**MANY, **DP},
+    "local": {**SMALL, **DP, "dp": "local", "dp_noise": 2.0, "num_clients": 4, "rounds": 2},
+    "example": {**SMALL, **DP, "dp": "example", "num_clients": 3},
+}
+
+
+def private(configured, notion, **values):
+    return configured(**{**NOTIONS[notion], **values})
+
+
+def rows(folder):
+    return list(csv.DictReader((folder / "metrics.csv").open()))
+
+
+def charges(folder):
+    return [json.loads(line) for line in (folder / ledger.NAME).read_text().splitlines()[1:]]
+
+
+def model(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def simulated(config, folder, pool=None):
+    return simulate(Federation(config), folder, pool).as_json()
+
+
+def resume(config, folder, **changed):
+    values = {**config.to_user_config(), "resume": str(folder), "run-dir": str(folder), **changed}
+    return run_config(values)
+
+
+class Stops(Observer):
+    """Ends a run after a round, as a kill would: the round is written, the next one begins."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_round(self, result):
+        if result.server_round == self.after:
+            raise KeyboardInterrupt
+
+
+def cut(config, folder, after):
+    """Simulate a run that is killed after a round."""
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Federation(config), folder, None, [Stops(after)])
+
+
+def of_local(configured, **values):
+    return private(configured, "local", **values)
+
+
+def of_examples(configured, **values):
+    return private(configured, "example", **values)
