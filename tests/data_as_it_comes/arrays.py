@@ -191,11 +191,7 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         "data: x is of type list; expected a NumPy array, such as np.asarray(x)",
     ),
     ("one column, flat", lambda: made(lambda x: x[:, 0]), f"data: x is float64 (40,); expected {INPUTS}"),
-    (
-        "no test examples",
-        lambda: arrays(rows(N), rows(0), y_test=Y_TEST[:0]),
-        "data: x_test has no examples",
-    ),
+    ("no test examples", lambda: arrays(rows(N), rows(0), y_test=Y_TEST[:0]), "data: x_test has no examples"),
     (
         "fewer targets than inputs",
         lambda: arrays(rows(N), rows(M), Y[1:]),

@@ -142,10 +142,7 @@ def sites_of_disjoint_classes(root: Path) -> None:
                 "'patient_3' in them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": [
-            people("patient_1"),
-            "no test split: 4 of 20 images (20 % per class) are held out",
-        ],
+        "examples": [people("patient_1"), "no test split: 4 of 20 images (20 % per class) are held out"],
     },
     classes=("benign", "malignant"),
 )
@@ -161,10 +158,7 @@ def patients_below_classes(root: Path) -> None:
                 "them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": [
-            people("0017"),
-            "no test split: 4 of 20 images (20 % per class) are held out",
-        ],
+        "examples": [people("0017"), "no test split: 4 of 20 images (20 % per class) are held out"],
     },
     classes=("benign", "malignant"),
 )

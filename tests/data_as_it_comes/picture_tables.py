@@ -400,7 +400,7 @@ def parts_of_an_archive(root: Path) -> None:
 OF_ODD_NAME = {
     "inputs": [
         "the column 'file' of 'train.csv' and 'test.csv' names the pictures (guessed; image-column decides)"
-    ],
+    ]
 }
 
 

@@ -84,7 +84,7 @@ case(
             "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,lab'",
             "missing values (bmi 5, lab 10): numbers are filled with their mean, categories "
             "are encoded as zeros",
-        ],
+        ]
     },
     csv(STAND_INS),
     missing_values="-999,9999",
@@ -134,10 +134,7 @@ for texts, what, hint in (
     (["110/80", "95/60"], "pairs of numbers", "write a column for each of the two numbers, or WAY"),
     (["−3", "−4"], "numbers", "write the minus as '-'"),  # noqa: RUF001
 ):
-    for columns, way in (
-        ("auto", "name the columns to use"),
-        ("age,t", "name its values: t=VALUE|VALUE"),
-    ):
+    for columns, way in (("auto", "name the columns to use"), ("age,t", "name its values: t=VALUE|VALUE")):
         case(
             f"{texts[0]}, {columns}",
             f"columns: 't' holds {what} as text, such as {min(texts)!r}; {hint.replace('WAY', way)}",

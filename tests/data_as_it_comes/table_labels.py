@@ -174,7 +174,7 @@ case(
         "target": [
             "'label' holds numbers, of which it reads '007', '07' as 7",
             "the classes 7, 10 are numbered from 0",
-        ],
+        ]
     },
     csv(R.assign(label=np.array(["007", "07", "010"])[np.arange(40) % 3])),
 )
