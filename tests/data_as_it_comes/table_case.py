@@ -15,6 +15,15 @@ OWN_VALUE = (
     "use without it"
 )
 USUAL = {"examples": [HELD_OUT], "inputs": [ENCODED]}
+ROW_INDEX = "'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)"
+AS_CLASSES = "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
+WITHOUT_LABEL = "1 row without a value in 'label'"
+
+
+def encoded(order, before=(), after=()):
+    """What is said of inputs in this order, between other lines on inputs, where a fifth is held out."""
+    line = f"categories are one-hot encoded in the order of {order!r}"
+    return {"examples": [HELD_OUT], "inputs": [*before, line, *after]}
 
 
 def as_sites(*names):
@@ -32,6 +41,13 @@ class Case(NamedTuple):
     expected: dict[str, list[str]] | str
     write: Callable[[Path], object]
     keys: dict[str, Any]
+
+
+class Cases(list[Case]):
+    """Cases, added one by one."""
+
+    def add(self, name, expected, write, **keys):
+        self.append(Case(name, expected, write, keys))
 
 
 def rows(count=40):

@@ -1,21 +1,12 @@
 """Columns that are hardly meant as inputs: ids, dates, stand-ins for missing values, columns without use."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, USUAL, Case, R, csv
+from .table_case import AS_CLASSES, ENCODED, USUAL, WITHOUT_LABEL, Cases, R, csv, encoded
 
-CASES: list[Case] = []
-
-
-def case(
-    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
-) -> None:
-    CASES.append(Case(name, expected, write, keys))
+CASES = Cases()
+case = CASES.add
 
 
 IDS = "age,bmi,sex=f|m,case,name=" + "|".join(f"p{i:02}" for i in range(40))
@@ -27,15 +18,14 @@ STAND_INS = R.assign(
 
 case(
     "columns of one value or none, named",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,site=a|b,unit'",
+    encoded(
+        "age,site=a|b,unit",
+        after=[
             "missing values (unit 40): numbers are filled with their mean, categories are encoded as zeros",
             "with one value in all training rows, which teaches nothing: 'site' (b), 'unit' (none)",
         ],
-        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
-    },
+    )
+    | {"left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"]},
     csv(R.assign(unit=np.nan, site="b")),
     columns="age,site=a|b,unit",
 )
@@ -53,39 +43,36 @@ case(
 )
 case(
     "dates as numbers",
-    USUAL
+    encoded("age,bmi,sex=f|m,day,seen")
     | {
         "doubts?": [
             "columns: dates? 'day' (such as 20240101), 'seen' (Unix seconds from 2024-01-01 on) are read "
             "as numbers; write days or years since a date that matters, or name the columns to use without "
             "them"
-        ],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day,seen'"],
+        ]
     },
     csv(R.assign(day=DAYS, seen=1_704_067_200 + np.arange(40) ** 3 * 1000)),
 )
 case(
     "numbers that stand for missing ones",
-    USUAL
+    encoded("age,bmi,sex=f|m,lab")
     | {
         "doubts?": [
             "missing-values: missing? 'bmi' (-999, 4 times), 'lab' (9999, 8 times), far from all other "
             "values; if so, name them with all words that stand for none: missing-values=-999,9999"
-        ],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,lab'"],
+        ]
     },
     csv(STAND_INS),
 )
 case(
     "numbers that stand for missing ones, named",
-    USUAL
-    | {
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,lab'",
+    encoded(
+        "age,bmi,sex=f|m,lab",
+        after=[
             "missing values (bmi 5, lab 10): numbers are filled with their mean, categories "
-            "are encoded as zeros",
-        ]
-    },
+            "are encoded as zeros"
+        ],
+    ),
     csv(STAND_INS),
     missing_values="-999,9999",
 )
@@ -143,11 +130,7 @@ for texts, what, hint in (
         )
 case(
     "times, named with their values",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,t=08:30|17:05'"],
-        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
-    },
+    encoded("age,t=08:30|17:05") | {"left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"]},
     as_text(["08:30", "17:05"]),
     columns="age,t=08:30|17:05",
 )
@@ -159,8 +142,7 @@ case(
 )
 case(
     "words with signs of dates and times",
-    USUAL
-    | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May'"]},
+    encoded("age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May"),
     as_text(["10-20", "3:1", "1.2.3", "May"]),
 )
 for words in (
@@ -210,31 +192,26 @@ for name, write in (
     )
     case(
         f"totals and means below {name}, as missing values",
-        {
-            "inputs": [
-                ENCODED,
+        encoded(
+            "age,bmi,sex=f|m",
+            after=[
                 "missing values (age 2, sex 2): numbers are filled with their mean, "
-                "categories are encoded as zeros",
+                "categories are encoded as zeros"
             ],
-            "examples": [HELD_OUT],
+        )
+        | {
             "doubts?": [
                 "predict: classes? 40 of 42 values of 'label' are one of 0, 1, and not 0.52, 21: numbers are "
                 "learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers "
                 "says so"
-            ],
+            ]
         },
         write,
         missing_values="Total,Mean",
     )
 case(
     "totals whose label is empty, as ever left out",
-    USUAL
-    | {
-        "left out": ["1 row without a value in 'label'"],
-        "target": [
-            "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
-        ],
-    },
+    USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]},
     csv(pd.concat([R.astype(object), pd.DataFrame([["Total", 1013.5, None, None]], columns=list(R))])),
 )
 for word in ("Summe", "MOYENNE :", "n = 40", "Std. Dev.", "Mittelwert"):
@@ -270,13 +247,7 @@ case(
 )
 case(
     "a row of units in a workbook, whose label is missing",
-    USUAL
-    | {
-        "left out": ["1 row without a value in 'label'"],
-        "target": [
-            "'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)"
-        ],
-    },
+    USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]},
     with_units,
     missing_values="0/1",
 )
@@ -313,8 +284,4 @@ for texts in (
     ("3.318", "5", "1.601", "0", "2.007", "2.310"),
     ("3.318", "3.000", "1.600", "1.000", "2.007", "2.310"),
 ):
-    case(
-        f"decimals such as {texts}",
-        USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'"]},
-        costs(*texts),
-    )
+    case(f"decimals such as {texts}", encoded("age,bmi,sex=f|m,cost"), costs(*texts))

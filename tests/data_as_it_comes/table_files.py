@@ -1,22 +1,13 @@
 """Files that are no plain table: several of one table or of sites, titles, nested cells, joined labels."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from fedbn_flower.core.text import number_of
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Case, R, as_sites, csv, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, PLAIN, USUAL, Cases, R, as_sites, csv, encoded, text
 
-CASES: list[Case] = []
-
-
-def case(
-    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
-) -> None:
-    CASES.append(Case(name, expected, write, keys))
+CASES = Cases()
+case = CASES.add
 
 
 COMMAS = R.assign(bmi=[str(value).replace(".", ",") for value in R.bmi])
@@ -143,10 +134,7 @@ case(
 )
 case(
     "a header with fewer commas than its texts",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of '\"name=Doe, J, jr|Roe, K, sr\"'"],
-    },
+    encoded('"name=Doe, J, jr|Roe, K, sr"'),
     text(
         "name;label\n"
         + "Doe, J, jr;a, b, c\nRoe, K, sr;d, e, f\nDoe, J, jr;d, e, f\nRoe, K, sr;a, b, c\n" * 5

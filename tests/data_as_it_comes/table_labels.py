@@ -1,21 +1,12 @@
 """Labels that are no examples; classes and codes in several spellings; and rows that stand twice."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Case, R, as_sites, csv, lines, text
+from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Cases, R, as_sites, csv, encoded, lines, text
 
-CASES: list[Case] = []
-
-
-def case(
-    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
-) -> None:
-    CASES.append(Case(name, expected, write, keys))
+CASES = Cases()
+case = CASES.add
 
 
 def labels(*words):
@@ -150,7 +141,7 @@ case(
 )
 case(
     "rows of few values, of which many stand twice",
-    USUAL | {"inputs": ["categories are one-hot encoded in the order of 'age,sex=f|m'"]},
+    encoded("age,sex=f|m"),
     csv(R[["age", "sex", "label"]].assign(age=R.age // 20).sample(200, replace=True, random_state=0)),
 )
 

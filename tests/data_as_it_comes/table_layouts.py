@@ -1,9 +1,5 @@
 """How tables are written: names, indices, separators, encodings, endings."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,46 +7,33 @@ from pyarrow import parquet
 
 from fedbn_flower.core.text import number_of
 
-from .table_case import ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, csv, lines, text
+from .table_case import (
+    AS_CLASSES,
+    ENCODED,
+    HELD_OUT,
+    OWN_VALUE,
+    PLAIN,
+    ROW_INDEX,
+    USUAL,
+    WITHOUT_LABEL,
+    Cases,
+    R,
+    csv,
+    encoded,
+    lines,
+    text,
+)
 
-CASES: list[Case] = []
-
-
-def case(
-    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
-) -> None:
-    CASES.append(Case(name, expected, write, keys))
+CASES = Cases()
+case = CASES.add
 
 
 case("plain", USUAL, csv(R))
-case(
-    "row index",
-    USUAL
-    | {
-        "left out": [
-            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
-        ]
-    },
-    csv(R, index=True),
-)
-case(
-    "row index from 1",
-    USUAL
-    | {
-        "left out": [
-            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
-        ]
-    },
-    csv(R.set_axis(range(1, 41)), index=True),
-)
+case("row index", USUAL | {"left out": [ROW_INDEX]}, csv(R, index=True))
+case("row index from 1", USUAL | {"left out": [ROW_INDEX]}, csv(R.set_axis(range(1, 41)), index=True))
 case(
     "row index of rows that were shuffled and dropped",
-    USUAL
-    | {
-        "left out": [
-            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
-        ]
-    },
+    USUAL | {"left out": [ROW_INDEX]},
     csv(R.sample(30, random_state=0), index=True),
 )
 case(
@@ -58,20 +41,15 @@ case(
     USUAL
     | {
         "left out": [
-            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)"),
-            ("'Unnamed: 0.1', a row index: distinct whole numbers without a name (guessed; columns decides)"),
+            ROW_INDEX,
+            "'Unnamed: 0.1', a row index: distinct whole numbers without a name (guessed; columns decides)",
         ]
     },
     csv(R.rename_axis("Unnamed: 0").reset_index(), index=True),
 )
 case(
     "row index written by pandas, read and written again",
-    USUAL
-    | {
-        "left out": [
-            ("'Unnamed: 0', a row index: distinct whole numbers without a name (guessed; columns decides)")
-        ]
-    },
+    USUAL | {"left out": [ROW_INDEX]},
     csv(R.rename_axis("Unnamed: 0").reset_index()),
 )
 case(
@@ -114,7 +92,7 @@ case(
 )
 case(
     "label twice",
-    ("dataset: columns 3 and 4 of 'DATA/t.csv' are both called 'label'; expected different names"),
+    "dataset: columns 3 and 4 of 'DATA/t.csv' are both called 'label'; expected different names",
     text("u,v,label,label\n" + "".join(f"{i},{i % 7},{i % 2},{i % 2}\n" for i in range(20))),
 )
 case(
@@ -130,7 +108,7 @@ def pqdup(folder):
 
 case(
     "parquet, name twice",
-    ("dataset: columns 1 and 3 of 'DATA/t.parquet' are both called 'a'; expected different names"),
+    "dataset: columns 1 and 3 of 'DATA/t.parquet' are both called 'a'; expected different names",
     pqdup,
 )
 case(
@@ -159,22 +137,12 @@ case(
     USUAL | {"left out": ["2 lines above the header of 't.csv'"]},
     text("# exported 2024-01-01\n# by a tool, version 3\n" + PLAIN),
 )
-case(
-    "header that begins with a hash",
-    {"examples": [HELD_OUT], "inputs": ["categories are one-hot encoded in the order of '#age,bmi,sex=f|m'"]},
-    text("#" + PLAIN),
-)
+case("header that begins with a hash", encoded("#age,bmi,sex=f|m"), text("#" + PLAIN))
 case("byte order mark", USUAL, text(PLAIN, encoding="utf-8-sig"))
 case("utf-16", USUAL, text(PLAIN, encoding="utf-16"))
 case(
     "latin-1",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "'t.csv' is no UTF-8; its letters are read as Windows-1252",
-            "categories are one-hot encoded in the order of 'age,bmi,größe=f|m'",
-        ],
-    },
+    encoded("age,bmi,größe=f|m", before=["'t.csv' is no UTF-8; its letters are read as Windows-1252"]),
     text(PLAIN.replace("sex", "größe"), encoding="latin-1"),
 )
 case(
@@ -213,15 +181,7 @@ case(
 )
 case(
     "quoted line breaks",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            (
-                "categories are one-hot encoded in the order of '\"age\\nin "
-                'years",bmi,sex=f|m,"note=a\\nb|c, d"\''
-            )
-        ],
-    },
+    encoded('"age\nin years",bmi,sex=f|m,"note=a\nb|c, d"'),
     csv(
         R.rename(columns={"age": "age\nin years"}).assign(note=np.array(["a\nb", "c, d"])[np.arange(40) % 2])
     ),
@@ -255,26 +215,10 @@ case(
         + "\n".join(f"r{i},{line}" for i, line in enumerate(PLAIN.rstrip().split("\n")[1:]))
     ),
 )
-case(
-    "a row cut off",
-    USUAL
-    | {
-        "left out": ["1 row without a value in 'label'"],
-        "target": [
-            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
-        ],
-    },
-    text(lines("33,25.5")),
-)
+case("a row cut off", USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]}, text(lines("33,25.5")))
 case(
     "totals at the end",
-    USUAL
-    | {
-        "left out": ["1 row without a value in 'label'"],
-        "target": [
-            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
-        ],
-    },
+    USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]},
     text(lines("Total,1024.5,,")),
 )
 for separator in ",;\t|":

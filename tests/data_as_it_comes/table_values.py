@@ -1,55 +1,48 @@
 """What stands in tables: numbers, words, missing values, ids, copies; and a file for each site."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, OWN_VALUE, PLAIN, USUAL, Case, R, as_sites, csv, text
+from .table_case import (
+    AS_CLASSES,
+    BY_FILE,
+    ENCODED,
+    HELD_OUT,
+    OWN_VALUE,
+    PLAIN,
+    USUAL,
+    Cases,
+    R,
+    as_sites,
+    csv,
+    encoded,
+    text,
+)
 
-CASES: list[Case] = []
-
-
-def case(
-    name: str, expected: dict[str, list[str]] | str, write: Callable[[Path], object], **keys: Any
-) -> None:
-    CASES.append(Case(name, expected, write, keys))
+CASES = Cases()
+case = CASES.add
 
 
 words = np.array(["None", "Mild", "Severe"])[np.arange(40) % 3]
 case(
     "semicolons and decimal commas",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "'t.csv' has decimal commas, as in 'bmi'",
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m'",
-        ],
-    },
+    encoded("age,bmi,sex=f|m", before=["'t.csv' has decimal commas, as in 'bmi'"]),
     csv(R, sep=";", decimal=","),
 )
 case(
     "thousands",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "'t.csv' has commas between thousands, as in 'cost' (guessed; thousands decides)",
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cost'",
-        ],
-    },
+    encoded(
+        "age,bmi,sex=f|m,cost",
+        before=["'t.csv' has commas between thousands, as in 'cost' (guessed; thousands decides)"],
+    ),
     csv(R.assign(cost=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
 )
 case(
     "label with thousands",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "'t.csv' has commas between thousands, as in 'label' (guessed; thousands decides)",
-            ENCODED,
-        ],
-    },
+    encoded(
+        "age,bmi,sex=f|m",
+        before=["'t.csv' has commas between thousands, as in 'label' (guessed; thousands decides)"],
+    ),
     csv(R.assign(label=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
 )
 case(
@@ -70,7 +63,7 @@ case(
 )
 case(
     "percent signs",
-    ("columns: 'share' holds numbers as text, such as '0%'; write numbers without a sign of their unit"),
+    "columns: 'share' holds numbers as text, such as '0%'; write numbers without a sign of their unit",
     csv(R.assign(share=[f"{i}%" for i in range(40)])),
 )
 case(
@@ -110,25 +103,16 @@ case(
 )
 case(
     "values in several spellings",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,bmi,sex=F|f|m'",
-            ("'sex' has values that differ only in case or blanks: 'F', 'f' (guessed; columns decides)"),
-        ],
-    },
+    encoded(
+        "age,bmi,sex=F|f|m",
+        after=["'sex' has values that differ only in case or blanks: 'F', 'f' (guessed; columns decides)"],
+    ),
     csv(R.assign(sex=np.array(["F", "f", "m"])[np.arange(40) % 3])),
 )
 case(
     "values in several spellings, named",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,sex=f|m'",
-            "'sex' is read without regard to case and blanks: 'F' as 'f', 'f ' as 'f'",
-        ],
-        "left out": ["1 column that 'columns' does not name: 'bmi'"],
-    },
+    encoded("age,sex=f|m", after=["'sex' is read without regard to case and blanks: 'F' as 'f', 'f ' as 'f'"])
+    | {"left out": ["1 column that 'columns' does not name: 'bmi'"]},
     csv(R.assign(sex=np.array(["F", "f ", "m"])[np.arange(40) % 3])),
     columns="age,sex=f|m",
 )
@@ -162,20 +146,15 @@ case(
 )
 case(
     "missing words in columns",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            ENCODED,
-            (
-                "missing values (age 10, sex 8): numbers are filled with their mean, categories "
-                "are encoded as zeros"
-            ),
-            (
-                "words taken for missing values: in 'age' 'NA' (10), in 'sex' 'n/a' (8) "
-                "(guessed; missing-values decides)"
-            ),
+    encoded(
+        "age,bmi,sex=f|m",
+        after=[
+            "missing values (age 10, sex 8): numbers are filled with their mean, categories "
+            "are encoded as zeros",
+            "words taken for missing values: in 'age' 'NA' (10), in 'sex' 'n/a' (8) "
+            "(guessed; missing-values decides)",
         ],
-    },
+    ),
     csv(R.assign(age=R.age.astype(object).where(R.age > 30, "NA"), sex=R.sex.where(R.age > 25, "n/a"))),
 )
 case(
@@ -188,64 +167,51 @@ case(
 )
 case(
     "a question mark that is named",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            ENCODED,
-            ("missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"),
+    encoded(
+        "age,bmi,sex=f|m",
+        after=[
+            "missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"
         ],
-    },
+    ),
     csv(R.assign(age=R.age.astype(object).where(R.age > 30, "?"))),
     missing_values="?",
 )
 case(
     "-999 that is named",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            ENCODED,
-            ("missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"),
+    encoded(
+        "age,bmi,sex=f|m",
+        after=[
+            "missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"
         ],
-    },
+    ),
     csv(R.assign(age=R.age.where(R.age > 30, -999))),
     missing_values="-999",
 )
 case(
     "a value with a bar",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f\\\\|x|m'"],
-    },
+    encoded("age,bmi,sex=f\\|x|m"),
     csv(R.assign(sex=np.array(["f|x", "m"])[np.arange(40) % 2])),
 )
 case(
     "a name with a comparison",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age>\\\\=65,\"a,b\",c\\\\=d=f|m'"],
-    },
+    encoded('age>\\=65,"a,b",c\\=d=f|m'),
     csv(R.rename(columns={"age": "age>=65", "bmi": "a,b", "sex": "c=d"})),
 )
 case(
     "a name with a comparison, named",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age>\\\\=65,sex=f|m'"],
-        "left out": ["1 column that 'columns' does not name: 'bmi'"],
-    },
+    encoded("age>\\=65,sex=f|m") | {"left out": ["1 column that 'columns' does not name: 'bmi'"]},
     csv(R.rename(columns={"age": "age>=65"})),
     columns="age>=65,sex=f|m",
 )
 case(
     "dates",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
+    encoded(
+        "age,bmi,sex=f|m,day",
+        before=[
             "'day' of 't.csv' has dates, read as %Y-%m-%d (guessed; date-format decides)",
             "dates are days since 1970-01-01: 'day'",
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day'",
         ],
-    },
+    ),
     csv(R.assign(day=[f"2024-01-{1 + i % 28:02}" for i in range(40)])),
 )
 case(
@@ -262,28 +228,21 @@ def pqdate(folder):
 
 case(
     "parquet, times",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "dates are days since 1970-01-01: 'day'",
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,day'",
-        ],
+    encoded("age,bmi,sex=f|m,day", before=["dates are days since 1970-01-01: 'day'"])
+    | {
         "doubts?": [
             "columns: ids? 'day' has a value of its own in (nearly) each training row, as a row number or an "
             "id has; name the columns to use without it"
-        ],
+        ]
     },
     pqdate,
 )
 case(
     "constant column",
-    {
-        "examples": [HELD_OUT],
-        "inputs": [
-            "categories are one-hot encoded in the order of 'age,bmi,sex=f|m,unit'",
-            "with one value in all training rows, which teaches nothing: 'unit' (7)",
-        ],
-    },
+    encoded(
+        "age,bmi,sex=f|m,unit",
+        after=["with one value in all training rows, which teaches nothing: 'unit' (7)"],
+    ),
     csv(R.assign(unit=7)),
 )
 case(
@@ -307,22 +266,11 @@ case(
                 "missing-values decides)"
             )
         ],
-        "target": [
-            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
-        ],
+        "target": [AS_CLASSES],
     },
     csv(R.assign(label=R.label.astype(object).where(R.age > 30, "NA"))),
 )
-case(
-    "whole floats as labels",
-    USUAL
-    | {
-        "target": [
-            ("'label' holds 2 distinct whole numbers, read as classes (guessed; predict numbers decides)")
-        ]
-    },
-    csv(R.assign(label=R.label * 1.0)),
-)
+case("whole floats as labels", USUAL | {"target": [AS_CLASSES]}, csv(R.assign(label=R.label * 1.0)))
 case(
     "rows that are copies",
     USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 120 differ"]},
@@ -333,38 +281,32 @@ case("empty", "dataset: 'DATA/t.csv' is empty", text(""))
 case("one column", "columns: no columns remain besides label", text("label\n" + "0\n1\n" * 10))
 case(
     "names of patients",
-    ("columns: 'name' holds 160 distinct values; name the columns to use, or this one with its values"),
+    "columns: 'name' holds 160 distinct values; name the columns to use, or this one with its values",
     csv(pd.concat([R] * 4).assign(name=[f"n{i}" for i in range(160)])),
 )
 case(
     "ids",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,id'"],
-        "doubts?": [f"columns: ids? 'id' {OWN_VALUE}"],
-    },
+    encoded("age,bmi,sex=f|m,id") | {"doubts?": [f"columns: ids? 'id' {OWN_VALUE}"]},
     csv(pd.concat([R] * 4).assign(id=range(160))),
 )
 case(
     "a copy of the label",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,diagnosis=ill|well'"],
+    encoded("age,bmi,sex=f|m,diagnosis=ill|well")
+    | {
         "leaks?": [
             (
                 "columns: leaks? 'diagnosis' alone determines the target of all 32 training "
                 "rows, by its value, as a copy, an id, a row number or a date does; name the "
                 "columns to use without it"
             )
-        ],
+        ]
     },
     csv(R.assign(diagnosis=np.array(["well", "ill"])[R.label])),
 )
 case(
     "sorted by label, a row number",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,number'"],
+    encoded("age,bmi,sex=f|m,number")
+    | {
         "leaks?": [
             (
                 "columns: leaks? 'number' alone determines the target of all 32 training rows, "
@@ -378,16 +320,15 @@ case(
 )
 case(
     "label in another unit",
-    {
-        "examples": [HELD_OUT],
-        "inputs": ["categories are one-hot encoded in the order of 'age,bmi,sex=f|m,cents'"],
+    encoded("age,bmi,sex=f|m,cents")
+    | {
         "leaks?": [
             (
                 "columns: leaks? 'cents' alone determines the target of all 32 training rows, by "
                 "its order, as a copy, an id, a row number or a date does; name the columns to "
                 "use without it"
             )
-        ],
+        ]
     },
     csv(R.assign(label=R.bmi * 1.7 + R.age / 3, cents=(R.bmi * 1.7 + R.age / 3) * 100)),
 )
@@ -468,7 +409,7 @@ case(
 case("one table in a folder", USUAL, lambda f: R.to_csv(f / "patients.csv", index=False))
 case(
     "integers too large",
-    ("columns: 'a' holds integers of more than 64 bits; expected numbers or text: name the columns to use"),
+    "columns: 'a' holds integers of more than 64 bits; expected numbers or text: name the columns to use",
     text("a,label\n" + "".join(f"{10**25 + i},{i % 2}\n" for i in range(20))),
 )
 case(
