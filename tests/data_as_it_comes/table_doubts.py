@@ -101,7 +101,8 @@ def as_text(texts, name="t"):
     return lambda folder: R.assign(**{name: column}).to_parquet(folder / "t.parquet")
 
 
-for texts, what, hint in (
+NAMED = ("auto", "name the columns to use"), ("age,t", "name its values: t=VALUE|VALUE")
+TEXTS = (
     (["1.317,65", "12.450,00"], "numbers", "write decimals with a point, and no separators of thousands"),
     (["01", "02"], "numbers", "save the column as numbers, or WAY"),
     (["1.234.567", "999"], "numbers", "write decimals with a point, and no separators of thousands"),
@@ -120,14 +121,15 @@ for texts, what, hint in (
     (["1.1.23", "31.12.22"], "dates", "write them as numbers, such as days or years, or WAY"),
     (["110/80", "95/60"], "pairs of numbers", "write a column for each of the two numbers, or WAY"),
     (["−3", "−4"], "numbers", "write the minus as '-'"),  # noqa: RUF001
-):
-    for columns, way in (("auto", "name the columns to use"), ("age,t", "name its values: t=VALUE|VALUE")):
-        case(
-            f"{texts[0]}, {columns}",
-            f"columns: 't' holds {what} as text, such as {min(texts)!r}; {hint.replace('WAY', way)}",
-            as_text(texts),
-            columns=columns,
-        )
+)
+for i, (texts, what, hint) in enumerate(TEXTS):
+    columns, way = NAMED[i % 2]
+    case(
+        f"{texts[0]}, {columns}",
+        f"columns: 't' holds {what} as text, such as {min(texts)!r}; {hint.replace('WAY', way)}",
+        as_text(texts),
+        columns=columns,
+    )
 case(
     "times, named with their values",
     encoded("age,t=08:30|17:05") | {"left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"]},

@@ -8,18 +8,12 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.splits.held_out import held_out_images
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.plotting import plots
 from fedbn_flower.results.plotting.plots import class_counts
-
-
-def load(cache_dir, name, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(name), **options), cache_dir)
 
 
 def grey(value, size=(4, 3)):
@@ -41,8 +35,8 @@ def ten(folder):
     )
 
 
-def test_a_fifth_of_folders_without_splits_is_held_out(cache_dir, tmp_path):
-    data = load(cache_dir, ten(tmp_path))
+def test_a_fifth_of_folders_without_splits_is_held_out(load, tmp_path):
+    data = load(ten(tmp_path))
     assert data.class_names == ("cat", "dog")
     seen = {}
     for split in (data.train, data.test):
@@ -65,22 +59,22 @@ def test_the_held_out_fifth_is_of_each_class():
         held_out_images(labels[:4], labels[:4])
 
 
-def test_splits_share_their_classes_and_validation_stands_for_test(cache_dir, tmp_path):
+def test_splits_share_their_classes_and_validation_stands_for_test(load, tmp_path):
     pictures = {"train/b/1.png": grey(1), "train/c/1.png": grey(2), "val/a/1.png": grey(0)}
-    data = load(cache_dir, write(tmp_path, pictures))
+    data = load(write(tmp_path, pictures))
     assert data.class_names == ("a", "b", "c")
     assert (list(data.train.columns["y"]), list(data.test.columns["y"])) == ([1, 2], [0])
     assert list(data.train.columns["x"][:, 0, 0, 0]) == [1, 2]
     assert data.notes == (Note("examples", "no split 'test': the split 'val' is the test set"),)
 
 
-def test_what_is_no_picture_and_classes_without_one_are_reported(cache_dir, tmp_path):
+def test_what_is_no_picture_and_classes_without_one_are_reported(load, tmp_path):
     ten(tmp_path)
     (tmp_path / "bird").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "cat" / "notes.txt").write_text("a cat")
     grey(0).save(tmp_path / "stray.png")
-    data = load(cache_dir, tmp_path)
+    data = load(tmp_path)
     assert data.class_names == ("bird", "cat", "dog")
     assert data.spec.classes == 3
     assert set(data.train.columns["y"]) == {1, 2}
@@ -90,7 +84,7 @@ def test_what_is_no_picture_and_classes_without_one_are_reported(cache_dir, tmp_
     )
 
 
-def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(cache_dir, tmp_path):
+def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(load, tmp_path):
     """The first is grey, the third in colour. 16 bits are kept; 8 bits times 257: 255 becomes 65535."""
     palette = Picture.new("P", (2, 1), 1)
     palette.putpalette([0, 0, 0, 9, 8, 7])
@@ -113,7 +107,7 @@ def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(cache_dir
         },
     )
     turned.save(tmp_path / "train" / "a" / "8.png", exif=exif)
-    data = load(cache_dir, tmp_path)
+    data = load(tmp_path)
     expected = [[7] * 3, [2] * 3, [1, 2, 3], [9, 8, 7], [5] * 3, [255] * 3, [2] * 3, [2] * 3]
     np.testing.assert_array_equal(data.train.columns["x"][:, :, 0, 0], 257 * np.array(expected))
     assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [65535, 65535, 257]
@@ -129,7 +123,7 @@ def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(cache_dir
     ]
 
 
-def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
+def test_a_picture_that_cannot_be_used_is_named(load, tmp_path):
     ten(tmp_path)
     whole = (tmp_path / "dog" / "3.png").read_bytes()
     for content, reason in (
@@ -138,17 +132,17 @@ def test_a_picture_that_cannot_be_used_is_named(cache_dir, tmp_path):
     ):
         (tmp_path / "dog" / "3.png").write_bytes(content)
         with pytest.raises(UserError, match=rf"dataset: .*dog/3.png {reason}$") as caught:
-            load(cache_dir, tmp_path)
+            load(tmp_path)
         assert "\n" not in str(caught.value)
     grey(1, (5, 5)).save(tmp_path / "dog" / "3.png")
     with pytest.raises(UserError, match="image-size: 0 is not allowed; .*dog/3.png has 5x5, others 3x4"):
-        load(cache_dir, tmp_path)
-    assert load(cache_dir, tmp_path, image_size=6).spec.shape == (1, 6, 6)
+        load(tmp_path)
+    assert load(tmp_path, image_size=6).spec.shape == (1, 6, 6)
     Picture.new("F", (4, 3)).save(tmp_path / "dog" / "3.tif")
     with pytest.raises(
         UserError, match="dog/3.tif cannot be read as an image .mode F; expected 8 or 16 bits"
     ):
-        load(cache_dir, tmp_path, image_size=6)
+        load(tmp_path, image_size=6)
 
 
 def test_the_picture_of_the_partition_has_the_classes_names(configured, tmp_path, monkeypatch):
@@ -169,19 +163,19 @@ def rows(labels, feature=None):
     return Dataset.from_dict({"img": pictures, "label": labels}, features=Features(features))
 
 
-def test_saved_datasets_are_read_as_they_were_saved(cache_dir, tmp_path):
+def test_saved_datasets_are_read_as_they_were_saved(load, tmp_path):
     one = rows([0, 1] * 5, ClassLabel(names=["no", "yes"]))
     one.save_to_disk(tmp_path / "one")
     DatasetDict({"train": one, "test": one.select([3])}).save_to_disk(tmp_path / "both")
-    data = load(cache_dir, tmp_path / "one")
+    data = load(tmp_path / "one")
     assert (len(data.train), len(data.test), data.class_names) == (8, 2, ("no", "yes"))
-    data = load(cache_dir, tmp_path / "both")
+    data = load(tmp_path / "both")
     assert list(data.train.columns["x"][:, 0, 0, 0]) == list(range(10))
     assert list(data.test.columns["x"][:, 0, 0, 0]) == [3]
     assert data.notes == ()
 
 
-def test_names_are_numbered_in_order_and_gaps_are_kept_and_reported(cache_dir, tmp_path):
+def test_names_are_numbered_in_order_and_gaps_are_kept_and_reported(load, tmp_path):
     for name, labels, numbers, names, notes in (
         ("named", ["dog", "cat", "eel"], [1, 0, 2], ("cat", "dog", "eel"), ()),
         (
@@ -194,7 +188,7 @@ def test_names_are_numbered_in_order_and_gaps_are_kept_and_reported(cache_dir, t
     ):
         split = rows(labels, Value("string" if names else "int64"))
         DatasetDict({"train": split, "test": split}).save_to_disk(tmp_path / name)
-        data = load(cache_dir, tmp_path / name)
+        data = load(tmp_path / name)
         assert list(data.train.columns["y"]) == numbers
         assert (data.class_names, data.notes) == (names, notes)
         assert data.spec.classes == max(numbers) + 1
@@ -208,27 +202,27 @@ def test_a_site_whose_classes_are_numbered_by_what_it_has_needs_all_of_them(conf
         inputs_of(configured(dataset="shape:1x3x4:3"), folder, cache).dataset
 
 
-def test_a_table_beside_the_pictures_names_their_classes(cache_dir, tmp_path):
+def test_a_table_beside_the_pictures_names_their_classes(load, tmp_path):
     """The hub's other layout for pictures, which `datasets` reads; the natural clients are in it too."""
     write(tmp_path, {f"{split}/{i}.png": grey(i) for split in ("train", "test") for i in range(3)})
     for split in ("train", "test"):
         table = "file_name,label,site\n0.png,ill,s1\n1.png,well,s2\n2.png,ill,s1\n"
         (tmp_path / split / "metadata.csv").write_text(table)
-    data = load(cache_dir, tmp_path, group_column="site")
+    data = load(tmp_path, group_column="site")
     assert (data.class_names, list(data.train.columns["y"])) == (("ill", "well"), [0, 1, 0])
     assert list(data.train.columns["x"][:, 0, 0, 0]) == [0, 1, 2]
     assert list(data.test.groups) == ["s1", "s2", "s1"]
     (tmp_path / "test" / "1.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"row 1 of 'image' \(.*1.png\) is not a valid image"):
-        load(cache_dir, tmp_path, group_column="site")
+        load(tmp_path, group_column="site")
 
 
-def test_natural_clients_of_data_without_a_test_split_keep_their_ids(cache_dir, tmp_path):
+def test_natural_clients_of_data_without_a_test_split_keep_their_ids(load, tmp_path):
     """Row i is of client i modulo 3, as its picture tells."""
     features = Features({"img": Image(), "label": Value("int64"), "who": Value("int64")})
     columns = {"img": [grey(i) for i in range(30)], "label": [i % 2 for i in range(30)]}
     Dataset.from_dict({**columns, "who": [i % 3 for i in range(30)]}, features).save_to_disk(tmp_path)
-    data = load(cache_dir, tmp_path, group_column="who")
+    data = load(tmp_path, group_column="who")
     assert (len(data.train), len(data.test)) == (24, 6)
     for split in (data.train, data.test):
         assert [int(i) for i in split.groups] == [int(v) % 3 for v in split.columns["x"][:, 0, 0, 0]]
@@ -237,25 +231,25 @@ def test_natural_clients_of_data_without_a_test_split_keep_their_ids(cache_dir, 
 # ---- NumPy files ------------------------------------------------------------------------------------
 
 
-def test_channels_that_come_last_are_put_first_and_reported(cache_dir, tmp_path):
+def test_channels_that_come_last_are_put_first_and_reported(load, tmp_path):
     images = np.arange(10 * 4 * 5 * 3, dtype=np.uint8).reshape(10, 4, 5, 3)
     for split in ("train", "test"):
         np.save(tmp_path / f"{split}-images.npy", images)
         np.save(tmp_path / f"{split}-labels.npy", np.arange(10) % 2)
-    data = load(cache_dir, tmp_path)
+    data = load(tmp_path)
     np.testing.assert_array_equal(data.train.columns["x"], np.moveaxis(images, 3, 1))
     assert data.notes[0] == Note(
         "inputs", "the last axis of train-images.npy, uint8 (10, 4, 5, 3), is taken for the channels"
     )
     for kind in ("images", "labels"):
         (tmp_path / f"test-{kind}.npy").unlink()
-    assert len(load(cache_dir, tmp_path).test) == 2
+    assert len(load(tmp_path).test) == 2
 
 
 # ---- the cache --------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_behind(cache_dir, tmp_path, monkeypatch, configured):
+def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, monkeypatch):
     ten(tmp_path / "data")
 
     def full(*_):
@@ -264,13 +258,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(cache_dir, tmp_path, 
     with monkeypatch.context() as patched:
         patched.setattr(np, "save", full)
         with pytest.raises(UserError, match="cache-dir: cannot write .*No space left on device"):
-            load(tmp_path / "cache", tmp_path / "data")
+            load_dataset(Request(str(tmp_path / "data")), tmp_path / "cache")
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
-    assert len(load(tmp_path / "cache", tmp_path / "data").train) == 8
+    assert len(load_dataset(Request(str(tmp_path / "data")), tmp_path / "cache").train) == 8
 
 
 def test_a_cache_that_is_no_folder_is_reported(tmp_path):
     ten(tmp_path / "data")
     (tmp_path / "cache").write_text("")
     with pytest.raises(UserError, match="cache-dir: cannot (read|write) .*cache"):
-        load(tmp_path / "cache", tmp_path / "data")
+        load_dataset(Request(str(tmp_path / "data")), tmp_path / "cache")

@@ -58,7 +58,7 @@ def are_apart(sides):
 SIZES = st.lists(st.integers(1, 6), min_size=12, max_size=40)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     text=st.sampled_from(MADE),
     sizes=SIZES,
@@ -100,7 +100,7 @@ def test_no_group_is_on_two_sides_or_at_two_clients(text, sizes, seed, val_fract
         assert len(np.unique(rows)) == len(rows)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(sizes=SIZES, seed=st.integers(0, 1000), share=st.floats(0, 0.9))
 def test_a_share_is_of_whole_groups_and_even_over_strata(sizes, seed, share):
     """Of n groups in strata it takes int(share n), and of each stratum its part up to one."""

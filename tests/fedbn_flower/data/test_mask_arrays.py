@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.readers.torch_datasets import pooled
 from fedbn_flower.data.splits import held_out_fifth
 
 from ..circles import circles
-
-
-def load(cache_dir, name, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(name), **options), cache_dir)
-
 
 VOLUMES = (3, 4, 5)
 
@@ -35,12 +27,12 @@ VOLUMES = (3, 4, 5)
     ],
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float64])
-def test_the_mask_says_which_axes_are_the_pixels(cache_dir, x, y, shape, dtype):
+def test_the_mask_says_which_axes_are_the_pixels(cache_dir, load, x, y, shape, dtype):
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 200, (6, *x)).astype(dtype)
     masks = rng.integers(0, 3, (6, *y))
     name = keep_arrays(cache_dir, {"x": inputs, "y": masks, "x_test": inputs[:2], "y_test": masks[:2]})
-    data = load(cache_dir, name)
+    data = load(name)
     assert (data.spec.shape, data.spec.outputs, data.spec.predicts) == (shape, 3, "masks")
     found = data.train.columns
     assert found["x"].dtype == (np.uint8 if dtype is np.uint8 else np.float32)
@@ -51,10 +43,10 @@ def test_the_mask_says_which_axes_are_the_pixels(cache_dir, x, y, shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int64, np.float32])
-def test_masks_may_have_any_number_type(cache_dir, dtype):
+def test_masks_may_have_any_number_type(cache_dir, load, dtype):
     x, y = circles(0)
     name = keep_arrays(cache_dir, {"x": x, "y": y.astype(dtype), "x_test": x, "y_test": y.astype(dtype)})
-    np.testing.assert_array_equal(load(cache_dir, name).train.columns["y"], y)
+    np.testing.assert_array_equal(load(name).train.columns["y"], y)
 
 
 @pytest.mark.parametrize(
@@ -75,22 +67,22 @@ def test_arrays_that_are_no_masks_are_refused(cache_dir, x, y, told):
 
 @pytest.mark.parametrize("tests", [True, False])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_numpy_files(cache_dir, tmp_path, tests, dtype):
+def test_numpy_files(load, tmp_path, tests, dtype):
     x, y = circles(0, count=10)
     for split in ("train", "test")[: 1 + tests]:
         for kind, array in (("images", x.astype(dtype)), ("masks", y)):
             np.save(tmp_path / f"{split}-{kind}.npy", array)
-    data = load(cache_dir, tmp_path)
+    data = load(tmp_path)
     train = slice(None) if tests else held_out_fifth(np.zeros(10))[0]
     np.testing.assert_array_equal(data.train.columns["x"][:, 0], x[train])
     np.testing.assert_array_equal(data.train.columns["y"], y[train])
     assert len(data.test) == (10 if tests else 2)
 
 
-def test_datasets_whose_targets_are_masks(cache_dir):
+def test_datasets_whose_targets_are_masks(cache_dir, load):
     """With the channel that torchvision's masks have."""
     clients = [list(zip(x[:, None], y[:, None], strict=True)) for x, y in (circles(0), circles(1))]
-    data = load(cache_dir, keep_arrays(cache_dir, *pooled(clients)), group_column="client")
+    data = load(keep_arrays(cache_dir, *pooled(clients)), group_column="client")
     assert (data.spec.shape, data.spec.outputs) == ((1, 16, 16), 2)
     assert [(data.train.groups == name).sum() for name in "01"] == [10, 10]
     np.testing.assert_array_equal(data.train.columns["y"][0], circles(0)[1][0])

@@ -7,19 +7,13 @@ from PIL import Image
 
 from fedbn_flower.config.defaults import defaults_for
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data import partition_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
 from fedbn_flower.job.inputs import inputs_of
 
 from ..circles import circles, write_circles
-
-
-def load(cache_dir, name, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(name), **options), cache_dir)
 
 
 def write(folder, masks, names="{}.png", mode=None):
@@ -48,11 +42,13 @@ def everything(data):
     return y[np.argsort(x[:, 0, 0, 0])]
 
 
-@pytest.mark.parametrize("names", ["{}.png", "{}_mask.png", "{}_segmentation.bmp", "{}-Seg.tif"])
-@pytest.mark.parametrize("mode", [None, "P"])
-def test_each_image_gets_the_mask_of_its_name(cache_dir, tmp_path, names, mode):
+@pytest.mark.parametrize(
+    ("names", "mode"),
+    [("{}.png", None), ("{}_mask.png", "P"), ("{}_segmentation.bmp", None), ("{}-Seg.tif", "P")],
+)
+def test_each_image_gets_the_mask_of_its_name(load, tmp_path, names, mode):
     masks = some()
-    data = load(cache_dir, write(tmp_path, masks, names, mode))
+    data = load(write(tmp_path, masks, names, mode))
     np.testing.assert_array_equal(everything(data), masks)
     assert (data.spec.shape, data.spec.outputs, data.spec.predicts) == ((1, 5, 4), 3, "masks")
     assert data.train.columns["y"].dtype == np.uint8
@@ -75,9 +71,9 @@ def test_each_image_gets_the_mask_of_its_name(cache_dir, tmp_path, names, mode):
         ((0, 1), {}, 2, None),
     ],
 )
-def test_what_the_values_mean(cache_dir, tmp_path, values, expected, classes, note):
+def test_what_the_values_mean(load, tmp_path, values, expected, classes, note):
     masks = some(values)
-    data = load(cache_dir, write(tmp_path, masks))
+    data = load(write(tmp_path, masks))
     of_value = np.arange(256)
     of_value[list(expected)] = list(expected.values())
     np.testing.assert_array_equal(everything(data), of_value[masks])
@@ -85,17 +81,17 @@ def test_what_the_values_mean(cache_dir, tmp_path, values, expected, classes, no
     assert list(map(str, data.notes[1:])) == ([note] if note else [])
 
 
-def test_masks_of_one_bit_in_colour_of_grey_and_with_alpha_are_grey_ones(cache_dir, tmp_path):
+def test_masks_of_one_bit_in_colour_of_grey_and_with_alpha_are_grey_ones(load, tmp_path):
     masks = some((0, 255))
     for mode in ("1", "RGB", "RGBA", "LA"):
-        data = load(cache_dir, write(tmp_path / mode, masks, mode=mode))
+        data = load(write(tmp_path / mode, masks, mode=mode))
         np.testing.assert_array_equal(everything(data), masks == 255)
 
 
-def test_blurred_masks_of_jpeg_have_two_classes(cache_dir, tmp_path):
+def test_blurred_masks_of_jpeg_have_two_classes(load, tmp_path):
     masks = np.zeros((6, 16, 16), np.uint8)
     masks[:, 3:9, 5:12] = 255
-    data = load(cache_dir, write(tmp_path, masks, "{}.jpg"))
+    data = load(write(tmp_path, masks, "{}.jpg"))
     stored = np.asarray(Image.open(tmp_path / "masks" / "0.jpg"))
     assert not np.isin(stored, (0, 255)).all()
     np.testing.assert_array_equal(everything(data), masks == 255)
@@ -104,8 +100,8 @@ def test_blurred_masks_of_jpeg_have_two_classes(cache_dir, tmp_path):
 
 
 @pytest.mark.parametrize("splits", [("",), ("train", "test")])
-def test_folders_of_sites_are_clients(cache_dir, tmp_path, splits):
-    data = load(cache_dir, write_circles(tmp_path, splits), group_column="folder")
+def test_folders_of_sites_are_clients(load, tmp_path, splits):
+    data = load(write_circles(tmp_path, splits), group_column="folder")
     assert data.kind.facts["classes"] == 2
     for number, site in enumerate(("lyon", "turin")):
         x, y = circles(number)
@@ -139,20 +135,20 @@ def test_the_defaults_are_a_unet_and_sites(tmp_path, cache_dir):
     assert defaults_for(str(tmp_path)) == {"model": "unet", "partition": "iid"}
 
 
-def test_masks_are_resized_to_the_nearest_pixel(cache_dir, tmp_path):
+def test_masks_are_resized_to_the_nearest_pixel(load, tmp_path):
     masks = some((0, 1, 2), shape=(8, 8))
-    data = load(cache_dir, write(tmp_path, np.repeat(np.repeat(masks, 2, 1), 2, 2)), image_size=8)
+    data = load(write(tmp_path, np.repeat(np.repeat(masks, 2, 1), 2, 2)), image_size=8)
     np.testing.assert_array_equal(everything(data), masks)
     assert data.train.columns["x"].shape[2:] == (8, 8)
 
 
-def test_images_of_different_sizes_are_resized_with_their_masks(cache_dir, tmp_path):
+def test_images_of_different_sizes_are_resized_with_their_masks(load, tmp_path):
     write(tmp_path, some(shape=(8, 8)))
     for kind, value in (("images", 90), ("masks", 2)):
         Image.new("L", (6, 4), value).save(tmp_path / kind / "z.png")
     with pytest.raises(UserError, match=r"image-size: 0 is not allowed; .*z.png has 4x6, others 8x8"):
-        load(cache_dir, tmp_path)
-    assert (everything(load(cache_dir, tmp_path, image_size=8))[-1] == 2).all()
+        load(tmp_path)
+    assert (everything(load(tmp_path, image_size=8))[-1] == 2).all()
 
 
 def lacks(folder):
@@ -200,21 +196,21 @@ def has_three_greys(folder):
         ),
     ],
 )
-def test_a_mistake_is_one_line(cache_dir, tmp_path, mistake, told):
+def test_a_mistake_is_one_line(load, tmp_path, mistake, told):
     write(tmp_path, some())
     mistake(tmp_path)
     with pytest.raises(UserError, match=told) as raised:
-        load(cache_dir, tmp_path)
+        load(tmp_path)
     assert "\n" not in str(raised.value)
 
 
-def test_keys_of_other_folders_are_refused(cache_dir, tmp_path):
+def test_keys_of_other_folders_are_refused(load, tmp_path):
     write(tmp_path, some())
     with pytest.raises(UserError, match="label-column: 'a' is not allowed; .* contains images and masks"):
-        load(cache_dir, tmp_path, label_column="a")
+        load(tmp_path, label_column="a")
     with pytest.raises(UserError, match="'natural:folder' is not allowed; .* there are no folders of sites"):
-        load(cache_dir, tmp_path, group_column="folder")
-    data = load(cache_dir, tmp_path)
+        load(tmp_path, group_column="folder")
+    data = load(tmp_path)
     for partition in ("dirichlet:0.5", "shards:1", "silos", "pathological:1", "DirichletPartitioner:alpha=1"):
         with pytest.raises(
             UserError, match="'iid' or 'natural:COLUMN': an example has a mask, not one class"
@@ -225,18 +221,18 @@ def test_keys_of_other_folders_are_refused(cache_dir, tmp_path):
         assert sorted(shares.train.rows.tolist()) == list(range(5))
 
 
-def test_masks_without_an_image_are_left_out_with_a_note(cache_dir, tmp_path):
+def test_masks_without_an_image_are_left_out_with_a_note(load, tmp_path):
     write(tmp_path, some())
     Image.new("L", (4, 5)).save(tmp_path / "masks" / "7.png")
-    (told,) = (note.text for note in load(cache_dir, tmp_path).notes if note.row == "left out")
+    (told,) = (note.text for note in load(tmp_path).notes if note.row == "left out")
     assert told == f"1 mask without an image in {str(tmp_path / 'masks')!r}"
 
 
-def test_classes_have_the_names_of_a_text_file(cache_dir, tmp_path, configured):
+def test_classes_have_the_names_of_a_text_file(load, tmp_path, configured):
     """A class that no mask has can be named; metrics by class have the names, without the background's."""
     folder = write(tmp_path, some())
     (folder / "classes.txt").write_text("background\nliver\nlesion\nvessel\n", encoding="utf-8")
-    data = load(cache_dir, folder)
+    data = load(folder)
     assert (data.spec.outputs, data.output_names) == (4, ["background", "liver", "lesion", "vessel"])
     keys = {"metrics": "sensitivity", "metrics_by_class": True, "partition": "iid"}
     problem = inputs_of(configured(dataset=str(folder), **keys)).dataset.problem
@@ -244,10 +240,10 @@ def test_classes_have_the_names_of_a_text_file(cache_dir, tmp_path, configured):
     for text, count in (("background\nliver\n", 2), ("a\na\nb\n", 3)):
         (folder / "classes.txt").write_text(text)
         with pytest.raises(UserError, match=f"classes.txt' has {count} names; expected a different one for"):
-            load(cache_dir, folder)
+            load(folder)
     (folder / "classes.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="classes.txt' is not a text in UTF-8"):
-        load(cache_dir, folder)
+        load(folder)
 
 
 def in_hubs_layout(folder, masks, column="mask"):
@@ -261,22 +257,22 @@ def in_hubs_layout(folder, masks, column="mask"):
 
 
 @pytest.mark.parametrize("column", ["mask", "label", "annotation", "lesions"])
-def test_masks_in_the_hubs_layout(cache_dir, tmp_path, column):
+def test_masks_in_the_hubs_layout(load, tmp_path, column):
     """Found by the usual names, or named; resized to the nearest pixel like those of folders."""
     masks = some()
     folder = in_hubs_layout(tmp_path / "hub", masks, column)
     keys = {"label_column": column, "image_column": "image"} if column == "lesions" else {}
-    data = load(cache_dir, folder, **keys)
+    data = load(folder, **keys)
     np.testing.assert_array_equal(everything(data), masks)
     assert str(data.spec) == "1x5x4 with masks of 3 classes"
-    by_folder = load(cache_dir, write(tmp_path / "folder", masks), image_size=8)
-    resized = load(cache_dir, folder, image_size=8, **keys)
+    by_folder = load(write(tmp_path / "folder", masks), image_size=8)
+    resized = load(folder, image_size=8, **keys)
     np.testing.assert_array_equal(everything(resized), everything(by_folder))
 
 
-def test_images_that_are_no_masks_are_refused(cache_dir, tmp_path):
+def test_images_that_are_no_masks_are_refused(load, tmp_path):
     folder = in_hubs_layout(tmp_path / "hub", some(range(0, 250, 7)))
     with pytest.raises(UserError, match="dataset: the masks hold 35 different values"):
-        load(cache_dir, folder)
+        load(folder)
     with pytest.raises(UserError, match="label-column: 'image' holds images, not classes"):
-        load(cache_dir, folder, label_column="image")
+        load(folder, label_column="image")

@@ -34,7 +34,7 @@ SPECS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     text=SPECS,
     num_clients=st.integers(1, 9),

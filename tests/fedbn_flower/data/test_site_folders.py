@@ -5,16 +5,9 @@ import pytest
 from PIL import Image
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
-
-
-def load(cache_dir, name, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(name), **options), cache_dir)
 
 
 def write(root, *folders, count=5):
@@ -33,24 +26,24 @@ def whose(split):
 
 
 @pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
-def test_folders_of_the_same_names_below_are_sites(cache_dir, tmp_path, splits):
+def test_folders_of_the_same_names_below_are_sites(load, tmp_path, splits):
     for split in splits:
         write(tmp_path / split, *BOTH)
-    data = load(cache_dir, tmp_path, group_column="folder")
+    data = load(tmp_path, group_column="folder")
     assert data.class_names == ("benign", "malignant")
     expected = {(0, 0, "hospA"), (1, 1, "hospA"), (2, 0, "hospB"), (3, 1, "hospB")}
     assert whose(data.train) == expected
     assert whose(data.test) <= expected
     read = "the folders 'hospA', 'hospB' are read as sites, 'benign', 'malignant' in them as classes"
     assert data.notes[0] == Note("clients", read)
-    without = load(cache_dir, tmp_path)
+    without = load(tmp_path)
     np.testing.assert_array_equal(without.train.columns["y"], data.train.columns["y"])
     each = f"{read}; partition natural:folder makes a client of each"
     assert without.notes == (Note("clients", each, "the order of the two levels"), *data.notes[1:])
 
 
-def test_a_site_may_lack_a_class(cache_dir, tmp_path):
-    assert load(cache_dir, write(tmp_path, *BOTH[:3])).class_names == ("benign", "malignant")
+def test_a_site_may_lack_a_class(load, tmp_path):
+    assert load(write(tmp_path, *BOTH[:3])).class_names == ("benign", "malignant")
 
 
 @pytest.mark.parametrize(
@@ -64,17 +57,17 @@ def test_a_site_may_lack_a_class(cache_dir, tmp_path):
         ("cat/a", "cat/b"),
     ],
 )
-def test_other_folders_are_classes(cache_dir, tmp_path, folders):
-    data = load(cache_dir, write(tmp_path, *folders))
+def test_other_folders_are_classes(load, tmp_path, folders):
+    data = load(write(tmp_path, *folders))
     assert data.class_names == tuple(sorted({name.split("/")[0] for name in folders}))
     assert not [note for note in data.notes if "sites" in note.text]
 
 
 @pytest.mark.parametrize("folders", [("cat", "dog"), ("cat/train", "cat/test", "dog/train", "dog/test")])
-def test_sites_without_class_folders_are_refused(cache_dir, tmp_path, folders):
+def test_sites_without_class_folders_are_refused(load, tmp_path, folders):
     write(tmp_path, *folders)
     with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* no site folders$"):
-        load(cache_dir, tmp_path, group_column="folder")
+        load(tmp_path, group_column="folder")
 
 
 @pytest.mark.parametrize(
@@ -87,10 +80,8 @@ def test_sites_without_class_folders_are_refused(cache_dir, tmp_path, folders):
         (("a/x/patient_1", "a/y/patient_2", "b/x/patient_3", "c"), {"x", "y"}),
     ],
 )
-def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(
-    cache_dir, tmp_path, folders, classes
-):
-    data = load(cache_dir, write(tmp_path, *folders), group_column="folder")
+def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(load, tmp_path, folders, classes):
+    data = load(write(tmp_path, *folders), group_column="folder")
     assert set(data.class_names) == classes
     parts = [[part for part in name.split("/") if part not in ("train", "test")] for name in folders]
     whose_class = {(site, label) for site, label, *_ in (part for part in parts if len(part) > 1)}
@@ -115,29 +106,29 @@ def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(
         (("a/x", "b/y"), None),
     ],
 )
-def test_the_layout_that_explains_most_pictures(cache_dir, tmp_path, folders, sites):
+def test_the_layout_that_explains_most_pictures(load, tmp_path, folders, sites):
     write(tmp_path, *folders)
     if "docs" in folders:
         for path in (tmp_path / "docs").iterdir():
             path.rename(path.with_suffix(".txt"))
-    notes = [note for note in load(cache_dir, tmp_path).notes if note.row == "clients"]
+    notes = [note for note in load(tmp_path).notes if note.row == "clients"]
     read = ", ".join(map(repr, sorted(sites or {folder.split("/")[0] for folder in folders})))
     decides = "the order of the two levels" if sites else "partition natural:folder"
     assert [note.decided_by for note in notes] == [decides]
     assert notes[0].text.startswith(f"the folders {read} are read as {'sites' if sites else 'classes'}, ")
 
 
-def test_another_column_is_refused(cache_dir, tmp_path):
+def test_another_column_is_refused(load, tmp_path):
     output = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
     with pytest.raises(UserError, match=output):
-        load(cache_dir, write(tmp_path, *BOTH), group_column="hospital")
+        load(write(tmp_path, *BOTH), group_column="hospital")
 
 
-def test_the_column_of_a_metadata_file_says_whose_a_picture_is(cache_dir, tmp_path):
+def test_the_column_of_a_metadata_file_says_whose_a_picture_is(load, tmp_path):
     write(tmp_path, "pictures", count=10)
     rows = [f"pictures/{i}.png,{'benign' if i % 2 else 'malignant'},hosp{'AB'[i // 5]}" for i in range(10)]
     (tmp_path / "metadata.csv").write_text("\n".join(["file_name,label,hospital", *rows]))
-    data = load(cache_dir, tmp_path, group_column="hospital")
+    data = load(tmp_path, group_column="hospital")
     assert data.class_names == ("benign", "malignant")
     for split in (data.train, data.test):
         shades = split.columns["x"][:, 0, 0, 0]

@@ -8,7 +8,6 @@ from sklearn.datasets import load_digits
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.digits import SITES
 from fedbn_flower.site.inputs import local_task
 
@@ -32,32 +31,28 @@ def write_folder(path, splits=("train", "test"), features=None, size=None, write
     return str(path)
 
 
-def load(cache_dir, name, **options):
-    return load_dataset(Request(str(name), **options), cache_dir)
-
-
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "text:~nobody-of-that-name/x"])
-def test_the_home_of_nobody_is_no_dataset(cache_dir, name):
+def test_the_home_of_nobody_is_no_dataset(load, name):
     with pytest.raises(UserError, match="^dataset: .*~nobody-of-that-name/x'"):
-        load(cache_dir, name)
+        load(name)
 
 
 @pytest.mark.parametrize(
     "name",
     ["nowhere.csv", "play.txt", ".here", "a/b/c", "here/mnist", "scans.zip", "C:\\scans", "a/", "/a/b"],
 )
-def test_a_path_that_is_missing_is_reported_without_asking_a_hub(cache_dir, tmp_path, monkeypatch, name):
+def test_a_path_that_is_missing_is_reported_without_asking_a_hub(load, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("asked a hub"))
     as_text = " (for a text write 'text:play.txt')" if name == "play.txt" else ""
     with pytest.raises(UserError) as caught:
-        load(cache_dir, name)
+        load(name)
     assert str(caught.value) == f"dataset: no such file or folder: {name!r}{as_text}"
 
 
 @pytest.mark.parametrize("name", ["mnist", "owner/mnist", "owner/mnist-v1.1", "o.w/wikitext-103.v1"])
-def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
+def test_other_names_are_a_hubs(load, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
 
     def asked(*names):
@@ -65,7 +60,7 @@ def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
 
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", asked)
     with pytest.raises(UserError, match="asked for"):
-        load(cache_dir, name)
+        load(name)
 
 
 @pytest.mark.parametrize(
@@ -76,26 +71,26 @@ def test_other_names_are_a_hubs(cache_dir, tmp_path, monkeypatch, name):
         ("sythetic:1,1", "no such file or folder: 'sythetic:1,1' (did you mean 'synthetic:'?)"),
     ],
 )
-def test_a_misspelt_name_of_ours_is_suggested(cache_dir, monkeypatch, name, end):
+def test_a_misspelt_name_of_ours_is_suggested(load, monkeypatch, name, end):
     def unreachable(*names):
         raise UserError("dataset: cannot be reached")
 
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", unreachable)
     with pytest.raises(UserError) as caught:
-        load(cache_dir, name)
+        load(name)
     assert str(caught.value) == f"dataset: {end}"
 
 
-def test_a_text_is_recognised_by_its_name(cache_dir, tmp_path):
+def test_a_text_is_recognised_by_its_name(load, tmp_path):
     (tmp_path / "play.txt").write_text("A:\nTo be\n")
     output = f"dataset: '{tmp_path}/play.txt' is not allowed; expected 'text:{tmp_path}/play.txt' for a text"
     with pytest.raises(UserError) as caught:
-        load(cache_dir, tmp_path / "play.txt")
+        load(tmp_path / "play.txt")
     assert str(caught.value) == output
 
 
-def test_the_digits_are_embedded(cache_dir):
-    data = load(cache_dir, "digits")
+def test_the_digits_are_embedded(load):
+    data = load("digits")
     assert data.train.columns["x"].shape == (1437, 1, 8, 8)
     assert data.test.columns["x"].shape == (360, 1, 8, 8)
     assert data.train.columns["x"].dtype == np.uint8
@@ -103,9 +98,9 @@ def test_the_digits_are_embedded(cache_dir):
     assert np.bincount(data.test.columns["y"]).min() >= 34
 
 
-def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, monkeypatch):
+def test_a_local_folder_is_decoded_exactly_and_only_once(load, tmp_path, monkeypatch):
     name = write_folder(tmp_path / "data")
-    data = load(cache_dir, name)
+    data = load(name)
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES.transpose(0, 3, 1, 2))
     np.testing.assert_array_equal(data.test.columns["y"], np.arange(30) % 4)
     assert (data.spec.channels, data.spec.height, data.spec.width, data.spec.classes) == (3, 6, 5, 4)
@@ -116,15 +111,15 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(cache_dir, tmp_path, mo
 
     clear_process_caches()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
-    np.testing.assert_array_equal(load(cache_dir, name).train.columns["x"], data.train.columns["x"])
+    np.testing.assert_array_equal(load(name).train.columns["x"], data.train.columns["x"])
 
 
-def test_a_changed_folder_is_decoded_anew(cache_dir, tmp_path):
+def test_a_changed_folder_is_decoded_anew(load, tmp_path):
     name = write_folder(tmp_path / "data")
-    load(cache_dir, name)
+    load(name)
     write_folder(tmp_path / "data", digit=[0] * 30)
     clear_process_caches()
-    assert set(load(cache_dir, name).train.columns["y"]) == {0}
+    assert set(load(name).train.columns["y"]) == {0}
 
 
 def class_folders(path):
@@ -137,18 +132,11 @@ def class_folders(path):
     return str(path)
 
 
-def test_an_image_folder_with_subfolders_for_classes(cache_dir, tmp_path):
-    data = load(cache_dir, class_folders(tmp_path / "pets"))
-    assert data.spec.classes == 2
-    assert sorted(data.train.columns["x"][:, 0, 0, 0]) == [10, 11, 12, 200, 201, 202]
-    assert list(data.train.columns["y"]) == [int(i > 100) for i in data.train.columns["x"][:, 0, 0, 0]]
-
-
-def test_images_are_resized_to_the_size_requested(cache_dir, tmp_path):
+def test_images_are_resized_to_the_size_requested(load, tmp_path):
     name = write_folder(tmp_path / "data", size=(9, 9))
     with pytest.raises(UserError, match="image-size: 0 is not allowed"):
-        load(cache_dir, name)
-    assert load(cache_dir, name, image_size=7).train.columns["x"].shape == (30, 3, 7, 7)
+        load(name)
+    assert load(name, image_size=7).train.columns["x"].shape == (30, 3, 7, 7)
 
 
 @pytest.mark.parametrize(
@@ -190,16 +178,16 @@ def test_images_are_resized_to_the_size_requested(cache_dir, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_one_line(cache_dir, tmp_path, make, options, message):
+def test_what_cannot_be_read_is_one_line(load, tmp_path, make, options, message):
     with pytest.raises(UserError, match=message) as caught:
-        load(cache_dir, make(tmp_path), **options)
+        load(make(tmp_path), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_dataset_is_reported(cache_dir, tmp_path):
+def test_a_file_that_is_no_dataset_is_reported(load, tmp_path):
     (tmp_path / "train.parquet").write_bytes(b"not parquet")
     with pytest.raises(UserError, match="dataset: cannot load"):
-        load(cache_dir, str(tmp_path))
+        load(str(tmp_path))
 
 
 # ---- a node with its own data -----------------------------------------------------------------------
@@ -237,37 +225,37 @@ def numpy_files(folder):
         (lambda p: class_folders(p / "classes"), "'.*classes' contains class folders"),
     ],
 )
-def test_where_there_are_no_columns_none_can_be_named(cache_dir, tmp_path, make, reason):
+def test_where_there_are_no_columns_none_can_be_named(load, tmp_path, make, reason):
     """Beside other sites, whose data have columns, such a site's data are read as they are."""
     name = make(tmp_path)
     for key in ("image-column", "label-column"):
         given = {key.replace("-", "_"): "digit"}
         with pytest.raises(UserError, match=f"^{key}: 'digit' is not allowed; expected 'auto': {reason}$"):
-            load(cache_dir, name, **given)
-        assert len(load(cache_dir, name, of_site=True, **given).train)
+            load(name, **given)
+        assert len(load(name, of_site=True, **given).train)
 
 
-def test_a_folder_of_numpy_files(cache_dir, tmp_path):
+def test_a_folder_of_numpy_files(load, tmp_path):
     folder = tmp_path / "arrays"
-    data = load(cache_dir, numpy_files(folder))
+    data = load(numpy_files(folder))
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
     clear_process_caches()
     np.save(folder / "test-labels.npy", np.arange(4))
     with pytest.raises(UserError, match=r"test-labels.npy is int64 \(4,\); expected 5 class numbers"):
-        load(cache_dir, str(folder))
+        load(str(folder))
     np.save(folder / "test-images.npy", np.zeros((4, 6, 5)))
     with pytest.raises(UserError, match="test-images.npy holds float64"):
-        load(cache_dir, str(folder))
+        load(str(folder))
 
 
-def test_numpy_labels_may_be_numbers_and_classes_have_names(cache_dir, tmp_path):
+def test_numpy_labels_may_be_numbers_and_classes_have_names(load, tmp_path):
     folder = tmp_path / "arrays"
     numpy_files(folder)
 
     def fresh():
         clear_process_caches()
-        return load(cache_dir, str(folder))
+        return load(str(folder))
 
     (folder / "classes.txt").write_text("benign\nmalignant\nunclear\n")
     assert fresh().output_names == ["benign", "malignant", "unclear"]
@@ -288,9 +276,9 @@ def test_numpy_labels_may_be_numbers_and_classes_have_names(cache_dir, tmp_path)
         fresh()
 
 
-def test_the_scanners_show_the_digits_of_each_site_differently(cache_dir):
+def test_the_scanners_show_the_digits_of_each_site_differently(load):
     """By the definition of each scanner: contrast, noise, resolution; no digit is at two sites or twice."""
-    data = load(cache_dir, "scanners", group_column="site")
+    data = load("scanners", group_column="site")
     digits = np.rint(load_digits().images * (255 / 16))
     train, test = data.train, data.test
     assert len(train) + len(test) == len(digits)
@@ -311,9 +299,9 @@ def test_the_scanners_show_the_digits_of_each_site_differently(cache_dir):
         assert len(scans) + len(held_out) in (449, 450)
 
 
-def test_a_scanner_is_a_site_or_nobodys(cache_dir):
-    assert load(cache_dir, "scanners").train.groups is None
+def test_a_scanner_is_a_site_or_nobodys(load):
+    assert load("scanners").train.groups is None
     with pytest.raises(
         UserError, match=r"partition: unknown name 'natural:age' .*; expected one of iid, natural:site"
     ):
-        load(cache_dir, "scanners", group_column="age")
+        load("scanners", group_column="age")

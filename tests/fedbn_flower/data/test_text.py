@@ -147,9 +147,7 @@ def test_a_mistake_is_reported_in_a_line(configured, play, tmp_path, name):
 
 WAYS = [
     {},
-    {"client_momentum": 0.9, "clip_norm": 1.0, "weight_decay": 1e-4},
-    {"objective": "fedprox"},
-    {"strategy": "feddyn", "objective": "feddyn"},
+    {"client_momentum": 0.9, "clip_norm": 1.0, "weight_decay": 1e-4, "objective": "fedprox"},
     {"strategy": "scaffold", "objective": "scaffold"},
 ]
 

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 
 NAN = np.nan
@@ -24,11 +23,6 @@ ENCODED = {
     "hospital=a": [0, 1, 0, 1],
     "hospital=b": [1, 0, 1, 0],
 }
-
-
-@pytest.fixture
-def load(cache_dir):
-    return lambda path, **options: load_dataset(Request(str(path), **options), cache_dir)
 
 
 @pytest.fixture
@@ -92,23 +86,6 @@ def test_columns_are_those_that_are_named_as_they_are_named(load, folder, column
     np.testing.assert_array_equal(
         data.train.columns["x"], np.array([expected[n] for n in kept], np.float32).T
     )
-
-
-def test_the_text_of_columns_gives_the_same_again(load, tmp_path):
-    """Names and values with what separates them elsewhere."""
-    table = pd.DataFrame({"a,b": ["x,y", "z"] * 5, "c=d": range(10), "e": [True, None] * 5, "y": [0, 1] * 5})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    first = load(tmp_path / "t.csv")
-    assert first.kind.facts["columns"] == [
-        {"name": "a,b", "values": ["x,y", "z"]},
-        {"name": "c=d", "values": []},
-        {"name": "e", "values": ["True"]},
-    ]
-    text = r'"a,b=x,y|z",c\=d,e=True'
-    assert repr(text) in first.notes[1].text
-    again = load(tmp_path / "t.csv", columns=text)
-    assert again.kind.facts == first.kind.facts
-    np.testing.assert_array_equal(again.train.columns["x"], first.train.columns["x"])
 
 
 @pytest.mark.parametrize("form", ["comma", "semicolon", "tab", "parquet"])

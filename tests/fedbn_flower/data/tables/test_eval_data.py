@@ -77,9 +77,13 @@ def four_sites(tmp_path):
 OST = "clients that train and are not evaluated, without held-out examples: ost"
 
 
-@pytest.mark.parametrize("eval_data", ["auto", "local"])
 @pytest.mark.parametrize(
-    "more", [{}, {"best": "cross-fitted"}, {"val_fraction": 0.25}, {"predictions": "on"}]
+    ("eval_data", "more"),
+    [
+        ("local", {}),
+        ("auto", {"best": "cross-fitted"}),
+        ("auto", {"val_fraction": 0.25, "predictions": "on"}),
+    ],
 )
 def test_a_site_without_test_rows_trains_and_enters_no_mean(run, four_sites, eval_data, more):
     keys = {**four_sites, **more, "partition": "natural:file", "num_clients": 4, "model": "auto", "rounds": 2}

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data import Request, load_dataset
 
 RNG = np.random.default_rng(0)
 ROWS = 60
@@ -22,10 +21,6 @@ BY_KEY = " (guessed; thousands decides)"
 OF_LETTERS = "is no UTF-8; its letters are read as Windows-1252"
 
 
-def load(cache_dir, path, **asked):
-    return load_dataset(Request(str(path), **asked), cache_dir)
-
-
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 @pytest.mark.parametrize(
     ("written", "said"),
@@ -37,11 +32,11 @@ def load(cache_dir, path, **asked):
         ({}, []),
     ],
 )
-def test_values_are_those_of_the_plain_file(cache_dir, tmp_path, ending, written, said):
+def test_values_are_those_of_the_plain_file(load, tmp_path, ending, written, said):
     """To the bit, by a parse of the same digits; the third column's words too."""
     TABLE.to_csv(tmp_path / "plain.csv", index=False)
     TABLE.to_csv(path := tmp_path / f"t.{ending}", index=False, **written)
-    plain, found = load(cache_dir, tmp_path / "plain.csv"), load(cache_dir, path)
+    plain, found = load(tmp_path / "plain.csv"), load(path)
     assert found.digest == plain.digest
     assert found.kind.facts["columns"] == plain.kind.facts["columns"]
     here = [note.text for note in found.notes if note.text.startswith(f"'{path.name}'")]
@@ -56,10 +51,10 @@ def test_values_are_those_of_the_plain_file(cache_dir, tmp_path, ending, written
         (["1,5", "1.234,5"] * 30, "has thousands, too, beside decimal points"),
     ],
 )
-def test_commas_with_another_reading_are_refused_as_before(cache_dir, tmp_path, column, why):
+def test_commas_with_another_reading_are_refused_as_before(load, tmp_path, column, why):
     TABLE.assign(crp=column).to_csv(tmp_path / "t.csv", index=False, sep=";")
     with pytest.raises(UserError, match="columns: 'crp' holds .*; write decimals with a point"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
 POINTS, COMMAS = "has points between thousands, as in ", "has commas between thousands, as in "
@@ -85,10 +80,10 @@ POINTS, COMMAS = "has points between thousands, as in ", "has commas between tho
         ),
     ],
 )  # fmt: skip
-def test_thousands_are_read_and_said_where_nothing_else_fits(cache_dir, tmp_path, columns, sep, values, said):
+def test_thousands_are_read_and_said_where_nothing_else_fits(load, tmp_path, columns, sep, values, said):
     table = pd.DataFrame({name: cells * 6 for name, cells in columns.items()} | {"label": [0, 1] * 9})
     table.to_csv(tmp_path / "t.csv", index=False, sep=sep)
-    found = load(cache_dir, tmp_path / "t.csv")
+    found = load(tmp_path / "t.csv")
     x = np.concatenate([split.columns["x"] for split in found.splits])
     for column, expected in zip(x.T, values, strict=True):
         np.testing.assert_array_equal(np.sort(column), np.sort(np.float32(expected * 6)))
@@ -107,28 +102,28 @@ def test_thousands_are_read_and_said_where_nothing_else_fits(cache_dir, tmp_path
         ({"a": ["1.234,50", "2", "3"], "b": ["1,234.50", "2", "3"]}, "'a' holds numbers as text"),
     ],
 )  # fmt: skip
-def test_a_factor_of_a_thousand_is_never_guessed(cache_dir, tmp_path, columns, message):
+def test_a_factor_of_a_thousand_is_never_guessed(load, tmp_path, columns, message):
     """Where a number may be two, and where two columns contradict each other, a line says what to do."""
     table = pd.DataFrame({name: cells * 6 for name, cells in columns.items()} | {"label": [0, 1] * 9})
     table.to_csv(tmp_path / "t.csv", index=False, sep=";")
     with pytest.raises(UserError, match=message):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
-def test_points_in_another_column_forbid_decimal_commas(cache_dir, tmp_path):
+def test_points_in_another_column_forbid_decimal_commas(load, tmp_path):
     TABLE.assign(crp=["1,5", "2,25"] * 30).to_csv(tmp_path / "t.csv", index=False, sep=";")
     with pytest.raises(UserError, match="columns: 'crp' holds numbers as text"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("encoding", ["cp850", "mac_roman", "cp1251", "cp1253", "iso8859-2"])
-def test_letters_of_another_encoding_are_refused(cache_dir, tmp_path, encoding):
+def test_letters_of_another_encoding_are_refused(load, tmp_path, encoding):
     word = {"cp1251": "Иванов", "cp1253": "Παύλος", "iso8859-2": "łódź"}.get(encoding, "männlich")
     TABLE.assign(städtisch=word).rename(columns={"größe": "a", "städtisch": "b"}).to_csv(
         tmp_path / "t.csv", index=False, encoding=encoding
     )
     with pytest.raises(UserError, match=r"is not a text in UTF-8 \(byte 0x"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
 DAYS = pd.Timestamp("2021-01-05") + pd.to_timedelta(RNG.permutation(300)[:ROWS], "D")
@@ -161,12 +156,10 @@ def german_excel(path):
     ("name", "write", "keys"),
     [("t.csv", german_csv, GERMAN), ("t.xlsx", german_excel, GERMAN | {"encoding": "auto"})],
 )
-def test_a_messy_export_has_the_values_of_the_plain_file_with_each_key(
-    cache_dir, tmp_path, name, write, keys
-):
+def test_a_messy_export_has_the_values_of_the_plain_file_with_each_key(load, tmp_path, name, write, keys):
     PLAIN.to_csv(tmp_path / "plain.csv", index=False)
     write(tmp_path / name)
-    plain, found = load(cache_dir, tmp_path / "plain.csv"), load(cache_dir, tmp_path / name, **keys)
+    plain, found = load(tmp_path / "plain.csv"), load(tmp_path / name, **keys)
     assert found.digest == plain.digest
     rows = sorted(int(one.rpartition(b":")[2]) for one in [*found.train.origins, *found.test.origins])
     assert rows == list(range(4, 4 + ROWS))  # as the spreadsheet shows them
@@ -175,7 +168,7 @@ def test_a_messy_export_has_the_values_of_the_plain_file_with_each_key(
     assert f"2 lines above the header of '{name}'" in lines
 
 
-def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(cache_dir, tmp_path):
+def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(load, tmp_path):
     days = pd.Series(
         pd.to_datetime(["1970-01-02", "2000-03-01", None, "1969-12-31T12:00"] * 5, format="ISO8601")
     )
@@ -184,7 +177,7 @@ def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(cache_d
     table.to_excel(tmp_path / "t.xlsx", index=False)
     table.assign(day=days.dt.strftime("%H:%M %m/%d/%y")).to_csv(tmp_path / "t.csv", index=False)
     for name, keys in {"t.parquet": {}, "t.xlsx": {}, "t.csv": {"date_format": "%H:%M %m/%d/%y"}}.items():
-        found = load(cache_dir, tmp_path / name, **keys)
+        found = load(tmp_path / name, **keys)
         x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
         assert sorted(x[~np.isnan(x)]) == [-0.5] * 5 + [1.0] * 5 + [11017.0] * 5
         assert np.isnan(x).sum() == 5
@@ -202,27 +195,27 @@ def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(cache_d
         (["1,500", "2", "NA"], {"thousands": ","}, [1500, 2, np.nan]),
     ],
 )
-def test_numbers_are_as_the_keys_say(cache_dir, tmp_path, cells, keys, values):
+def test_numbers_are_as_the_keys_say(load, tmp_path, cells, keys, values):
     pd.DataFrame({"a": cells * 6, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
-    found = load(cache_dir, tmp_path / "t.csv", **keys)
+    found = load(tmp_path / "t.csv", **keys)
     x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
     np.testing.assert_array_equal(np.sort(x), np.sort(np.float32(values * 6)))
 
 
 @pytest.mark.parametrize("cell", ["12.34", "1.2345", "07.08.2021"])
-def test_points_that_make_no_groups_of_three_are_no_thousands(cache_dir, tmp_path, cell):
+def test_points_that_make_no_groups_of_three_are_no_thousands(load, tmp_path, cell):
     pd.DataFrame({"a": ["1.234", cell] * 9, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(UserError, match="columns: 'a' holds "):
-        load(cache_dir, tmp_path / "t.csv", thousands=".")
+        load(tmp_path / "t.csv", thousands=".")
 
 
-def test_named_values_and_ids_stay_words(cache_dir, tmp_path):
+def test_named_values_and_ids_stay_words(load, tmp_path):
     table = pd.DataFrame(
         {"code": ["1,5", "2,5"] * 9, "id": [f"{n},0" for n in range(18)], "label": [0, 1] * 9}
     )
     table.to_csv(tmp_path / "t.csv", index=False)
     asked = {"thousands": "'", "columns": '"code=1,5|2,5"', "unit_column": "id", "unit_key": "group-column"}
-    found = load(cache_dir, tmp_path / "t.csv", **asked)
+    found = load(tmp_path / "t.csv", **asked)
     assert found.kind.facts["columns"] == [{"name": "code", "values": ["1,5", "2,5"]}]
     assert sorted(found.train.unit_names) == sorted(table.id)
 
@@ -245,10 +238,10 @@ def test_named_values_and_ids_stay_words(cache_dir, tmp_path):
         ),
     ],
 )
-def test_a_key_that_no_file_fits_is_one_line(cache_dir, tmp_path, keys, message):
+def test_a_key_that_no_file_fits_is_one_line(load, tmp_path, keys, message):
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(UserError, match=message):
-        load(cache_dir, tmp_path / "t.csv", **keys)
+        load(tmp_path / "t.csv", **keys)
 
 
 @pytest.mark.parametrize(
@@ -259,19 +252,17 @@ def test_a_key_that_no_file_fits_is_one_line(cache_dir, tmp_path, keys, message)
         ("xlsx", {"encoding": "cp1252"}),
     ],
 )
-def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(
-    cache_dir, tmp_path, ending, keys
-):
+def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(load, tmp_path, ending, keys):
     path = tmp_path / f"t.{ending}"
     TABLE.to_parquet(path) if ending == "parquet" else TABLE.to_excel(path, index=False)
     (key,) = keys
     with pytest.raises(
         UserError, match=f"^{key.replace('_', '-')}: .* expected .*: 't.{ending}' says it itself"
     ):
-        load(cache_dir, path, **keys)
+        load(path, **keys)
     columns = '"größe",crp,städtisch=früh|spät'
     if "header_row" not in keys:
-        assert len(load(cache_dir, path, **keys, of_site=True, columns=columns).train) == 48
+        assert len(load(path, **keys, of_site=True, columns=columns).train) == 48
 
 
 MESSY = TABLE.assign(admitted=[f"{day.day:02}.{day.month:02}.{day.year}" for day in DAYS])
@@ -294,10 +285,10 @@ def messy_excel(path):
 
 
 @pytest.mark.parametrize(("name", "write"), [("t.csv", messy_csv), ("t.xlsx", messy_excel)])
-def test_a_messy_export_with_one_reading_is_read_in_one_go_and_said(cache_dir, tmp_path, name, write):
+def test_a_messy_export_with_one_reading_is_read_in_one_go_and_said(load, tmp_path, name, write):
     PLAIN[[*MESSY]].to_csv(tmp_path / "plain.csv", index=False)
     write(tmp_path / name)
-    plain, found = load(cache_dir, tmp_path / "plain.csv"), load(cache_dir, tmp_path / name)
+    plain, found = load(tmp_path / "plain.csv"), load(tmp_path / name)
     assert found.digest == plain.digest
     lines = [note.text for note in found.notes]
     assert all(one.format(name) in lines for one in GUESSED)
@@ -315,9 +306,9 @@ def test_a_messy_export_with_one_reading_is_read_in_one_go_and_said(cache_dir, t
         (["2021/8/7", "2021/8/1"], [18846, 18840]),
     ],
 )
-def test_dates_of_one_format_are_days(cache_dir, tmp_path, dates, days):
+def test_dates_of_one_format_are_days(load, tmp_path, dates, days):
     pd.DataFrame({"d": dates * 9, "label": [0, 0, 1] * 6}).to_csv(tmp_path / "t.csv", index=False)
-    found = load(cache_dir, tmp_path / "t.csv")
+    found = load(tmp_path / "t.csv")
     x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
     assert sorted(set(x.tolist())) == sorted(days)
 
@@ -325,26 +316,26 @@ def test_dates_of_one_format_are_days(cache_dir, tmp_path, dates, days):
 @pytest.mark.parametrize(
     "dates", [["07.08.2021", "12.11.2021"], ["1/2/21", "13/2/21"], ["13.01.2021", "01.13.2021"]]
 )
-def test_dates_with_another_reading_or_none_are_refused(cache_dir, tmp_path, dates):
+def test_dates_with_another_reading_or_none_are_refused(load, tmp_path, dates):
     pd.DataFrame({"d": dates * 9, "label": [0, 1] * 9}).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(UserError, match="columns: 'd' holds dates as text"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
-def test_a_title_above_words_alone_is_refused_with_the_key(cache_dir, tmp_path):
+def test_a_title_above_words_alone_is_refused_with_the_key(load, tmp_path):
     (tmp_path / "t.csv").write_text("My words\n\na,label\n" + "x,y\nz,w\n" * 9)
     with pytest.raises(UserError, match=r"if the header is 'a,label', name its row: header-row=3"):
-        load(cache_dir, tmp_path / "t.csv")
-    assert len(load(cache_dir, tmp_path / "t.csv", header_row=3).train) == 15
+        load(tmp_path / "t.csv")
+    assert len(load(tmp_path / "t.csv", header_row=3).train) == 15
 
 
-def test_all_that_is_wrong_is_said_at_once_each_with_its_key(cache_dir, tmp_path):
+def test_all_that_is_wrong_is_said_at_once_each_with_its_key(load, tmp_path):
     """And the keys that are named read it."""
     rows = "".join(f"{n % 2};m\u00e4nnlich;07.08.2021;1,{500 + n}\n" for n in range(20))
     path = tmp_path / "t.csv"
     path.write_bytes(("label;sex;day;crp\n" + rows).encode("cp850"))
     with pytest.raises(UserError) as error:
-        load(cache_dir, path)
+        load(path)
     first, *others = str(error.value).split("; ")
     assert first == f"dataset: {str(path)!r} is not a text in UTF-8 (byte 0x84)"
     assert others == [
@@ -352,21 +343,21 @@ def test_all_that_is_wrong_is_said_at_once_each_with_its_key(cache_dir, tmp_path
         "'day' holds dates as text, such as '07.08.2021': name their form, as in date-format=%d.%m.%Y",
         "'crp' holds numbers as text, such as '1,500': name its signs, as in decimal=, or thousands=.",
     ]
-    found = load(cache_dir, path, encoding="cp850", date_format="%d.%m.%Y", decimal=",")
+    found = load(path, encoding="cp850", date_format="%d.%m.%Y", decimal=",")
     x = np.concatenate([split.columns["x"] for split in found.splits])
     assert sorted(x[:, -1].tolist()) == [np.float32(1.5 + n / 1000) for n in range(20)]
     with pytest.raises(UserError) as error:
-        load(cache_dir, path, encoding="cp850")
+        load(path, encoding="cp850")
     assert str(error.value).startswith(f"dataset: {str(path)!r}: 'day' holds dates as text")
 
 
-def test_what_is_wrong_with_several_sites_files_is_one_line(cache_dir, tmp_path):
+def test_what_is_wrong_with_several_sites_files_is_one_line(load, tmp_path):
     """Of five files; of the others it says how many they are."""
     for site in range(8):
         rows = b"m\x84nnlich,1\n" if site else b"1,2\n"
         (tmp_path / f"site-{site}.csv").write_bytes(b"a,label\n" + rows * 9)
     with pytest.raises(UserError) as error:
-        load(cache_dir, tmp_path)
+        load(tmp_path)
     line = str(error.value)
     named = [f"site-{site}.csv" in line for site in range(8)]
     assert named == [False] + [True] * 5 + [False] * 2
@@ -376,14 +367,14 @@ def test_what_is_wrong_with_several_sites_files_is_one_line(cache_dir, tmp_path)
     assert line.endswith("; and 2 more files")
 
 
-def test_a_mark_that_lies_is_one_line(cache_dir, tmp_path):
+def test_a_mark_that_lies_is_one_line(load, tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,label\n\x81,1\n" + b"2,0\n" * 9)
     with pytest.raises(UserError, match=r"is not a text in UTF-8-SIG \(byte 0x81\)"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")
 
 
-def test_a_byte_far_below_the_header_is_said_with_the_rest(cache_dir, tmp_path):
+def test_a_byte_far_below_the_header_is_said_with_the_rest(load, tmp_path):
     rows = b"1,2,07.08.2021\n" * 9000 + b"\x81,2,07.08.2021\n"
     (tmp_path / "t.csv").write_bytes(b"a,label,day\n" + rows)
     with pytest.raises(UserError, match=r"\(byte 0x81\); .*; 'day' holds dates as text"):
-        load(cache_dir, tmp_path / "t.csv")
+        load(tmp_path / "t.csv")

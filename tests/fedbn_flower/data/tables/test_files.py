@@ -1,18 +1,11 @@
 """Which files are a table, at sites too; what their names are, and how much of them fits."""
 
-import re
-
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
-from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.tables import table_files
-from fedbn_flower.data.readers.tables.header import CELL
 from fedbn_flower.data.statistics import features
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
@@ -21,11 +14,6 @@ from fedbn_flower.site.inputs import local_task
 RNG = np.random.default_rng(0)
 ODD = {"age>=65": ["a|b", "c=d", "e\\"] * 10, "a,b": range(30), "c|d": [0.5, 1.5] * 15}
 ODD_TEXT = r'age>\=65=a\|b|c\=d|e\\,"a,b",c\|d'
-
-
-@pytest.fixture
-def load(cache_dir):
-    return lambda path, **options: load_dataset(Request(str(path), **options), cache_dir)
 
 
 def noise(count=160):
@@ -114,25 +102,6 @@ def test_the_file_is_the_site_in_a_simulation_and_one_place_at_a_site(configured
         assert len(x) == 0.8 * len(sites[name])
     node = {"data-path": str(tmp_path / "data"), "cache-dir": str(tmp_path / "cache")}
     assert len(local_task(configured(dataset="shape:1:2", columns="a"), 0, node).train) == 80
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
-def test_what_memory_does_not_hold_is_not_read(load, tmp_path, monkeypatch, ending):
-    """A million rows of three columns in few bytes, of which the packed ones say how many they are."""
-    rows, path = 1_000_000, tmp_path / f"t.{ending}"
-    if ending == "parquet":
-        parquet.write_table(pa.table({name: np.zeros(rows) for name in ("a", "b", "label")}), path)
-        assert path.stat().st_size < 100_000
-    else:
-        pd.DataFrame(np.zeros((rows, 3), int), columns=["a", "b", "label"]).to_csv(path, index=False)
-    monkeypatch.setattr(free_memory, "available_memory", lambda: rows * 3 * CELL // 2)
-    monkeypatch.setattr(pd, "read_csv", None)
-    monkeypatch.setattr(pd, "read_parquet", None)
-    with pytest.raises(UserError) as caught:
-        load(path)
-    said = r"dataset: too large: (?:about )?(\d+) rows of '.*' would take 0.1 GiB of memory, of which .*"
-    assert int(re.fullmatch(said, str(caught.value))[1]) == pytest.approx(rows, rel=1e-3)
 
 
 def test_excel_needs_its_extra_and_reads_the_first_sheet(load, tmp_path):

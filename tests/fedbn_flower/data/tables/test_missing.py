@@ -7,17 +7,11 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.tables.missing import USUAL, Missing
 from fedbn_flower.site.inputs import local_task
 
 GRADES = ["None", "Mild", "Severe"] * 5
-
-
-@pytest.fixture
-def load(cache_dir):
-    return lambda path, **options: load_dataset(Request(str(path), **options), cache_dir)
 
 
 def test_the_usual_words_are_those_of_pandas():
