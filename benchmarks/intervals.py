@@ -25,10 +25,10 @@ from scipy.special import expit
 from clients.problems.metrics import METRICS as OF_RUNS
 from clients.problems.metrics import Predicted
 from clients.problems.metrics.base import CLASSES, NUMBERS
-from fedbn_flower.study.intervals import OWN
+from fedbn_flower.study.intervals import LENGTH, OWN
 from fedbn_flower.study.statistics.case_metrics import METRICS, CaseMetric, Mean, OfCurve, OfStates
 from fedbn_flower.study.statistics.cases import Cases
-from fedbn_flower.study.statistics.intervals import LENGTH, Interval, intervals_of_cases
+from fedbn_flower.study.statistics.intervals import Interval, intervals_of_cases
 
 Draw = Callable[[np.random.Generator, int], Cases]
 """Draws cases of so many times as many patients."""

@@ -99,18 +99,18 @@ ANNEXES: dict[str, Annex] = {
     "study": Annex(
         "intervals, tests and the words of papers",
         {
-            "at-a-site": {"recalibrate": "at_a_site:recalibrated"},
+            "at-a-site": {"recalibrate": "recalibration:recalibrated"},
             "at-the-end": {
                 "intervals": "intervals:write_intervals",
                 "subgroups": "subgroups:write_subgroups",
             },
-            "commands": {"compare": "compare_command:compare"},
+            "commands": {"compare": "compare:compare"},
             "doubts": {"decisions": "decisions:doubts"},
             "sections": {
-                "Predictions": "sections.predictions:predictions",
-                "Decisions by site": "sections.decisions:decisions_by_site",
-                "Subgroups": "sections.subgroups:subgroups",
-                "Recalibrated by site": "sections.decisions:recalibration",
+                "Predictions": "predictions:predictions",
+                "Decisions by site": "decisions_by_site:decisions_by_site",
+                "Subgroups": "subgroups:subgroups_section",
+                "Recalibrated by site": "decisions_by_site:recalibration",
             },
             "texts": {"methods": "methods:methods", "model-card": "methods:model_card"},
             "verdicts": {"of-a-sweep": "sweeps:OfSweep"},

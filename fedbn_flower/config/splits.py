@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from flwr.app import UserConfigValue
 
 from ..core.errors import Conflict, refuse
+from ..core.ground.columns import HeldOut
 from ..data.splits.groups import pattern_of
 from ..data.splits.split_by import SplitBy
 from ..data.splits.subgroups import attributes_of
@@ -29,13 +30,13 @@ def with_splits(config: RunConfig) -> RunConfig:
 
 def implied_by_splits(config: RunConfig) -> dict[str, UserConfigValue]:
     """Return the values of other keys that these imply."""
-    implied: dict[str, UserConfigValue] = {"eval-data": "local"} if _of_sites(config) else {}
+    implied: dict[str, UserConfigValue] = {"eval-data": "local"} if _of_each_client(config) else {}
     return implied | ({"holdout-clients": 1} if config.leave_one_site_out else {})
 
 
-def _of_sites(config: RunConfig) -> str:
-    """Return the key that splits each client's examples; empty if there is none."""
-    return "folds" if config.folds else "leave-one-site-out" if config.leave_one_site_out else ""
+def _of_each_client(config: RunConfig) -> HeldOut | None:
+    """Return what holds out some or all of each client's own examples; None if nothing does."""
+    return HeldOut.FOLDS if config.folds else HeldOut.SITE if config.leave_one_site_out else None
 
 
 def _conflicts(config: RunConfig) -> Iterator[Conflict]:
@@ -43,8 +44,8 @@ def _conflicts(config: RunConfig) -> Iterator[Conflict]:
     yield from _of_folds(config)
     if config.leave_one_site_out or config.left_out >= 0:
         yield from _of_left_out(config)
-    if (key := _of_sites(config)) and config.eval_data == "global":
-        wanted = f"'local' with {key}: clients are evaluated on their own examples"
+    if (held_out := _of_each_client(config)) and config.eval_data == "global":
+        wanted = f"'local' with {held_out.key}: clients are evaluated on their own examples"
         yield Conflict("eval-data", config.eval_data, wanted)
 
 

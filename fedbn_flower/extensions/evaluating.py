@@ -75,7 +75,7 @@ class RecalibrationKeys(KeyGroup):
 
 
 class Recalibration(ServerHook):
-    """Asks clients to recalibrate their test scores; see `study.at_a_site`."""
+    """Asks clients to recalibrate their test scores; see `study.recalibration`."""
 
     place = 160
     found = False

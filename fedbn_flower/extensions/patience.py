@@ -20,7 +20,7 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.errors import Conflict
-from ..core.ground.columns import CLIENT_MEAN, HALVES
+from ..core.ground.columns import CLIENT_MEAN, HALVES, HeldOut
 from ..core.key_group import KeyGroup
 from ..records.events import RoundResult, RunInfo
 from ..records.metrics import held_out_means, metric_values, number, of_all_reports
@@ -148,7 +148,7 @@ class CrossFitting:
                 self.states.setdefault(half, {}).setdefault(partition, {})[name] = array
 
 
-CROSS_FITTED = "cross-fitted"
+CROSS_FITTED = HeldOut.HALVES.column
 
 
 class PatienceKeys(KeyGroup):

@@ -25,15 +25,16 @@ from fedbn_flower.strategies.messages.nodes import NodeDirectory
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.free_memory import regular
-from ..core.ground.columns import RECALIBRATED, TEST
+from ..core.ground.columns import RECALIBRATED, TEST, HeldOut
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pandas import DataFrame
 
 PREDICTIONS_FILE = "predictions.parquet"
-SITE, ID, GROUP, TARGET, SCORE, FOLD, SEED = "site", "id", "group", "target", "score", "fold", "seed"
-NEW, SPLIT, SOURCE, PREDICTED = "new", "split", "source", "predicted"
+SITE, ID, GROUP, TARGET, SCORE, SEED = "site", "id", "group", "target", "score", "seed"
+FOLD = HeldOut.FOLDS.column
+NEW, SPLIT, SOURCE, PREDICTED = HeldOut.CLIENTS.column, "split", "source", "predicted"
 OF_CLASS = "score-"
 """How columns of the scores of several classes begin; the class's name follows."""
 SUBGROUP = "subgroup-"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import not_allowed
 from ..records.cases import SCORE, SITE, TARGET, in_numbers
 from .statistics.cases import Cases
 from .statistics.intervals import share
@@ -250,12 +250,8 @@ def _parsed(rule: str) -> tuple[str, float]:
     except ValueError:
         wanted = math.nan
     if name not in ("sensitivity", "specificity", "net-benefit") or not (equals and 0 < wanted < 1):
-        raise _wrong(rule)
+        raise not_allowed("threshold", rule, FORM)
     return name, wanted
-
-
-def _wrong(rule: str) -> UserError:
-    return not_allowed("threshold", rule, FORM)
 
 
 def _has_both(table: DataFrame) -> bool:

@@ -17,27 +17,19 @@ from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
 from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
-from ..core.ground.columns import RECALIBRATED
+from ..core.ground.columns import RECALIBRATED, HeldOut
 from ..core.text import listed
-from ..records.cases import SCORE, TARGET, predictions_of, with_recalibrated
+from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, predictions_of, with_recalibrated
 from ..records.stored import json_object
 from ..records.summary import CALIBRATION, NOTE
-from .statistics.calibration import calibration_test
 from .statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from .statistics.cases import Cases
-from .statistics.intervals import (
-    LENGTH,
-    SHARE,
-    Interval,
-    has_shared_cases,
-    intervals_of_cases,
-    means_of_cases,
-)
+from .statistics.intervals import Interval, calibration_test, has_shared_cases, intervals_of_cases
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-INTERVALS, BY_CASE, NEW_CLIENTS = "intervals", "by-case", "new-clients"
+INTERVALS, BY_CASE, NEW_CLIENTS = "intervals", "by-case", HeldOut.SITE.column
 """Keys in ``summary.json``."""
 MOST = 200_000
 """How many cases times metrics have intervals, some seconds' work: cases count once for their client and once
@@ -61,13 +53,14 @@ def _errors(cases: Cases) -> NDArray:
     return np.asarray(np.abs(cases.scores - cases.targets))
 
 
-LOSS = (0.0, math.inf)
+SHARE, LENGTH = (0.0, 1.0), (0.0, math.inf)
+"""Bounds of a metric."""
 MOST_NAMED = 10
 OWN: dict[str, dict[str, CaseMetric]] = {
-    CLASSES: {"accuracy": METRICS["accuracy"], "loss": Mean(_cross_entropies, bounds=LOSS, of_classes=True)},
+    CLASSES: {"accuracy": METRICS["accuracy"], "loss": Mean(_cross_entropies, None, LENGTH, of_classes=True)},
     NUMBERS: {
-        "loss": Mean(lambda cases: _errors(cases) ** 2, bounds=LOSS),
-        "mae": Mean(_errors, bounds=LOSS),
+        "loss": Mean(lambda cases: _errors(cases) ** 2, bounds=LENGTH),
+        "mae": Mean(_errors, bounds=LENGTH),
     },
 }
 """What the metrics that a problem has by itself usually are, by kind of prediction and name."""
@@ -106,15 +99,67 @@ def by_case(table: DataFrame, problem: Problem, seed: int) -> tuple[dict[str, An
     bounds = {column: LENGTH if column.startswith(HD95) else SHARE for column in case_columns(table, problem)}
     found = means_of_cases(table, bounds, seed)
     groups = {key: found[key] for key in ("pooled", "mean", "clients")}
-    ends: dict[str, Any] = _as_json(groups)
-    shared = has_shared_cases(table)
-    notes = too_few(groups)
-    if shared:
-        ends |= {"pooled": {}, "mean": {}}
-        notes.insert(0, SHARED)
-    ends |= {NOTE: " ".join(notes)} if notes else {}
+    shared: dict[str, Any] = {"pooled": {}, "mean": {}} if has_shared_cases(table) else {}
+    notes = [SHARED] * bool(shared) + too_few(groups)
+    ends = {**_as_json(groups), **shared, **({NOTE: " ".join(notes)} if notes else {})}
     unit = "mm" if problem.spacing else "pixels"
     return {"unit": unit, "tolerance": problem.tolerance, **found, **_values(groups)}, ends
+
+
+def means_of_cases(table: DataFrame, bounds: Mapping[str, tuple[float, float]], seed: int) -> dict[str, Any]:
+    """Return the mean of each column: ``pooled`` (all cases), ``mean`` (over sites), ``clients`` (by site).
+
+    A case without a number, NaN, counts in no mean of that column: ``left-out`` has how many these are, by
+    site and column; ``cases`` has how many cases each site has. Where several sites have the same cases,
+    these are not independent: only each site by itself has intervals.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each case: ``site``, ``id``, perhaps ``group``, and the columns.
+    bounds : Mapping
+        The least and the greatest value of each column, by its name.
+    seed : int
+        Of the draws.
+    """
+    shared = has_shared_cases(table)
+    sites = {str(site): part for site, part in table.groupby(SITE, sort=False)}
+    found: dict[str, Any] = {"pooled": {}, "mean": {}, "clients": {site: {} for site in sites}}
+    for name, ends in bounds.items():
+        if table[name].isna().all():
+            continue
+        of_one = _of_each_alone(table, name, ends, seed) if shared else _of_all(table, name, ends, seed)
+        found["pooled"][name], found["mean"][name] = of_one["pooled"], of_one["mean"]
+        for site, interval in of_one["clients"].items():
+            found["clients"][site][name] = interval
+    missing = {site: part[[*bounds]].isna().sum() for site, part in sites.items()}
+    return {
+        "cases": {site: len(part) for site, part in sites.items()},
+        "left-out": {
+            site: {str(name): int(count) for name, count in counts.items() if count}
+            for site, counts in missing.items()
+            if counts.any()
+        },
+        **found,
+    }
+
+
+def _of_all(table: DataFrame, name: str, bounds: tuple[float, float], seed: int) -> dict[str, Any]:
+    metric = Mean(lambda cases: cases.scores, bounds=bounds)
+    found: dict[str, Any] = intervals_of_cases(Cases.of_values(table, name), {name: metric}, seed)
+    clients = {site: of[name] for site, of in found["clients"].items()}
+    return {"pooled": found["pooled"][name], "mean": found["mean"][name], "clients": clients}
+
+
+def _of_each_alone(table: DataFrame, name: str, bounds: tuple[float, float], seed: int) -> dict[str, Any]:
+    """Return the intervals of each site by itself; the others are values only."""
+    parts = [part for _, part in table.groupby(SITE, sort=False) if part[name].notna().any()]
+    clients = {s: of for part in parts for s, of in _of_all(part, name, bounds, seed)["clients"].items()}
+    values = {
+        "pooled": float(table[name].mean()),
+        "mean": sum(of.value for of in clients.values()) / len(clients),
+    }
+    return {**{k: Interval(v, math.nan, math.nan, "") for k, v in values.items()}, "clients": clients}
 
 
 def case_columns(table: DataFrame, problem: Problem) -> list[str]:
@@ -167,9 +212,9 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
 
 def _calibration(cases: Cases, shared: bool, seed: int) -> dict[str, Any]:
     """Return the test of calibration of all cases, and of each client's."""
-    whole = {"pooled": cases} if not shared else {}
-    of = {key: calibration_test(c, BINS, seed)._asdict() for key, c in whole.items()}
-    return {**of, "clients": {c.sites[0]: calibration_test(c, BINS, seed)._asdict() for c in cases}}
+    clients = {of.sites[0]: calibration_test(of, BINS, seed)._asdict() for of in cases}
+    pooled = {} if shared else {"pooled": calibration_test(cases, BINS, seed)._asdict()}
+    return {**pooled, "clients": clients}
 
 
 def too_few(found: Mapping[str, Any]) -> list[str]:
@@ -201,13 +246,23 @@ class Measured(NamedTuple):
 
 def measured(table: DataFrame, summary: Mapping[str, Any], problem: Problem) -> Measured | None:
     """Return a run's cases with their metrics; None where cases have several targets."""
-    classes = [name for name in table.columns if name.startswith(f"{SCORE}-")]
-    if not classes and SCORE not in table.columns:
+    table = with_numbered_classes(table)
+    if table is None:
         return None
-    table = table.rename(columns={name: f"{SCORE}-{i}" for i, name in enumerate(classes)})
     cases, shared = Cases.of(table), has_shared_cases(table)
     chosen, too_long = _affordable(cases, problem, _Expected(summary, shared), shared)
     return Measured(table, cases, chosen, shared, too_long)
+
+
+def with_numbered_classes(table: DataFrame) -> DataFrame | None:
+    """Return a table whose columns of scores have the numbers of classes, as its targets are.
+
+    None where cases have several targets.
+    """
+    names = [name for name in table.columns if name.startswith(OF_CLASS)]
+    if not names and SCORE not in table.columns:
+        return None
+    return table.rename(columns={name: f"{OF_CLASS}{number}" for number, name in enumerate(names)})
 
 
 def without_intervals(found: Measured, summary: Mapping[str, Any], problem: Problem) -> dict[str, CaseMetric]:

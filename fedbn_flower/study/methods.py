@@ -28,9 +28,8 @@ from ..results.report.sections.best_round import how_chosen
 from ..results.report.tables import Table
 from ..results.report.unfinished import still_rising
 from ..results.run_reader import Run
-from .claim import claim, is_of_images, place, says_of_missing
-from .sections.subgroups import in_words
-from .subgroups import NOTE
+from .checklists import claim, is_of_images, tripod
+from .subgroups import NOTE, in_words
 
 MOST_NAMES = 12
 TO_WRITE = "**To be written by the authors.**"
@@ -40,38 +39,6 @@ FEW_SITES, FEW_EVENTS = 10, 100
 """G. Collins, E. Ogundimu and D. Altman: Sample size considerations for the external validation of a
 multivariable prognostic model. Statistics in Medicine 35(2), 2016, for events."""
 NOT_SHOWN = "What is not shown"
-IMBALANCE = ("class-balanced", "logit-adjusted", "calc", "weighted-bce")
-"""Losses that treat rare classes in another way."""
-CHECKLIST: Mapping[str, str] = {
-    "1 Title": "",
-    "2 Abstract": "",
-    "3 Background": "",
-    "4 Objectives": "",
-    "5 Source of data": "Data",
-    "6 Participants": "Data",
-    "7 Data preparation": "Data",
-    "8 Outcome": "Model",
-    "9 Predictors": "Model",
-    "10 Sample size": "Data",
-    "11 Missing data": "",
-    "12 Analytical methods": "Training",
-    "13 Class imbalance": "",
-    "14 Fairness": "Fairness",
-    "15 Model output": "Model",
-    "16 Training versus evaluation": "Evaluation",
-    "17 Ethical approval": "",
-    "18 Open science": "Software",
-    "19 Patient and public involvement": "",
-    "20 Participants of the study": "Data",
-    "21 Model development": "Training",
-    "22 Model specification": "Aggregation",
-    "23 Model performance": "Evaluation",
-    "24 Model updating": "",
-    "25 Interpretation": "",
-    "26 Limitations": "",
-    "27 Usability": "",
-}
-"""The items of TRIPOD+AI (Collins et al. 2024), each with the paragraph here that says something of it."""
 
 
 class Study(NamedTuple):
@@ -123,7 +90,6 @@ def model_card(found: Run | Sweep) -> str:
     """
     study = Study.of(found)
     written, run = study.written, study.runs[0]
-    items = [[item, place(at, written)] for item, at in _tripod(run).items()]
     parts_of_card = {
         "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
         "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
@@ -135,7 +101,7 @@ def model_card(found: Run | Sweep) -> str:
         "Privacy": written.get("Privacy", "The run has no differential privacy."),
         "Software": f"{written['Software']}\n\n```text\n{shlex.join(study.command)}\n```",
         "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
-        + Table(["item", "where"], items, words=2).markdown().rstrip(),
+        + tripod(run, written).markdown().rstrip(),
     }
     if is_of_images(run):
         parts_of_card["CLAIM"] = (
@@ -173,16 +139,6 @@ def _together(groups: Sequence[Group]) -> dict[str, str]:
         parts = [f"With {joined(labels)}: {text[:1].lower()}{text[1:]}" for text, labels in further.items()]
         written[title] = " ".join([*(one for one in shared if not one.startswith(SEED)), *parts])
     return {title: text for title, text in written.items() if text}
-
-
-def _tripod(run: Run) -> dict[str, str]:
-    """Return the `CHECKLIST`, with what only some runs say."""
-    told = {
-        "11 Missing data": "Model" if says_of_missing(run) else "",
-        "13 Class imbalance": "Training" if run.config.get("loss") in IMBALANCE else "",
-        "24 Model updating": "Evaluation" if run.summary.recalibrated else "",
-    }
-    return {**CHECKLIST, **told}
 
 
 def paragraphs(run: Run) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.files import csv_text, write_atomically
+from ..records.metric_states import POOLED
 from ..records.stored import damage_as_user_errors, rows_of
 from ..records.summary import Summary
 from ..results.plotting.comparison_plots import by_site_plot
@@ -28,14 +29,21 @@ from .comparisons.best_cells import (
     shown_difference,
     verdict,
 )
-from .comparisons.gain import GAIN_FILE, gain_rows, gains_of
-from .comparisons.left_out import intervals_left_out, left_out_table, sites_table, values_left_out
-from .comparisons.out_of_fold import OF, POOLED_ROW, Folds, out_of_fold_table, told_out_of_fold
-from .comparisons.out_of_fold import method_of as method_of_folds
-from .comparisons.over_blocks import NOT_TOLD_BY_RANK, RANK, Ranking, method_of, ranking
-from .folds import FOLDS, PooledFolds
-from .plots import critical_difference_diagram
-from .sections.gain import gain_section
+from .comparisons.folds import FOLDS, OF, Folds, PooledFolds, out_of_fold_table, told_out_of_fold
+from .comparisons.folds import method_of as method_of_folds
+from .comparisons.gain import GAIN_FILE, gain_rows, gain_section, gains_of
+from .comparisons.over_blocks import (
+    NOT_TOLD_BY_RANK,
+    RANK,
+    Ranking,
+    intervals_left_out,
+    left_out_table,
+    method_of,
+    ranking,
+    sites_table,
+    values_left_out,
+)
+from .figures import critical_difference_diagram
 
 if TYPE_CHECKING:
     from ..results.plotting.svg_figure import InlineFigure
@@ -168,7 +176,7 @@ def folds_table(sweep: Sweep, metric: str) -> Table | None:
     keys = list(lines[0])[: list(lines[0]).index(OF)]
     methods: dict[str, list[Folds]] = {}
     for row in lines:
-        if row[OF] == POOLED_ROW:
+        if row[OF] == POOLED:
             runs = [run for group in sweep.groups for run in group.runs if _is_of(group, run, row)]
             value = float(row[metric]) if row.get(metric) else None
             methods.setdefault(method_of_folds(row, keys), []).append(Folds(row[SEED], value, runs))

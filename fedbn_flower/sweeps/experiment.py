@@ -14,6 +14,7 @@ from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed
+from ..core.ground.columns import HeldOut
 from ..names import name_now, short
 
 GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
@@ -21,7 +22,7 @@ GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
 STANDARD_KEYS = frozenset(GRID_KEYS) - {"reference"}
 SINGLE_VALUE_KEYS = (
     *("run-dir", "resume", "backend", "workers", "ray-address", "verbose"),
-    *("folds", "leave-one-site-out"),
+    *(held_out.key for held_out in HeldOut if held_out.one),
 )
 OF_DATA = frozenset(
     {
@@ -189,10 +190,10 @@ class Experiment:
 def _with_every_run(given: Table) -> Table:
     """Return a table with a list of the runs that ``folds``, or ``leave-one-site-out``, asks for."""
     folds = str(given.get("folds", "0"))
-    if folds.isdecimal() and int(folds) > 1 and given.get("fold", "0") == "0":
+    if folds.isdecimal() and int(folds) > 1 and given.get(HeldOut.FOLDS.one, "0") == "0":
         _check_runs("folds", folds)
-        return {**given, "fold": tuple(str(1 + i) for i in range(int(folds)))}
-    if given.get("leave-one-site-out") == "true" and given.get("left-out", "-1") == "-1":
+        return {**given, HeldOut.FOLDS.one: tuple(str(1 + i) for i in range(int(folds)))}
+    if given.get("leave-one-site-out") == "true" and given.get(HeldOut.SITE.one, "-1") == "-1":
         clients = given.get("num-clients", NOT_GIVEN)
         of_data = {key: value for key, value in given.items() if key in OF_DATA}
         several = [key for key, value in of_data.items() if isinstance(value, tuple)]
@@ -204,7 +205,7 @@ def _with_every_run(given: Table) -> Table:
             clients = str(run_config({key: str(value) for key, value in of_data.items()}).num_clients)
         if clients.isdecimal():
             _check_runs("num-clients", clients)
-            return {**given, "left-out": tuple(map(str, range(int(clients))))}
+            return {**given, HeldOut.SITE.one: tuple(map(str, range(int(clients))))}
     return given
 
 

@@ -1,29 +1,144 @@
-"""Which cells of a table cannot be told from the best: marks, differences, and a sentence in words."""
+"""Which cells of a table cannot be told from the best: over seeds, or on the cases of single runs."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedbn_flower.clients.problems.metrics import METRICS, Predicted
+from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
+
+from ...core.ground.columns import HeldOut
+from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predictions_of
 from ...records.metrics import PERCENT, percent
 from ...records.summary import OfClasses
 from ...results.held_out import held_out_by_site
 from ...results.report.verdicts import Marks
 from ...results.run_reader import Run
 from ...results.summary import deciding_column, metrics_by_group, seeds_text
+from ..intervals import candidates, cost, same_value, with_numbered_classes
+from ..statistics.case_metrics import CaseMetric
+from ..statistics.cases import Cases
 from ..statistics.paired import (
     BestCells,
+    CaseTests,
     Difference,
     Pairs,
     cannot_be_told_from_best,
+    compare_on_cases,
     paired_t_tests,
     told_from_best,
     too_few_events,
 )
-from .same_cases import OnCases, compare_runs
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MOST = 3_000_000
+"""Rows times cases times `cost`: what is compared in some seconds."""
+ALL, TOO_MANY = "all", "the rows and cases are too many"
+
+
+class OnCases(NamedTuple):
+    """The tests of all pairs, and of how many cases they are; or why there are none."""
+
+    tests: CaseTests | None
+    cases: int = 0
+    why_not: str = ""
+
+
+def compare_runs(runs: Sequence[Run], metric: str, values: Sequence[float | None]) -> OnCases:
+    """Compare runs of several methods, one of each, on the cases that they all predict.
+
+    Parameters
+    ----------
+    runs : Sequence[Run]
+        The runs.
+    metric : str
+        The metric's name.
+    values : Sequence[float]
+        Its value in each run, which its cases must have.
+    """
+    tables: list[DataFrame] = []
+    for run in runs:
+        table = cases_of(run)
+        if table is None:
+            return OnCases(None, why_not="not all runs keep predictions of a single target")
+        if len(runs) * len(table) > MOST:
+            return OnCases(None, why_not=TOO_MANY)
+        tables.append(table)
+    return compare_tables(tables, runs[0].config, metric, values)
+
+
+def compare_tables(
+    tables: Sequence[DataFrame], config: Mapping[str, object], metric: str, values: Sequence[float | None]
+) -> OnCases:
+    """Compare tables of cases, of runs with such a configuration; see `compare_runs`."""
+    found = metric_of_cases(tables, config, metric, values)
+    if found is None:
+        return OnCases(None, why_not=f"the predictions do not give the runs' {metric}")
+    if len(tables) * len(tables[0]) * cost(found) > MOST:
+        return OnCases(None, why_not=TOO_MANY)
+    try:
+        return OnCases(compare_on_cases(tables, found, seed=0), len(tables[0]))
+    except ValueError:
+        return OnCases(None, why_not="not all runs have the same held-out cases")
+
+
+def difference_of(first: Run, second: Run, metric: str, values: tuple[float, float]) -> Difference | None:
+    """Return by how much a run's metric is more than the first one's, of all cases, with its interval.
+
+    It is by the test of `compare_runs`; None where that has none.
+    """
+    found = compare_runs([second, first], metric, values[::-1])
+    return found.tests.pairs.of(0, 1) if found.tests else None
+
+
+def cases_of(run: Run) -> DataFrame | None:
+    """Return the cases of a run as `Cases.of` takes them; None if it keeps none, or has several targets.
+
+    Of a run that leaves out a site they are that site's, as its metrics are.
+    Where clients have the same cases, all are of one site, and those of one example are a group.
+    """
+    table = predictions_of(run.folder, TARGET, new=bool(run.summary.left_out))
+    table = table if table is None else with_numbered_classes(table)
+    if table is None:
+        return None
+    if not table[ID].duplicated().any():
+        return table
+    examples = table[ID].astype(str)
+    groups = table[GROUP].astype(object).where(table[GROUP].notna(), examples)
+    return table.assign(**{SITE: ALL, ID: table[SITE].astype(str) + "/" + examples, GROUP: groups})
+
+
+def metric_of_cases(
+    tables: Sequence[DataFrame], config: Mapping[str, object], metric: str, values: Sequence[float | None]
+) -> CaseMetric | None:
+    """Return the metric of single cases that has the runs' values; None if no built-in one has."""
+    every = [Cases.of(table) for table in tables]
+    for found in _candidates(tables[0], config, metric):
+        if all(same_value(found.value(cases), of) for cases, of in zip(every, values, strict=True)):
+            return found
+    return None
+
+
+def _candidates(table: DataFrame, config: Mapping[str, object], name: str) -> list[CaseMetric]:
+    """Return what the name may mean; metrics of the user's own code are not imported."""
+    classes = sum(column.startswith(OF_CLASS) for column in table.columns) or 2 * is_binary(table)
+    predicted = Predicted(CLASSES, classes) if classes else Predicted(NUMBERS, 1)
+    if thresholds := config.get("thresholds"):
+        predicted = Predicted(predicted.kind, predicted.size, int(str(thresholds)))
+    head, _, argument = name.partition(":")
+    made = METRICS.get(head)
+    if made is not None and predicted.kind not in made.kinds:
+        return []
+    metric = made(predicted, argument) if made else None
+    return list(candidates(name, predicted.kind, metric))
+
 
 K = TypeVar("K", bound=Hashable)
 NOT_TOLD = "cannot be told from the best"
@@ -34,10 +149,11 @@ CORRECTED = "Bonferroni for all pairs, 5 %"
 TOGETHER = "In brackets: 95 % intervals that hold for all pairs together."
 OTHER_DATA = "Runs on different data are not compared with each other."
 NOT_COMPARED = {
-    "fold": "Folds are not compared with each other: each is tested on other cases.",
-    "left-out": "Runs that leave out different sites are not compared with each other, but over these sites.",
+    HeldOut.FOLDS: "Folds are not compared with each other: each is tested on other cases.",
+    HeldOut.SITE: "Runs that leave out different sites are not compared with each other, but over these "
+    "sites.",
 }
-"""What is said of runs that differ in a key."""
+"""What is said of runs that hold out other data."""
 ONE_SEED = "One seed says nothing of how training varies."
 
 
@@ -107,7 +223,7 @@ def verdict(
     metric: str,
     labels: Mapping[K, str],
     datasets: Collection[str] = (),
-    on_cases: bool = True,
+    singly: bool = True,
 ) -> Verdict[K]:
     """Compare the cells of a table: over seeds, or on the same cases if each has one run.
 
@@ -121,7 +237,7 @@ def verdict(
         What the sentence calls each cell.
     datasets : Collection[str]
         The data of the runs.
-    on_cases : bool
+    singly : bool
         Whether single runs are compared on their cases, which takes longer.
     """
     every = [run for members in runs.values() for run in members]
@@ -129,58 +245,64 @@ def verdict(
     found = {cell: _by_seed(members, column, metric) for cell, members in runs.items()}
     found = {cell: by_seed for cell, by_seed in found.items() if by_seed}
     if len(found) < 2:
-        return Verdict(column, frozenset(), False, "")
+        return Verdict(column)
     if len(set(datasets)) > 1:
-        return Verdict(column, frozenset(), False, OTHER_DATA)
-    for key, words in NOT_COMPARED.items():
-        if len({str(run.config.get(key)) for run in every}) > 1:
-            return Verdict(column, frozenset(), False, words)
+        return Verdict(column, sentence=OTHER_DATA)
+    for held_out, words in NOT_COMPARED.items():
+        if len({str(run.config.get(held_out.one)) for run in every}) > 1:
+            return Verdict(column, sentence=words)
     higher = any(metric in run.summary.higher_is_better for run in every)
     events = min((n for run in every if (n := events_of(run)) is not None), default=None)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
     rows = {cell: np.array([of.get(seed, np.nan) for seed in seeds]) for cell, of in found.items()}
     few = events is not None and too_few_events(events)
     lacking = ""
-    if on_cases and not few and all(len(by_seed) == 1 for by_seed in found.values()):
+    if singly and not few and all(len(by_seed) == 1 for by_seed in found.values()):
         members = [next(run for run in runs[cell] if metric in _metrics(run, column)) for cell in found]
         tests = compare_runs(members, metric, [next(iter(by_seed.values())) for by_seed in found.values()])
         if tests.tests:
-            return _on_cases(column, list(found), tests, labels, higher)
+            told = on_cases(column, list(found), tests, labels, higher)
+            return _with(told, f"{TOGETHER} {ONE_SEED}")
         lacking = f" Nor from the cases: {tests.why_not}."
     resolution = _resolution(every, metric)
     best = cannot_be_told_from_best(rows, higher, events, resolution=resolution)
-    told = _over_seeds(column, rows, best, labels, lacking)
+    seeds_of_each = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
+    told = _with(over_seeds(column, best, labels, seeds_of_each, lacking), TOGETHER)
     return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
 
 
-def _over_seeds(
-    column: str,
-    rows: Mapping[K, NDArray[np.float64]],
-    best: BestCells[K],
-    labels: Mapping[K, str],
-    lacking: str,
+def over_seeds(
+    column: str, best: BestCells[K], labels: Mapping[K, str], seeds: str, lacking: str, where: str = ""
 ) -> Verdict[K]:
-    name = labels[best.best]
+    """Return what the cells' values under several seeds say; ``where`` they are of, if not usual ones."""
     if best.reason:
-        words = f"Which is best cannot be known from {best.reason}.{lacking} The best mean is that of {name}."
-        return Verdict(column, frozenset(), False, words)
-    over = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
-    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {over} seeds, {CORRECTED}). {TOGETHER}"
+        words = f"Which is best{where} cannot be known from {best.reason}.{lacking}"
+        return Verdict(column, sentence=f"{words} The best mean is that of {labels[best.best]}.")
+    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {seeds} seeds, {CORRECTED})."
     return Verdict(column, frozenset(best.alike), True, words, _defined(best))
 
 
-def _on_cases(
-    column: str, cells: Sequence[K], found: OnCases, labels: Mapping[K, str], higher: bool
+def on_cases(
+    column: str,
+    cells: Sequence[K],
+    found: OnCases,
+    labels: Mapping[K, str],
+    higher: bool,
+    which: str = "held-out",
 ) -> Verdict[K]:
+    """Return what single runs' predictions of the same cases say, which are those called ``which``."""
     assert found.tests
     test, pairs = found.tests
     named = Pairs(cells, pairs.values, pairs.compare)
     best = told_from_best(named, higher)
     words = (
-        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} held-out cases, "
-        f"{CORRECTED}). {TOGETHER} {ONE_SEED}"
+        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} {which} cases, {CORRECTED})."
     )
     return Verdict(column, frozenset(best.alike), True, words, _defined(best), named)
+
+
+def _with(told: Verdict[K], words: str) -> Verdict[K]:
+    return replace(told, sentence=f"{told.sentence} {words}") if told.known else told
 
 
 def _defined(best: BestCells[K]) -> dict[K, Difference]:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
-
-from fedbn_flower.clients.problems.metrics.scores import thresholds
+from typing import TYPE_CHECKING
 
 from ...records.cases import SITE, TARGET, is_binary, predictions_of
+from ...records.metrics import heading, percent, spelt
+from ...results.report.html import gallery, paragraph
 from ...results.report.runs_by_seed import Group
+from ...results.report.tables import Table
 from ...results.run_reader import Run
-from ..intervals import OWN, same_value
-from ..statistics.case_metrics import METRICS, Auroc, CaseMetric
-from ..statistics.cases import Cases
-from ..statistics.fairness import WorseOff, bonferroni, worse_off
+from ..figures import gain_plot
+from ..intervals import cost, with_numbered_classes
 from ..statistics.intervals import LEVEL
 from ..statistics.paired import paired_bootstrap
-from ..statistics.subgroups import Subgroup
+from ..statistics.subgroups import Subgroup, WorseOff, bonferroni, worse_off
+from .best_cells import metric_of_cases
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 ALONE = "alone"
 GAIN_FILE = "gain.csv"
@@ -124,88 +125,101 @@ def _of_pair(run: Run, other: Run, metric: str, level: float | None) -> Iterator
     """Yield the clients that both runs have."""
     together, alone = _values(run, metric), _values(other, metric)
     sign = 1 if run.higher_is_better(metric) else -1
-    found = _Paired.of(run, other, metric) if level else None
+    of_clients = _ends(run, other, metric, level) if level else {}
     for client in (name for name in together if name in alone):
-        ends = found.ends(client, level) if found and level else None
+        ends = of_clients.get(client)
         if ends and sign < 0:
             ends = -ends[1], -ends[0]
         gain = sign * (together[client] - alone[client])
         yield OfClient(run.config.get("seed"), client, alone[client], together[client], gain, ends)
 
 
-@dataclass(frozen=True)
-class _Paired:
-    """The cases of two runs by site, with a metric that has the values of both."""
+def _ends(run: Run, other: Run, name: str, level: float) -> dict[str, Ends]:
+    """Return the ends of the difference of each client that has enough cases, by the paired bootstrap.
 
-    together: Mapping[str, DataFrame]
-    alone: Mapping[str, DataFrame]
-    metric: CaseMetric
-    binary: bool
-    seed: int
-
-    @classmethod
-    def of(cls, run: Run, other: Run, name: str) -> _Paired | None:
-        """Return them; None if a run has not kept its predictions, or no metric has its values."""
-        one, two = (predictions_of(of.folder, TARGET) for of in (run, other))
-        if one is None or two is None:
-            return None
-        parts = [{str(site): part for site, part in table.groupby(SITE)} for table in (one, two)]
-        values = [_values(of, name) for of in (run, other)]
-        for metric in _candidates(name, run.config):
-            if all(_has_values(metric, *pair) for pair in zip(parts, values, strict=True)):
-                return cls(
-                    parts[0],
-                    parts[1],
-                    metric,
-                    is_binary(one),
-                    int(run.config.get("seed", 0)),
-                )
-        return None
-
-    def ends(self, client: str, level: float) -> Ends | None:
-        """Return the ends of the difference of a client, by the paired bootstrap."""
-        cases = self.together[client]
-        events = int((cases[TARGET] == 1).sum()) if self.binary else None
-        if not Subgroup(client, len(cases), events).is_large_enough:
-            return None
-        try:
-            found = paired_bootstrap(cases, self.alone[client], self.metric, self.seed, level=level)
-        except ValueError:  # of other cases
-            return None
-        return found.low, found.high
-
-
-def _candidates(name: str, config: Mapping[str, Any]) -> Iterator[CaseMetric]:
-    """Yield what a metric may be of single cases; which it is, its values say."""
-    if name in METRICS:
-        yield METRICS[name]
-    yield from (of[name] for of in OWN.values() if name in of)
-    if name == "auroc":
-        yield Auroc(thresholds(int(config.get("thresholds", 1000))).numpy())
-
-
-def _has_values(metric: CaseMetric, parts: Mapping[str, DataFrame], values: Mapping[str, float]) -> bool:
-    try:
-        found = {client: metric.value(Cases.of(parts[client])) for client in values}
-        return all(same_value(found[client], value) for client, value in values.items())
-    except (KeyError, IndexError, ValueError):  # a client without cases; targets or scores of another kind
-        return False
+    There are none if a run has not kept its predictions, or they do not give its clients' values.
+    """
+    tables = [predictions_of(one.folder, TARGET) for one in (run, other)]
+    tables = [table if table is None else with_numbered_classes(table) for table in tables]
+    sites = [{str(site): of for site, of in t.groupby(SITE)} for t in tables if t is not None]
+    values = [_values(one, name) for one in (run, other)]
+    if len(sites) < 2 or not all(values) or values[0].keys() - sites[0] or values[1].keys() - sites[1]:
+        return {}
+    parts = [sites[i][client] for i in (0, 1) for client in values[i]]
+    metric = metric_of_cases(parts, run.config, name, [*values[0].values(), *values[1].values()])
+    if metric is None or cost(metric) > 1:
+        return {}
+    found, binary = {}, is_binary(tables[0])
+    for client in (client for client in values[0] if client in values[1]):
+        cases = sites[0][client]
+        events = int((cases[TARGET] == 1).sum()) if binary else None
+        if Subgroup(client, len(cases), events).is_large_enough:
+            with suppress(ValueError):  # of other cases
+                seed = int(run.config.get("seed", 0))
+                difference = paired_bootstrap(cases, sites[1][client], metric, seed, level=level)
+                found[client] = difference.low, difference.high
+    return found
 
 
 def gain_rows(gains: Sequence[Gain]) -> list[dict[str, object]]:
     """Return the rows of ``gain.csv``: one for each group, seed and client."""
     return [
         {
-            "run": gain.group,
-            "seed": one.seed,
-            "client": one.client,
-            "metric": gain.metric,
-            "alone": one.alone,
-            "together": one.together,
-            "gain": one.gain,
-            "gain-low": one.ends[0] if one.ends else "",
-            "gain-high": one.ends[1] if one.ends else "",
+            **{"run": gain.group, "seed": one.seed, "client": one.client, "metric": gain.metric},
+            **{"alone": one.alone, "together": one.together, "gain": one.gain},
+            **dict(zip(("gain-low", "gain-high"), one.ends or ("", ""), strict=True)),
         }
         for gain in gains
         for one in gain.clients
     ]
+
+
+MOST_DRAWN = 9  # markers
+HEADER = ("clients", "worse off than alone", "at 95 %", "mean gain", "least gain")
+WORDS = (
+    "A client is worse off if its {metric} is worse than that of the model that it trains alone, on the same "
+    "held-out cases; a gain is more than 0 if training together is better. At 95 %: how many clients may "
+    "truly be worse off, by a paired bootstrap of each client's cases, Bonferroni over clients and seeds."
+)
+WITHOUT = " Without held-out cases that both runs have kept, and enough of them, it is not known how many."
+
+
+def gain_table(gains: Sequence[Gain]) -> Table:
+    """Return a row for each group of runs."""
+    rows = []
+    for gain in gains:
+        found = gain.worse_off
+        rows.append(
+            [
+                gain.group,
+                str(found.clients),
+                f"{found.worse} ({100 * found.worse / found.clients:.0f} %)",
+                f"{found.least} to {found.most}" if gain.has_intervals else "not known",
+                _points(gain.metric, gain.mean),
+                f"{_points(gain.metric, gain.least.gain)} ({_named(gain, gain.least)})",
+            ]
+        )
+    metric = spelt(gains[0].metric) if gains else ""
+    lacking = "" if all(gain.has_intervals for gain in gains) else WITHOUT
+    return Table(["together", *HEADER], rows, note=WORDS.format(metric=metric) + lacking)
+
+
+def gain_section(gains: Sequence[Gain]) -> Iterator[str]:
+    """Yield the table and the scatter, if any run has clients that also trained alone."""
+    if not gains:
+        return
+    table = gain_table(gains)
+    yield table.html()
+    yield paragraph(table.note, "note")
+    points = {gain.group: [(one.alone, one.together) for one in gain.clients] for gain in gains[:MOST_DRAWN]}
+    metric = gains[0].metric
+    yield gallery({f"{heading(metric)} of each client, alone and with the others": gain_plot(points, metric)})
+
+
+def _points(metric: str, value: float) -> str:
+    return f"{100 * value:+.1f} points" if percent(metric) == 100 else f"{value:+.4g}"
+
+
+def _named(gain: Gain, one: OfClient) -> str:
+    seeds = {other.seed for other in gain.clients}
+    return f"client {one.client}, seed {one.seed}" if len(seeds) > 1 else f"client {one.client}"

@@ -2,7 +2,7 @@
 
 ``benchmarks/intervals.py`` measures how often they hold the true value: see docs/results/intervals.md.
 
-Means over cases that have a number each, such as a Dice coefficient, with their intervals.
+The expected calibration error has a test in the place of an interval.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...records.cases import ID, SITE
+from ...records.cases import ID
 from .case_metrics import METRICS, Auroc, CaseMetric, Mean, Share, is_average_precision
 from .cases import Cases
 from .delong import aurocs
@@ -45,6 +45,12 @@ class Interval(NamedTuple):
     low: float
     high: float
     method: str
+
+    @property
+    def text(self) -> str:
+        """The value and, if there is one, its interval: ``0.912 (0.871 to 0.940)``."""
+        ends = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f}{ends}"
 
 
 NOTHING = Interval(NAN, NAN, NAN, "")
@@ -387,66 +393,73 @@ def error_of_draws(cases: Cases, drawn: NDArray[np.float64]) -> tuple[float, int
     return (float(found.std(ddof=1)) if freedom and len(found) > 1 else NAN), freedom
 
 
-SHARE, LENGTH = (0.0, 1.0), (0.0, math.inf)
-"""Bounds of a metric."""
-
-
-def means_of_cases(table: DataFrame, bounds: Mapping[str, tuple[float, float]], seed: int) -> dict[str, Any]:
-    """Return the mean of each column: ``pooled`` (all cases), ``mean`` (over sites), ``clients`` (by site).
-
-    A case without a number, NaN, counts in no mean of that column: ``left-out`` has how many these are, by
-    site and column; ``cases`` has how many cases each site has. Where several sites have the same cases,
-    these are not independent: only each site by itself has intervals.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row for each case: ``site``, ``id``, perhaps ``group``, and the columns.
-    bounds : Mapping
-        The least and the greatest value of each column, by its name.
-    seed : int
-        Of the draws.
-    """
-    shared = has_shared_cases(table)
-    sites = {str(site): part for site, part in table.groupby(SITE, sort=False)}
-    found: dict[str, Any] = {"pooled": {}, "mean": {}, "clients": {site: {} for site in sites}}
-    for name, ends in bounds.items():
-        if table[name].isna().all():
-            continue
-        of_one = _of_each_alone(table, name, ends, seed) if shared else _of_all(table, name, ends, seed)
-        found["pooled"][name], found["mean"][name] = of_one["pooled"], of_one["mean"]
-        for site, interval in of_one["clients"].items():
-            found["clients"][site][name] = interval
-    missing = {site: part[[*bounds]].isna().sum() for site, part in sites.items()}
-    return {
-        "cases": {site: len(part) for site, part in sites.items()},
-        "left-out": {
-            site: {str(name): int(count) for name, count in counts.items() if count}
-            for site, counts in missing.items()
-            if counts.any()
-        },
-        **found,
-    }
-
-
 def has_shared_cases(table: DataFrame) -> bool:
     """Return whether several sites have the same cases."""
     return bool(table[ID].duplicated().any())
 
 
-def _of_all(table: DataFrame, name: str, bounds: tuple[float, float], seed: int) -> dict[str, Any]:
-    metric = Mean(lambda cases: cases.scores, bounds=bounds)
-    found: dict[str, Any] = intervals_of_cases(Cases.of_values(table, name), {name: metric}, seed)
-    clients = {site: of[name] for site, of in found["clients"].items()}
-    return {"pooled": found["pooled"][name], "mean": found["mean"][name], "clients": clients}
+CASES_AT_A_TIME = 4_000_000
 
 
-def _of_each_alone(table: DataFrame, name: str, bounds: tuple[float, float], seed: int) -> dict[str, Any]:
-    """Return the intervals of each site by itself; the others are values only."""
-    parts = [part for _, part in table.groupby(SITE, sort=False) if part[name].notna().any()]
-    clients = {s: of for part in parts for s, of in _of_all(part, name, bounds, seed)["clients"].items()}
-    values = {
-        "pooled": float(table[name].mean()),
-        "mean": sum(of.value for of in clients.values()) / len(clients),
-    }
-    return {**{k: Interval(v, math.nan, math.nan, "") for k, v in values.items()}, "clients": clients}
+class Calibration(NamedTuple):
+    """The ECE, what it would be on the same cases if the model were calibrated, and the p-value of that.
+
+    The mean over bins of how far shares lie from probabilities is above 0 of any model: shares of few cases
+    lie apart from any probability. So it has no interval, but is compared with that of a calibrated model:
+    J. Bröcker and L. Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting
+    22(3), 2007.
+    """
+
+    ece: float
+    expected: float
+    """The mean of a calibrated model's."""
+    most: float
+    """The quantile of a calibrated model's, by default that of 95 %."""
+    p_value: float
+
+
+def calibration_test(
+    cases: Cases, bins: int, seed: int = 0, draws: int = DRAWS, level: float = LEVEL
+) -> Calibration:
+    """Return the ECE over equal bins, and that of outcomes drawn with the predicted probabilities.
+
+    Of two classes the probability is that of class 1, of several the greatest, and the outcome whether that
+    class is right. Cases of a group have one random number, so that they are as alike as their probabilities
+    allow: with groups the test is conservative.
+
+    Parameters
+    ----------
+    cases : Cases
+        The cases, whose scores are probabilities.
+    bins : int
+        Into how many parts the probabilities are divided; a bin includes its upper end.
+    seed : int
+        Of the draws.
+    draws : int
+        How many draws.
+    level : float
+        Of `Calibration.most`.
+    """
+    scores, hits = cases.scores, cases.targets
+    if scores.ndim == 2 and scores.shape[1] == 2:
+        scores = scores[:, 1]
+    elif scores.ndim == 2:
+        scores, hits = scores.max(axis=1), scores.argmax(axis=1) == cases.targets
+    edges = np.linspace(0, 1, bins + 1)[1:-1]
+    member = np.eye(bins)[np.searchsorted(edges, scores)]
+    codes = np.unique(cases.in_groups, return_inverse=True)[1]
+    rng = np.random.default_rng(seed)
+
+    def ece(outcomes: NDArray) -> NDArray[np.float64]:
+        return np.asarray(np.abs((outcomes - scores) @ member).sum(axis=1) / len(scores))
+
+    found = float(ece(np.asarray(hits, np.float64)[None])[0])
+    rows = max(1, CASES_AT_A_TIME // len(scores))
+    drawn = np.concatenate(
+        [
+            ece(rng.random((min(rows, draws - start), codes.max() + 1))[:, codes] < scores)
+            for start in range(0, draws, rows)
+        ]
+    )
+    beyond = 1 + int((drawn >= found - 1e-12).sum())
+    return Calibration(found, float(drawn.mean()), float(np.quantile(drawn, level)), beyond / (1 + draws))

@@ -1,5 +1,7 @@
 """Tests between methods on the same cases, sites, data sets or seeds."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +11,8 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .case_metrics import CaseMetric, mean_of_defined
-from .cases import same_cases
+from .case_metrics import Auroc, CaseMetric, Share, mean_of_defined
+from .cases import Cases, same_cases
 from .delong import aurocs
 from .intervals import DRAWS, LEVEL, drawn_weights, error_of_draws, of_pooled_and_sites
 
@@ -131,8 +133,8 @@ def by_students_t(difference: float, deviation: float, freedom: float, level: fl
 
 
 def paired_bootstrap(
-    first: "DataFrame",
-    second: "DataFrame",
+    first: DataFrame,
+    second: DataFrame,
     metric: CaseMetric,
     seed: int = 0,
     over: Literal["pooled", "mean"] = "pooled",
@@ -142,7 +144,7 @@ def paired_bootstrap(
     """Return the difference of a metric on the same cases, by a bootstrap over groups within sites.
 
     Both methods have the same groups in each draw. Interval and p-value are by the standard deviation of the
-    differences and Student's t.
+    differences and Student's t. `same_cases` says what it refuses.
 
     Parameters
     ----------
@@ -158,11 +160,6 @@ def paired_bootstrap(
         How many draws.
     level : float
         The confidence level.
-
-    Raises
-    ------
-    ValueError
-        See `same_cases`.
     """
     one, other = same_cases([first, second])
 
@@ -420,3 +417,82 @@ def wilcoxon_tests(methods: Sequence[K], rows: NDArray[np.float64], values: NDAr
         return Difference(values[first] - values[second], NAN, NAN, _wilcoxon(rows[first] - rows[second]))
 
     return Pairs(methods, values, compare)
+
+
+MCNEMAR, DELONG = "McNemar's test", "DeLong's test"
+BOOTSTRAP = "paired bootstrap over {} within sites"
+
+
+class CaseTests(NamedTuple):
+    """The test in words, and what it says of each pair of methods, by their places."""
+
+    test: str
+    pairs: Pairs[int]
+
+
+def compare_on_cases(
+    frames: Sequence[DataFrame], metric: CaseMetric, seed: int = 0, draws: int = DRAWS
+) -> CaseTests:
+    """Compare each pair of methods on the same cases.
+
+    A share of cases, each a group by itself, has McNemar's test and Tango's interval, an AUROC of two classes
+    DeLong's (with Obuchowski's variance for groups), any other metric a paired bootstrap over groups within
+    sites. The test is undefined without cases of a class. `same_cases` says what it refuses.
+
+    Parameters
+    ----------
+    frames : Sequence[DataFrame]
+        The cases of each method; see `same_cases`.
+    metric : CaseMetric
+        The metric, of all cases in one place.
+    seed : int
+        Of the bootstrap's draws.
+    draws : int
+        How many draws.
+    """
+    methods = same_cases(frames)
+    values = np.array([metric.value(cases) for cases in methods])
+    singly = len(np.unique(methods[0].in_groups)) == len(methods[0])
+    test, compare = (
+        _mcnemar(methods, metric, singly)
+        or _delong(methods, metric)
+        or _bootstrap(methods, metric, values, seed, draws)
+    )
+    units = "cases" if singly else "groups"
+    return CaseTests(test.format(units), Pairs(range(len(methods)), values, compare))
+
+
+def _mcnemar(methods: Sequence[Cases], metric: CaseMetric, singly: bool) -> tuple[str, Compare] | None:
+    if not isinstance(metric, Share) or not singly:
+        return None
+    hits, counts = zip(*map(metric.arrays, methods), strict=True)
+    if not all(np.array_equal(counts[0], other) for other in counts):
+        return None
+    return MCNEMAR, lambda i, j, level: score_test(hits[i][counts[0]], hits[j][counts[0]], level)
+
+
+def _delong(methods: Sequence[Cases], metric: CaseMetric) -> tuple[str, Compare] | None:
+    if not isinstance(metric, Auroc) or len(metric.pairs(methods[0])) > 1:
+        return None
+    truths, scores = zip(*(metric.pairs(cases)[0] for cases in methods), strict=True)
+    found = aurocs(truths[0], np.stack(scores), methods[0].in_groups)
+
+    def compare(i: int, j: int, level: float) -> Difference:
+        contrast = np.eye(len(methods))[i] - np.eye(len(methods))[j]
+        return by_students_t(float(found.areas[i] - found.areas[j]), *found.error(contrast), level)
+
+    return DELONG, compare
+
+
+def _bootstrap(
+    methods: Sequence[Cases], metric: CaseMetric, values: NDArray[np.float64], seed: int, draws: int
+) -> tuple[str, Compare]:
+    blocks = drawn_weights(methods[0], seed, draws)
+    drawn = [np.stack([metric(cases, weights) for cases in methods]) for weights in blocks]
+    of_all = np.concatenate(drawn, axis=1)
+
+    def compare(i: int, j: int, level: float) -> Difference:
+        error = error_of_draws(methods[0], of_all[i] - of_all[j])
+        return by_students_t(float(values[i] - values[j]), *error, level)
+
+    return BOOTSTRAP, compare

@@ -1,4 +1,9 @@
-"""Metrics of subgroups of cases, the worst of them, and how far those of one attribute are apart."""
+"""Metrics of subgroups of cases, the worst of them, and how far those of one attribute are apart.
+
+How many of several clients lose by something.
+"""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -8,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...records.cases import ID, SITE, TARGET
 from .case_metrics import CaseMetric
 from .cases import Cases
-from .fairness import bonferroni
 from .intervals import DRAWS, LEVEL, NAN, Interval, intervals
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ class Subgroup:
     cases: int
     events: int | None
     metrics: Mapping[str, Interval] = field(default_factory=dict)
-    sites: "Mapping[str, Subgroup]" = field(default_factory=dict)
+    sites: Mapping[str, Subgroup] = field(default_factory=dict)
 
     @property
     def is_large_enough(self) -> bool:
@@ -54,6 +58,10 @@ class Subgroup:
     def is_compared(self) -> bool:
         """Whether it is one to be compared with others: large enough, and known."""
         return bool(self.name) and self.is_large_enough
+
+    def has(self, metric: str) -> bool:
+        """Whether a metric of it is one to be compared."""
+        return self.is_compared and metric in self.metrics and not math.isnan(self.metrics[metric].value)
 
 
 class Gap(NamedTuple):
@@ -68,8 +76,8 @@ class Gap(NamedTuple):
 
 
 def subgroups(
-    frame: "DataFrame",
-    words: "Series",
+    frame: DataFrame,
+    words: Series,
     metrics: Mapping[str, CaseMetric],
     binary: bool = False,
     seed: int = 0,
@@ -111,22 +119,20 @@ def subgroups(
         if one.is_large_enough:
             of: Any = intervals(cases, metrics, seed, draws, level)
             one = replace(one, metrics=of["pooled"] | _values(cases, without))
-            parts = {
-                site: replace(part, metrics=of["clients"][site] | _values(sites[site], without))
-                if part.is_large_enough
-                else part
-                for site, part in parts.items()
-            }
+            for site, part in parts.items():
+                if part.is_large_enough:
+                    known = of["clients"][site] | _values(sites[site], without)
+                    parts[site] = replace(part, metrics=known)
         found.append(replace(one, sites=parts))
     return found
 
 
-def _values(part: "DataFrame", metrics: Mapping[str, CaseMetric]) -> dict[str, Interval]:
+def _values(part: DataFrame, metrics: Mapping[str, CaseMetric]) -> dict[str, Interval]:
     cases = Cases.of(part) if metrics else None
     return {name: Interval(of.value(cases), NAN, NAN, "none") for name, of in metrics.items() if cases}
 
 
-def _counted(name: str, part: "DataFrame", binary: bool) -> Subgroup:
+def _counted(name: str, part: DataFrame, binary: bool) -> Subgroup:
     """Return a subgroup with its counts: a case that has several rows at a site, such as one for each of
     several models, counts once."""
     once = part.drop_duplicates([SITE, ID]) if ID in part.columns else part
@@ -154,11 +160,7 @@ def gap(of: Sequence[Subgroup], metric: str) -> Gap | None:
     metric : str
         The metric.
     """
-    values = {
-        one.name: one.metrics[metric]
-        for one in of
-        if one.is_compared and metric in one.metrics and not math.isnan(one.metrics[metric].value)
-    }
+    values = {one.name: one.metrics[metric] for one in of if one.has(metric)}
     if len(values) < 2:
         return None
     ordered = sorted(values, key=lambda name: values[name].value)
@@ -185,13 +187,40 @@ def worst(
     of: Mapping[str, Sequence[Subgroup]], metric: str, higher_is_better: bool
 ) -> tuple[str, Subgroup] | None:
     """Return the attribute and the subgroup with the worst value of a metric; None if none has one."""
-    found = [
-        (attribute, one)
-        for attribute, several in of.items()
-        for one in several
-        if one.is_compared and metric in one.metrics and not math.isnan(one.metrics[metric].value)
-    ]
+    found = [(attribute, one) for attribute, several in of.items() for one in several if one.has(metric)]
     if not found:
         return None
     choose = min if higher_is_better else max
     return choose(found, key=lambda pair: pair[1].metrics[metric].value)
+
+
+class WorseOff(NamedTuple):
+    """How many of several clients lose, and how many of them may: an interval for all clients together."""
+
+    clients: int
+    worse: int
+    least: int
+    most: int
+
+
+def worse_off(gains: Sequence[float], ends: Sequence[tuple[float, float] | None]) -> WorseOff:
+    """Count the clients that lose by something.
+
+    Parameters
+    ----------
+    gains : Sequence[float]
+        What each client gains; a negative number is a loss.
+    ends : Sequence[tuple[float, float], optional]
+        The interval of each gain, None or NaN where there is none. If all hold the true gains at once with
+        some probability, as intervals at `bonferroni` do, then so do ``least`` and ``most`` hold the number
+        of clients that truly lose: at least those whose interval lies below 0, at most all but those whose
+        interval lies above it.
+    """
+    known = [pair for pair in ends if pair is not None]
+    least, gain = sum(high < 0 for _, high in known), sum(low > 0 for low, _ in known)
+    return WorseOff(len(gains), sum(value < 0 for value in gains), least, len(gains) - gain)
+
+
+def bonferroni(level: float, number: int) -> float:
+    """Return the level of each of so many intervals at which all hold their values at ``level``."""
+    return 1 - (1 - level) / max(1, number)

@@ -41,7 +41,7 @@ def damaged(content, rng):
 def test_a_damaged_folder_is_a_page_or_a_line(tmp_path, monkeypatch, capsys, count):
     monkeypatch.setattr(report_commands, "write_report", write_report)
     if is_present("study"):
-        monkeypatch.setattr("fedbn_flower.study.compare_command.save_figure", lambda *_: None)
+        monkeypatch.setattr("fedbn_flower.study.compare.save_figure", lambda *_: None)
     write_run(tmp_path / "whole", summary_of([0.5, 0.6]), METRICS)
     write_run(tmp_path / "run", summary_of([0.5, 0.6]), METRICS)
     write_sweep(tmp_path / "sweep")

@@ -136,7 +136,7 @@ def frame():
 
 
 def test_means_leave_out_cases_without_a_value_and_say_how_many():
-    means_of_cases = pytest.importorskip("fedbn_flower.study.statistics.intervals").means_of_cases
+    means_of_cases = pytest.importorskip("fedbn_flower.study.intervals").means_of_cases
     found = means_of_cases(frame(), {"hd95": (0.0, float("inf"))}, seed=3)
     assert found["cases"] == {"a": 6, "b": 6}
     assert found["left-out"] == {"b": {"hd95": 1}}
@@ -149,14 +149,14 @@ def test_means_leave_out_cases_without_a_value_and_say_how_many():
 def test_their_intervals_are_those_of_any_mean_over_the_cases_that_have_one(monkeypatch):
     """By the general function, whose score is the value: groups within sites, on a scale of logarithms."""
     Mean = pytest.importorskip("fedbn_flower.study.statistics.case_metrics").Mean
-    intervals = pytest.importorskip("fedbn_flower.study.statistics.intervals").intervals
-    means_of_cases = pytest.importorskip("fedbn_flower.study.statistics.intervals").means_of_cases
+    Cases = pytest.importorskip("fedbn_flower.study.statistics.cases").Cases
+    module = pytest.importorskip("fedbn_flower.study.intervals")
     monkeypatch.setattr("fedbn_flower.study.statistics.intervals.FEWEST_OF_LONG_TAILS", 2)
     table = frame()
-    ours = means_of_cases(table, {"hd95": (0.0, float("inf"))}, seed=3)
+    ours = module.means_of_cases(table, {"hd95": (0.0, float("inf"))}, seed=3)
     there = table.dropna(subset="hd95").assign(target=0, score=lambda t: t["hd95"])
     metric = {"hd95": Mean(lambda cases: cases.scores, bounds=(0.0, float("inf")))}
-    theirs = intervals(there, metric, seed=3)
+    theirs = module.intervals_of_cases(Cases.of(there), metric, seed=3)
     for key in ("pooled", "mean"):
         assert ours[key]["hd95"] == theirs[key]["hd95"]
     for site in ("a", "b"):

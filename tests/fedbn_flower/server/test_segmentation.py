@@ -94,7 +94,7 @@ def test_pooled_metrics_are_scikit_learns(run, data):
 @pytest.mark.slow
 def test_the_report_names_the_classes_of_masks(run, data, tmp_path, monkeypatch):
     """In the confusion matrix and the table by class, without which they have numbers."""
-    predictions = pytest.importorskip("fedbn_flower.study.sections.predictions")
+    predictions = pytest.importorskip("fedbn_flower.study.predictions")
     folder, drawn = tmp_path / "named", []
     folder.mkdir()
     for split, x, y in (("train", *data[:2]), ("test", *data[2:])):

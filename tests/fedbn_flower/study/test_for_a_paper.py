@@ -9,8 +9,8 @@ from fedbn_flower.cli import main
 from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
 from fedbn_flower.results.report.unfinished import at_edge, still_rising, unfinished
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.decisions_by_site import made_worse
 from fedbn_flower.study.methods import methods, model_card
-from fedbn_flower.study.sections.decisions import made_worse
 
 from ..results.written import summary_of, write_run, write_sweep
 
@@ -70,7 +70,7 @@ def test_columns_of_the_table_are_written_as_latex_markdown_or_csv(sweep, tmp_pa
 
 
 @pytest.mark.usefixtures("drawn_figures")
-@pytest.mark.parametrize(("form", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
+@pytest.mark.parametrize(("form", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_every_figure_of_the_report_is_a_file(sweep, tmp_path, form, begins):
     assert main(["export", str(sweep), "--figures", form, "--to", str(tmp_path / "of")]) == 0
     found = {path.name: path.read_bytes() for path in (tmp_path / "of").iterdir()}
@@ -82,7 +82,7 @@ def test_every_figure_of_the_report_is_a_file(sweep, tmp_path, form, begins):
 
 
 def rounds(*values):
-    lines = [f"{i},1.0,,1.0,{value}" for i, value in enumerate(values, 1)]
+    lines = [f"{i},1.0,{value},1.0,{value}" for i, value in enumerate(values, 1)]
     return "round,loss,accuracy,client-mean-loss,client-mean-accuracy\n" + "\n".join(lines) + "\n"
 
 
@@ -98,14 +98,7 @@ def rounds(*values):
     ],
 )
 def test_a_curve_that_still_rises_is_said(tmp_path, values, rises):
-    metrics = (
-        rounds(*values)
-        .replace("accuracy,client", "client-mean,client")
-        .replace("client-mean,client-mean-loss", "accuracy,client-mean-loss")
-    )
-    lines = metrics.splitlines()
-    metrics = "\n".join([lines[0], *(line.replace(",,", f",{line.split(',')[-1]},") for line in lines[1:])])
-    run = Run.read(write_run(tmp_path / "run", summary_of([values[-1]]), metrics + "\n"))
+    run = Run.read(write_run(tmp_path / "run", summary_of([values[-1]]), rounds(*values)))
     line = still_rising(run)
     assert bool(line) == rises
     assert not rises or line.startswith(f"accuracy still rises at the last round, {len(values)} (")

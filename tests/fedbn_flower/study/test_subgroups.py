@@ -13,9 +13,9 @@ from fedbn_flower import UserError
 from fedbn_flower.records.cases import CaseColumns, predictions_file, predictions_of
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.methods import model_card, paragraphs
-from fedbn_flower.study.sections.subgroups import in_words
 from fedbn_flower.study.statistics.intervals import exact
 from fedbn_flower.study.statistics.subgroups import difference
+from fedbn_flower.study.subgroups import in_words
 
 from ..results.html_page import page
 from ..results.test_cases import BINARY, LOCALLY, PRIVATE, TEN, X, Y

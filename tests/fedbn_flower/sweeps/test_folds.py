@@ -231,8 +231,8 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
 
 
 def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
-    Folds = pytest.importorskip("fedbn_flower.study.comparisons.out_of_fold").Folds
-    told_out_of_fold = pytest.importorskip("fedbn_flower.study.comparisons.out_of_fold").told_out_of_fold
+    Folds = pytest.importorskip("fedbn_flower.study.comparisons.folds").Folds
+    told_out_of_fold = pytest.importorskip("fedbn_flower.study.comparisons.folds").told_out_of_fold
     rows = {"a": [0.9, 0.91, 0.89, 0.92, 0.88], "b": [0.5, 0.51, 0.49, 0.52, 0.48]}
     methods = {name: [Folds(i, v, []) for i, v in enumerate(values)] for name, values in rows.items()}
     told = told_out_of_fold(methods, "accuracy", True)
@@ -310,7 +310,7 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
 
 def test_methods_are_compared_on_the_cases_of_the_site_left_out(swept, patients, tmp_path):
     delong_test = pytest.importorskip("fedbn_flower.study.statistics.paired").delong_test
-    difference_of = pytest.importorskip("fedbn_flower.study.comparisons.same_cases").difference_of
+    difference_of = pytest.importorskip("fedbn_flower.study.comparisons.best_cells").difference_of
     words = "--leave-one-site-out true --left-out 1 --strategy fedavg,fedyogi --partition natural:site"
     assert swept(f"{words} --metrics auroc") == 0
     frame = pd.read_csv(patients)

@@ -10,10 +10,9 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.results.report.runs_by_seed import Group
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.compare_page import read_groups
+from fedbn_flower.study.compare import read_groups
 from fedbn_flower.study.comparisons import gain as module
-from fedbn_flower.study.comparisons.gain import gains_of
-from fedbn_flower.study.sections.gain import gain_table
+from fedbn_flower.study.comparisons.gain import gain_table, gains_of
 from fedbn_flower.study.statistics.case_metrics import METRICS
 from fedbn_flower.study.statistics.paired import paired_bootstrap
 

@@ -12,7 +12,7 @@ from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.report.runs_by_seed import Sweep
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.comparisons.over_blocks import ranking
-from fedbn_flower.study.plots import critical_difference_diagram, joined
+from fedbn_flower.study.figures import critical_difference_diagram, joined
 from fedbn_flower.study.sweeps import rows as rows_of
 from fedbn_flower.sweeps.grid_table import Comparison
 

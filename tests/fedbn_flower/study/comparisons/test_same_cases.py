@@ -15,9 +15,8 @@ from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.report.runs_by_seed import Sweep, metrics_table
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.compare_page import read_groups
-from fedbn_flower.study.comparisons.same_cases import cases_of, difference_of
-from fedbn_flower.study.sections.all_metrics import side_by_side
+from fedbn_flower.study.compare import read_groups, side_by_side
+from fedbn_flower.study.comparisons.best_cells import cases_of, difference_of
 from fedbn_flower.study.statistics.paired import delong_test, score_test
 from fedbn_flower.study.sweeps import best_groups
 from fedbn_flower.sweeps.grid_table import Comparison
@@ -230,7 +229,7 @@ def test_it_says_why_single_runs_are_not_compared(swept, change, why, monkeypatc
         table = pd.read_parquet(file)
         table.assign(score=1 - table.score).to_parquet(file)
     else:
-        monkeypatch.setattr("fedbn_flower.study.comparisons.same_cases.MOST", 599)
+        monkeypatch.setattr("fedbn_flower.study.comparisons.best_cells.MOST", 599)
     told = best_groups(Sweep.read(swept).groups, "accuracy")
     assert not told.known
     assert told.sentence.startswith(

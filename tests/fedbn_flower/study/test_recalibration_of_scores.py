@@ -10,7 +10,7 @@ from scipy.special import logit, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_curve
 
-from fedbn_flower.study.statistics.recalibration import TEMPERATURES, Recalibration
+from fedbn_flower.study.recalibration import TEMPERATURES, Recalibration
 
 RNG = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ from scipy.stats import ttest_rel
 
 from fedbn_flower.cli import main
 from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
-from fedbn_flower.study.compare_page import costs, data_warning, differences, in_common, read_groups
+from fedbn_flower.study.compare import costs, data_warning, differences, in_common, read_groups
 
 from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep

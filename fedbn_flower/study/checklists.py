@@ -1,7 +1,10 @@
-"""CLAIM, the Checklist for AI in Medical Imaging (2024 update), of a run on images or volumes.
+"""TRIPOD+AI and, of images and volumes, CLAIM: which items a model card says something of.
+
+G. Collins et al.: TRIPOD+AI statement: updated guidance for reporting clinical prediction models that use
+regression or machine learning methods. BMJ 385, 2024, doi:10.1136/bmj-2023-078378.
 
 A. Tejani et al.: Checklist for Artificial Intelligence in Medical Imaging (CLAIM): 2024 Update. Radiology:
-Artificial Intelligence 6(4), 2024, doi:10.1148/ryai.240300. Numbers and subjects are those of
+Artificial Intelligence 6(4), 2024, doi:10.1148/ryai.240300. Its numbers and subjects are those of
 https://rsna.github.io/claim, in words of our own.
 """
 
@@ -14,10 +17,42 @@ from ..data.notes import GROUPED
 from ..results.report.tables import Table
 from ..results.run_reader import Run
 
+IMBALANCE = ("class-balanced", "logit-adjusted", "calc", "weighted-bce")
+"""Losses that treat rare classes in another way."""
+TRIPOD: Mapping[str, str] = {
+    "1 Title": "",
+    "2 Abstract": "",
+    "3 Background": "",
+    "4 Objectives": "",
+    "5 Source of data": "Data",
+    "6 Participants": "Data",
+    "7 Data preparation": "Data",
+    "8 Outcome": "Model",
+    "9 Predictors": "Model",
+    "10 Sample size": "Data",
+    "11 Missing data": "",
+    "12 Analytical methods": "Training",
+    "13 Class imbalance": "",
+    "14 Fairness": "Fairness",
+    "15 Model output": "Model",
+    "16 Training versus evaluation": "Evaluation",
+    "17 Ethical approval": "",
+    "18 Open science": "Software",
+    "19 Patient and public involvement": "",
+    "20 Participants of the study": "Data",
+    "21 Model development": "Training",
+    "22 Model specification": "Aggregation",
+    "23 Model performance": "Evaluation",
+    "24 Model updating": "",
+    "25 Interpretation": "",
+    "26 Limitations": "",
+    "27 Usability": "",
+}
+"""The items of TRIPOD+AI, each with the paragraph of the methods that says something of it."""
 IMAGE_AXES = 3
 """Channels, height and width, at least."""
 MISSING = "missing"
-ITEMS: Mapping[str, str] = {
+CLAIM: Mapping[str, str] = {
     "1 Title or abstract: AI methodology, its category": "",
     "2 Abstract: design, methods, results, conclusions": "",
     "3 Background, intended use and role": "",
@@ -79,15 +114,29 @@ def place(paragraph: str, written: Mapping[str, str]) -> str:
     return f"{IN_CARD.get(paragraph, paragraph)}, above" if paragraph in written else MISSING
 
 
+def tripod(run: Run, written: Mapping[str, str]) -> Table:
+    """Return the items of TRIPOD+AI, as `claim` does those of CLAIM."""
+    told = {
+        "11 Missing data": "Model" if says_of_missing(run) else "",
+        "13 Class imbalance": "Training" if run.config.get("loss") in IMBALANCE else "",
+        "24 Model updating": "Evaluation" if run.summary.recalibrated else "",
+    }
+    return _table({item: place(at, written) for item, at in {**TRIPOD, **told}.items()})
+
+
 def claim(run: Run, written: Mapping[str, str]) -> Table:
     """Return the items of CLAIM, each with where the card says something of it, or that it is missing.
 
     ``written`` are the card's paragraphs by title. Of what the run knows it says at least that; authors have
     more to say.
     """
-    found = {item: place(at, written) for item, at in ITEMS.items()}
-    numbers = {item.partition(" ")[0]: item for item in ITEMS}
+    found = {item: place(at, written) for item, at in CLAIM.items()}
+    numbers = {item.partition(" ")[0]: item for item in CLAIM}
     found |= {numbers[number]: text for number, text in _of_run(run).items() if text}
+    return _table(found)
+
+
+def _table(found: Mapping[str, str]) -> Table:
     return Table(["item", "where"], [[item, text] for item, text in found.items()], words=2)
 
 

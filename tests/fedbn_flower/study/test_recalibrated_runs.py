@@ -93,7 +93,7 @@ def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     assert summary["client-mean"]["loss"] == pytest.approx(mean)
 
 
-@pytest.mark.parametrize("keys", [{}, {"eval_model": "local"}])
+@pytest.mark.parametrize("keys", [{"eval_model": "local"}])
 def test_all_else_stays_as_it_is(run, tmp_path, keys):
     folders = [
         run(**BINARY, **SHARE, **keys, metrics="auroc", recalibrate=how, run_dir=tmp_path / how).folder

@@ -1,6 +1,9 @@
-"""What was predicted, of all clients' examples and of each client's: figures and operating points."""
+"""What was predicted, of all clients' examples and of each client's: curves, figures, operating points."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +11,21 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import Curve, SensitivityAt, curve, exact_curve
 
-from ...config.metric_names import NONE, metric_names
-from ...records.cases import SCORE, SITE, TARGET
-from ...records.metric_states import GLOBAL, POOLED, states_of
-from ...results.report.html import folded, gallery, paragraph
-from ...results.report.tables import Table
-from ...results.run_reader import Run
-from ..metric_plots import FIGURES, RELIABILITY
-from .site_curves import curves_by_site
+from ..config.metric_names import NONE, metric_names
+from ..records.cases import SCORE, SITE, TARGET
+from ..records.metric_states import GLOBAL, POOLED, states_of
+from ..results.report.html import folded, gallery, paragraph
+from ..results.report.tables import Table
+from ..results.run_reader import Run
+from .decisions import POOLED as ALL_SITES
+from .figures import FIGURES, RELIABILITY, curves_of_cases
+from .statistics.cases import Cases
+from .statistics.intervals import delong
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..results.plotting.svg_figure import InlineFigure
 
 HISTOGRAM = SensitivityAt.state
 WORDS = (
@@ -112,3 +122,44 @@ def _class_names(run: Run, states: Mapping[str, NDArray]) -> Sequence[str]:
 
 def _model(run: Run, who: str) -> str:
     return WHOSE[who] if who in WHOSE else f"client {run.client_names.get(int(who), who)}"
+
+
+ROC, PRECISION = "ROC curve", "Precision and recall"
+"""The figures that these stand for where single cases are known, of `figures.FIGURES`."""
+MOST_SITES = 10
+
+
+def curves_by_site(run: Run) -> dict[str, InlineFigure]:
+    """Return the figures by caption; none unless cases of two classes are kept, of few sites.
+
+    Where clients have the same cases, there is no pooled curve. Sites without cases of both classes have
+    none.
+    """
+    table = run.binary_cases
+    if table is None or table[SITE].nunique() > MOST_SITES:
+        return {}
+    sites = {str(site): cases for site, cases in table.groupby(SITE, sort=False)}
+    if len(sites) > 1 and not table["id"].duplicated().any():
+        sites[ALL_SITES] = table
+    sites = {name: cases for name, cases in sites.items() if cases[TARGET].nunique() == 2}
+    if not sites:
+        return {}
+    of = {
+        ROC: {f"{name}: {_area(cases)}": cases for name, cases in sites.items()},
+        PRECISION: {f"{name}: {_precision(cases)}": cases for name, cases in sites.items()},
+    }
+    return {caption: curves_of_cases(of[caption], ALL_SITES, caption == PRECISION) for caption in of}
+
+
+def _area(table: DataFrame) -> str:
+    """Return the AUROC of cases with DeLong's interval, as text."""
+    cases = Cases.of(table)
+    return f"AUROC {delong(cases.targets, cases.scores, cases.in_groups).text}"
+
+
+def _precision(table: DataFrame) -> str:
+    """Return the average precision of cases, and the share of positives, as text."""
+    from sklearn.metrics import average_precision_score
+
+    found = float(average_precision_score(table[TARGET], table[SCORE]))
+    return f"average precision {found:.3f}, prevalence {float(table[TARGET].mean()):.3f}"

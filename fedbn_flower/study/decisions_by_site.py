@@ -9,27 +9,27 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...core.ground.columns import RECALIBRATED
-from ...records.cases import GROUP, ID, in_numbers, is_binary, predictions_of, with_recalibrated
-from ...records.metrics import shown, spelt
-from ...records.summary import Recalibrated
-from ...results.held_out import events_column
-from ...results.report.html import folded, gallery, paragraph
-from ...results.report.sections.client_tables import twice
-from ...results.report.tables import Table
-from ...results.run_reader import Run
-from ...results.summary import NON_METRICS
-from ..decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
-from ..plots import calibration_curve, decision_curves
-from ..statistics.case_metrics import METRICS, CaseMetric
-from ..statistics.cases import Cases
-from ..statistics.intervals import by_formula, has_shared_cases
-from ..statistics.recalibration import PARAMETERS
+from ..core.ground.columns import RECALIBRATED
+from ..records.cases import GROUP, ID, in_numbers, is_binary, predictions_of, with_recalibrated
+from ..records.metrics import shown, spelt
+from ..records.summary import Recalibrated
+from ..results.held_out import events_column
+from ..results.report.html import folded, gallery, paragraph
+from ..results.report.sections.client_tables import twice
+from ..results.report.tables import Table
+from ..results.run_reader import Run
+from ..results.summary import NON_METRICS
+from .decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
+from .figures import calibration_curve, decision_curves
+from .recalibration import PARAMETERS
+from .statistics.case_metrics import METRICS, CaseMetric
+from .statistics.cases import Cases
+from .statistics.intervals import by_formula, has_shared_cases
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ...results.plotting.svg_figure import InlineFigure
+    from ..results.plotting.svg_figure import InlineFigure
 
 MOST_SITES, MOST_DRAWN = 30, 12
 OWN = ("threshold", "missed", "sensitivity", "specificity")
@@ -103,10 +103,7 @@ def _row(name: str, cases: DataFrame) -> list[str]:
 def _share(metric: CaseMetric, cases: Cases) -> str:
     """Return a share of cases with its interval."""
     found = by_formula(metric, cases)
-    if found is None or math.isnan(found.value):
-        return ""
-    ends = "" if math.isnan(found.low) else f" ({found.low:.3f} to {found.high:.3f})"
-    return f"{found.value:.3f}{ends}"
+    return "" if found is None or math.isnan(found.value) else found.text
 
 
 def _number(value: float) -> str:

@@ -1,47 +1,161 @@
 """The out-of-fold results of cross-validation: of all folds of a run together, by client and pooled."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from flwr.app import MetricRecord
 
 from fedbn_flower.clients import Problem
 
-from ..config.run_config import RunConfig
-from ..core.files import csv_text, write_atomically
-from ..core.ground.columns import TEST
-from ..job.inputs import inputs_of
-from ..names import short
-from ..records.cases import SITE, TARGET, exact_of_table, is_binary, predictions_of
-from ..records.metric_states import POOLED, states_of
-from ..records.metrics import number, of_all_reports
-from ..records.stored import rows_of
-from ..records.summary import Summary
-from ..results.held_out import EVENTS
-from ..results.progress import values_of
-from ..results.report.tables import Table
-from ..results.run_reader import Run
-from .comparisons.best_cells import NOT_TOLD, Verdict
-from .comparisons.out_of_fold import (
-    AXES,
-    EVENT,
-    EXAMPLES,
-    HIGH,
-    LOW,
-    OF,
-    SEED,
-    Folds,
-    method_of,
-    out_of_fold_table,
-    together,
-    told_out_of_fold,
-)
-from .intervals import intervals_of
+from ...config.run_config import RunConfig
+from ...core.files import csv_text, write_atomically
+from ...core.ground.columns import TEST, HeldOut
+from ...job.inputs import inputs_of
+from ...names import short
+from ...records.cases import SITE, TARGET, exact_of_table, is_binary, predictions_of
+from ...records.metric_states import POOLED, states_of
+from ...records.metrics import number, of_all_reports, shown, spelt
+from ...records.stored import rows_of
+from ...records.summary import Summary
+from ...results.held_out import EVENTS, events_column
+from ...results.progress import values_of
+from ...results.report.sections.intervals import with_interval
+from ...results.report.tables import Table
+from ...results.report.verdicts import MARK
+from ...results.run_reader import Run
+from ..intervals import intervals_of
+from ..statistics.paired import cannot_be_told_from_best, too_few_events
+from .best_cells import NOT_TOLD, OnCases, Verdict, cases_of, compare_tables, on_cases, over_seeds
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+AXES = ("strategy", "client", "objective")
+OF, SEED, EXAMPLES, EVENT = "of", "seed", "examples", "event"
+LOW, HIGH = " low", " high"
+"""How columns of ``folds.csv`` end: the 95 % interval of a metric, over groups."""
+WORDS = (
+    "Out of fold: each example is tested on in one of the folds, and counts once. "
+    "In brackets: 95 % intervals, over groups where examples have them."
+)
+ONE_DIVISION = "One division into folds says nothing of how other divisions and seeds vary."
+
+
+class Folds(NamedTuple):
+    """A run of which all folds are done: its seed, the pooled metric, and the run of each fold."""
+
+    seed: object
+    value: float | None
+    runs: Sequence[Run]
+
+
+def together(runs: Sequence[Run]) -> DataFrame | None:
+    """Return the cases of all folds; None if not all keep them, or one is in two folds."""
+    import pandas as pd
+
+    tables = [cases_of(run) for run in runs]
+    if any(table is None for table in tables):
+        return None
+    found = pd.concat(tables, ignore_index=True)
+    return None if found.duplicated(["site", "id"]).any() else found
+
+
+def told_out_of_fold(methods: Mapping[str, Sequence[Folds]], metric: str, higher: bool) -> Verdict[str]:
+    """Return which methods cannot be told from the best on all out-of-fold cases, or over five seeds.
+
+    Parameters
+    ----------
+    methods : Mapping[str, Sequence[Folds]]
+        The seeds of each method.
+    metric : str
+        The metric that is compared.
+    higher : bool
+        Whether the highest value is the best.
+    """
+    labels = {name: name for name in methods}
+    if len(methods) < 2 or any(folds.value is None for of in methods.values() for folds in of):
+        return Verdict(POOLED)
+    lacking = ""
+    if all(len(of) == 1 for of in methods.values()):
+        found = _on_cases([of[0] for of in methods.values()], metric)
+        if found.tests:
+            told = on_cases(POOLED, list(methods), found, labels, higher, "out-of-fold")
+            return Verdict(POOLED, told.alike, True, f"{told.sentence} {ONE_DIVISION}")
+        lacking = f" Nor from the cases: {found.why_not}."
+    seeds = list(dict.fromkeys(folds.seed for of in methods.values() for folds in of))
+    values = {
+        name: np.array([{f.seed: f.value for f in of}.get(seed, np.nan) for seed in seeds], np.float64)
+        for name, of in methods.items()
+    }
+    best = cannot_be_told_from_best(values, higher)
+    told = over_seeds(POOLED, best, labels, str(len(seeds)), lacking, " out of fold")
+    return replace(told, differences={})
+
+
+def _on_cases(methods: Sequence[Folds], metric: str) -> OnCases:
+    tables = [together(folds.runs) for folds in methods]
+    found = [table for table in tables if table is not None]
+    if len(found) < len(tables):
+        return OnCases(None, why_not="not all folds keep their predictions")
+    targets = found[0]["target"]
+    if targets.dtype.kind == "i":
+        counts = targets.value_counts()
+        if few := too_few_events(int(counts.sum() - counts.max())):
+            return OnCases(None, why_not=few)
+    return compare_tables(found, methods[0].runs[0].config, metric, [folds.value for folds in methods])
+
+
+def out_of_fold_table(
+    rows: Sequence[Mapping[str, Any]], keys: Sequence[str], metric: str, told: Verdict[str]
+) -> Table:
+    """Return the rows of ``folds.csv`` as a table: examples, events, and the metric with its interval.
+
+    Parameters
+    ----------
+    rows : Sequence[Mapping[str, Any]]
+        The rows, as values or as text.
+    keys : Sequence[str]
+        The columns that say which run a row is of.
+    metric : str
+        The metric that is shown.
+    told : Verdict[str]
+        Which methods are marked, in the rows of all clients; see `method_of`.
+    """
+    counts = [name for name in (EXAMPLES, EVENTS) if any(row.get(name) not in (None, "") for row in rows)]
+    events = ", ".join(dict.fromkeys(str(row[EVENT]) for row in rows if row.get(EVENT)))
+    lines = [
+        [
+            *(str(row.get(key, "")) for key in (*keys, OF)),
+            *(str(row.get(name, "")) for name in counts),
+            _value(row, metric) + (MARK if row[OF] == POOLED and method_of(row, keys) in told.alike else ""),
+        ]
+        for row in rows
+    ]
+    named = [events_column(events) if name == EVENTS and events else name for name in counts]
+    return Table(
+        [*keys, OF, *named, spelt(metric)], lines, len(keys) + 1, note=f"{WORDS} {told.sentence}".rstrip()
+    )
+
+
+def method_of(row: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return the method of a row: its values but the seed."""
+    return " ".join(str(row.get(k, "")) if k in AXES else f"{k}={row.get(k, '')}" for k in keys if k != SEED)
+
+
+def _value(row: Mapping[str, Any], metric: str) -> str:
+    value, *ends = (_number(row.get(f"{metric}{end}")) for end in ("", LOW, HIGH))
+    return with_interval(metric, shown(metric, value), ends)
+
+
+def _number(value: Any) -> float | None:
+    return None if value in (None, "") else float(value)
+
 
 FOLDS = "folds.csv"
 CLIENT = "client "
@@ -63,7 +177,7 @@ class PooledFolds:
 
     def __init__(self, folder: Path, keys: Sequence[str]) -> None:
         self.folder = folder
-        self.keys = [key for key in keys if key != "fold"]
+        self.keys = [key for key in keys if key != HeldOut.FOLDS.one]
         self.compared_by = ""
         self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Summary]]]
         self._runs = defaultdict(list)
@@ -104,7 +218,7 @@ class PooledFolds:
     def _compared(self, rows: Sequence[Mapping[str, Any]], at_end: bool) -> Verdict[str]:
         """Return which methods cannot be told from the best."""
         if not at_end:
-            return Verdict(POOLED, frozenset(), False, "")
+            return Verdict(POOLED)
         pooled = {tuple(str(row[key]) for key in self._keys): row for row in rows if row[OF] == POOLED}
         methods: dict[str, list[Folds]] = defaultdict(list)
         for axes, runs in self._runs.items():
@@ -158,7 +272,7 @@ def out_of_fold(runs: Sequence[tuple[RunConfig, Path, Summary]]) -> dict[str, di
 
 
 def _make_exact(
-    found: Mapping[str, dict[str, Any]], tables: Sequence["DataFrame | None"], problem: Problem
+    found: Mapping[str, dict[str, Any]], tables: Sequence[DataFrame | None], problem: Problem
 ) -> None:
     """Replace metrics of thresholds by those of single cases, if all folds keep these."""
     import pandas as pd

@@ -1,0 +1,293 @@
+"""Figures of what was predicted, of gains and of ranks.
+
+Those of the further metrics are drawn from a state, of all clients or of one; curves of two classes also from
+single cases, those of all sites on the same axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS, Curve, curve
+
+from ..records.cases import SCORE, TARGET
+from ..records.metrics import percent, spelt
+from ..results.plotting.plots import COLOURS, FLAT, MARKERS, legend_below, line_style, new_figure, plain
+from ..results.terminal import shorten_middle
+from .decisions import calibration, decision_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from ..results.plotting.svg_figure import InlineFigure
+
+MAX_CELLS = 12  # classes, above which a confusion matrix has no numbers and no names
+MAX_LINES = 10  # classes, above which the first ones are drawn
+NAME_LENGTH = 14
+ROC_AXES, PRECISION_AXES = ("1 - specificity", "sensitivity"), ("recall (sensitivity)", "precision")
+
+Draw = Callable[[NDArray, Sequence[str]], "InlineFigure"]
+
+
+def confusion_matrix(total: NDArray, names: Sequence[str]) -> InlineFigure:
+    """Draw the share of each true class that is predicted as each class, with the counts.
+
+    ``total`` is (C, C), true classes down, or (L, 2, 2) of labels: then a row has a label's four counts.
+    """
+    if total.ndim == 3:
+        cells, columns = total.reshape(len(total), 4), ["TN", "FP", "FN", "TP"]
+    else:
+        cells, columns = total, list(names)
+    shares = cells / np.maximum(cells.sum(1, keepdims=True), 1)
+    figure = new_figure(4.6, 4.0)
+    axes = figure.subplots()
+    image = axes.imshow(shares, vmin=0, vmax=1, cmap="cividis", interpolation="none", aspect="auto")
+    figure.colorbar(image, label="share of the row")
+    axes.set(
+        xlabel="predicted" if total.ndim == 2 else "", ylabel="true class" if total.ndim == 2 else "label"
+    )
+    if len(cells) <= MAX_CELLS:
+        ticks = _short(columns)
+        axes.set_xticks(range(len(columns)), ticks, rotation=30 if sum(map(len, ticks)) > FLAT else 0)
+        axes.set_yticks(range(len(cells)), _short(names))
+        for (row, column), count in np.ndenumerate(cells):
+            ink = "white" if shares[row, column] < 0.5 else "#000001"  # black follows the page's colours
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color=ink, fontsize="small")
+    return figure
+
+
+def roc_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
+    """Draw the ROC curve of each class's histograms, (k, 2, T + 1)."""
+    figure, axes = unit_axes(*ROC_AXES)
+    _draw_curves(axes, total, names, lambda c: (c.false_positive_rate, c.sensitivity))
+    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    legend_below(figure)
+    return figure
+
+
+def precision_recall_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
+    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1), as steps.
+
+    Dots are the share of positives, the precision of a model that knows nothing.
+    """
+    figure, axes = unit_axes(*PRECISION_AXES)
+    _draw_curves(axes, total, names, lambda c: (c.sensitivity[1:], c.precision[1:]), drawstyle="steps-pre")
+    for line, histogram in zip([*axes.lines], _with_both(total), strict=True):
+        positives = histogram[1].sum() / histogram.sum()
+        axes.axhline(positives, linestyle=":", color=line.get_color(), linewidth=1)
+    legend_below(figure)
+    return figure
+
+
+def reliability_diagram(total: NDArray, names: Sequence[str]) -> InlineFigure:
+    """Draw the share of hits by the mean probability of each bin, (3, bins), and how many examples it has.
+
+    A bin of a single example has no point: its share is 0 or 1, whatever the model.
+    """
+    figure, axes = unit_axes("mean predicted probability", "share of hits")
+    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    filled = total[COUNT] > 1
+    count, hits, confidence = (total[row][filled] for row in (COUNT, HITS, CONFIDENCE))
+    axes.plot(confidence / count, hits / count, "o-", color=COLOURS[0], markersize=4, linewidth=1.4)
+    edges = np.linspace(0, 1, total.shape[1] + 1)
+    share = total[COUNT] / max(total[COUNT].sum(), 1)
+    axes.stairs(share, edges, fill=True, alpha=0.25, color=COLOURS[1], label="share of examples")
+    legend_below(figure)
+    return figure
+
+
+RELIABILITY = "Reliability diagram"
+FIGURES: dict[str, tuple[str, Draw]] = {
+    "Confusion matrix": ("confusion-matrix", confusion_matrix),
+    "ROC curve": ("score-histogram", roc_curve),
+    "Precision and recall": ("score-histogram", precision_recall_curve),
+    RELIABILITY: ("calibration", reliability_diagram),
+}
+"""By caption the state that a figure is drawn from, and the function that draws it."""
+
+
+def unit_axes(xlabel: str, ylabel: str) -> tuple[InlineFigure, Axes]:
+    """Return a figure and its axes, both from 0 to 1."""
+    figure = new_figure(4.2, 3.6)
+    axes = figure.subplots()
+    axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _draw_curves(
+    axes: Axes,
+    total: NDArray,
+    names: Sequence[str],
+    points: Callable[[Curve], tuple[NDArray[np.float64], NDArray[np.float64]]],
+    **how: Any,
+) -> None:
+    """Draw a line for each of the first `MAX_LINES` classes that have both kinds of examples."""
+    names = names[1:] if len(total) == 1 else names  # of two classes, class 1
+    for number, (histogram, name) in enumerate(zip(total[:MAX_LINES], _short(names), strict=False)):
+        if not histogram.sum(1).all():
+            continue
+        changed = np.concatenate([[True], histogram.any(0)[::-1]])  # elsewhere the curve stands still
+        with np.errstate(divide="ignore", invalid="ignore"):
+            xs, ys = points(curve(histogram))
+        changed = changed[len(changed) - len(xs) :]
+        style = line_style(number) | {"marker": "", **how}
+        axes.plot(xs[changed], ys[changed], label=name, **style)
+
+
+def _with_both(total: NDArray) -> list[NDArray]:
+    """Return the histograms of the first `MAX_LINES` classes that have both kinds of examples."""
+    return [histogram for histogram in total[:MAX_LINES] if histogram.sum(1).all()]
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    return list(map(plain, shorten_middle(list(names), NAME_LENGTH)))
+
+
+OF_ALL: dict[str, Any] = {"color": "#555555", "linewidth": 2.2, "linestyle": "-", "marker": ""}
+
+
+def curves_of_cases(cases: Mapping[str, DataFrame], whole: str, precision: bool) -> InlineFigure:
+    """Draw the exact ROC curve, or precision by recall, of each table of cases with its label.
+
+    Precision is drawn as steps, and dots are the shares of positives. The curve whose label begins with
+    ``whole`` is thick.
+    """
+    from sklearn.metrics import precision_recall_curve, roc_curve
+
+    figure, axes = unit_axes(*(PRECISION_AXES if precision else ROC_AXES))
+    if not precision:
+        axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    for number, (label, table) in enumerate(cases.items()):
+        style = dict(OF_ALL) if label.startswith(whole) else line_style(number) | {"marker": ""}
+        if precision:
+            ys, xs, _ = precision_recall_curve(table[TARGET], table[SCORE])
+            axes.plot(xs, ys, label=plain(label), drawstyle="steps-post", **style)
+            axes.axhline(float(table[TARGET].mean()), linestyle=":", color=style["color"], linewidth=1)
+        else:
+            xs, ys, _ = roc_curve(table[TARGET], table[SCORE])
+            axes.plot(xs, ys, label=plain(label), **style)
+    legend_below(figure, columns=1)
+    return figure
+
+
+def gain_plot(points: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> InlineFigure:
+    """Draw a client's metric alone and with the others, a colour for each label, and the diagonal."""
+    factor = percent(metric)
+    figure = new_figure(5.2, 4.6)
+    axes = figure.subplots()
+    every = [factor * value for of in points.values() for pair in of for value in pair]
+    margin = 0.05 * (max(every) - min(every)) or 0.05
+    ends = [min(every) - margin, max(every) + margin]
+    axes.plot(ends, ends, "--", color="#888888", linewidth=1)
+    for number, (label, of) in enumerate(points.items()):
+        x, y = ([factor * pair[i] for pair in of] for i in (0, 1))
+        marker, colour = MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)]
+        axes.plot(x, y, marker, color=colour, markersize=5, alpha=0.8, label=plain(label))
+    unit = ", %" if factor == 100 else ""
+    axes.set_xlabel(plain(f"{spelt(metric)} alone{unit}"))
+    axes.set_ylabel(plain(f"{spelt(metric)} with the others{unit}"))
+    axes.set_xlim(*ends)
+    axes.set_ylim(*ends)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+METHOD_LENGTH = 30  # characters
+STEP = 0.5  # between two lines, in units of the axis down
+
+
+def joined(ranks: Sequence[float], critical_difference: float) -> list[tuple[float, float]]:
+    """Return the ends of each longest run of mean ranks that differ by the critical difference at most."""
+    found: list[tuple[float, float]] = []
+    ordered = sorted(ranks)
+    for low in ordered:
+        high = max(rank for rank in ordered if rank - low <= critical_difference)
+        if high > low and (not found or high > found[-1][1]):
+            found.append((low, high))
+    return found
+
+
+def critical_difference_diagram(
+    methods: Sequence[str], ranks: Sequence[float], critical_difference: float
+) -> InlineFigure:
+    """Draw the diagram, the best mean rank to the left."""
+    order = np.argsort(ranks, kind="stable")
+    names = [plain(name) for name in shorten_middle([methods[i] for i in order], METHOD_LENGTH)]
+    places = [float(ranks[i]) for i in order]
+    bars = joined(places, critical_difference)
+    half, top = -(-len(names) // 2), STEP * (len(bars) + 1)
+    figure = new_figure(6.4, 1.2 + 0.24 * half + 0.2 * len(bars))
+    axes = figure.subplots()
+    last = len(names)
+    for number, (name, rank) in enumerate(zip(names, places, strict=True)):
+        left = number < half
+        down = top + STEP * (number if left else last - 1 - number)
+        edge = 1 - 0.05 * last if left else last + 0.05 * last
+        axes.plot([rank, rank, edge], [0, down, down], "-", color="#000000", linewidth=0.9)
+        aligned = "right" if left else "left"
+        axes.text(edge, down, f" {name} ", ha=aligned, va="center", fontsize="small")
+    for number, (low, high) in enumerate(bars):
+        down = STEP * (number + 1) * 0.8
+        axes.plot([low - 0.03, high + 0.03], [down, down], "-", color=COLOURS[0], linewidth=4)
+    axes.plot([1, 1 + critical_difference], [-1.4, -1.4], "|-", color=COLOURS[1], linewidth=1.4)
+    axes.text(
+        1 + critical_difference / 2, -1.6, f"critical difference {critical_difference:.2f}",
+        ha="center", va="bottom", fontsize="small",
+    )  # fmt: skip
+    axes.set_xlim(1 - 0.05 * last, last + 0.05 * last)
+    axes.set_ylim(top + STEP * half, -2.4)
+    axes.spines[["left", "right", "bottom"]].set_visible(False)
+    axes.spines["top"].set_position(("data", 0))
+    axes.spines["top"].set_bounds(1, last)
+    axes.xaxis.set_ticks_position("top")
+    axes.set_xticks(range(1, last + 1))
+    axes.set_yticks([])
+    return figure
+
+
+BELOW = 0.25
+"""How much of the axis of net benefit is below 0, as a share of the part above."""
+
+
+def decision_curves(table: DataFrame, event: str) -> InlineFigure:
+    """Draw the net benefit by threshold probability: of the model, of all and of nobody."""
+    found = decision_curve(table)
+    figure = new_figure(4.2, 3.6)
+    axes = figure.subplots()
+    most = max(float(found["model"].max()), float(found["all"].max()), 0.01)
+    axes.set(xlabel=plain(f"threshold probability of {event}"), ylabel="net benefit", xlim=(0, 1))
+    axes.set_ylim(-BELOW * most, 1.1 * most)
+    styles = (("all", ":", "#999999"), ("nobody", "--", "#999999"), ("model", "-", COLOURS[0]))
+    for name, style, colour in styles:
+        axes.plot(found["probability"], found[name], style, color=colour, label=name, linewidth=1.4)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def calibration_curve(table: DataFrame, event: str) -> InlineFigure | None:
+    """Draw the share of events by mean score with its 95 % interval; None of too few cases for a bin."""
+    found = calibration(table)
+    if found.empty:
+        return None
+    figure = new_figure(4.2, 3.6)
+    axes = figure.subplots()
+    most = 1.05 * float(found[["high", "share", "score"]].max(axis=None))  # of one group there is no high
+    axes.set(xlabel="mean score", ylabel=plain(f"share of {event}"), xlim=(0, most), ylim=(0, most))
+    axes.plot([0, most], [0, most], ":", color="#999999", linewidth=1)
+    lengths = [found["share"] - found["low"], found["high"] - found["share"]]
+    axes.errorbar(
+        found["score"], found["share"], lengths, fmt="o-", color=COLOURS[0], markersize=4, linewidth=1.4
+    )
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -1,1 +1,0 @@
-"""Sections of a report that say what is statistically so."""
