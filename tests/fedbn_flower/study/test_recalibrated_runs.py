@@ -173,7 +173,7 @@ def test_the_report_has_it_beside_the_plain_one(run):
     rows, text = {row[0]: row for row in shown.rows}, (result.folder / "report.html").read_text()
     found = result.summary["recalibrated"]
     header = next(row for row in shown.rows if "accuracy, recalibrated" in row)
-    assert header[:3] == ["model", "threshold", "loss"]
+    assert header[:3] == ["model", "threshold", "AUROC"]
     assert f"{found['clients']['0']['threshold']:.3g}" in [row[1] for row in shown.rows]
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
