@@ -11,7 +11,6 @@ from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.fedala import FedALAClient
 from .policies.fedinit import FedInitClient
 from .policies.fedrod import FedRoDClient
-from .policies.knn_per import KNNPerClient
 from .policies.partial import (
     AloneClient,
     FedBABUClient,
@@ -24,7 +23,7 @@ from .policies.partial import (
     SiloBNClient,
 )
 from .policies.per_fedavg import PerFedAvgClient
-from .policies.personal import APFLClient, DittoClient, PFedMeClient
+from .policies.personal import APFLClient, DittoClient, KNNPerClient, PFedMeClient
 from .policies.pooling import FBNClient, HBNClient
 from .problems import (
     METRICS,

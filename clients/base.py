@@ -27,7 +27,6 @@ from fedbn_flower.core.ground.wire import (
     TRAIN_EXAMPLES,
 )
 
-from .fine_tuning import FineTuning
 from .memory import Arrays, ContextStore, Memory
 from .modules.arrays import aliases, to_array, viewed
 from .modules.batch_norm import batch_norm_statistics, estimate_statistics
@@ -41,7 +40,7 @@ from .problems import Problem
 from .problems.evaluation import evaluate_splits, evaluation_batch, mean_loss
 from .returned import WrongResult, kept_at_home
 from .settings import set_values, values
-from .training import LocalRun, LocalTask, first_batch, load_entries, train_model
+from .training import FineTuning, LocalRun, LocalTask, first_batch, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
 
 Value = TypeVar("Value")

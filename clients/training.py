@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,9 @@ from .returned import WrongResult
 
 if TYPE_CHECKING:
     from .modules.dp_sgd import ExampleMechanism
+
+
+Run = TypeVar("Run", bound="LocalRun")
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,10 @@ class LocalRun:
     def generator(self) -> np.random.Generator:
         """Return a new random generator from the run's seed."""
         return np.random.default_rng(list(self.seed))
+
+    def to(self, kind: type[Run], **changed: Any) -> Run:
+        """Return a run of another kind, like this one but for some values."""
+        return kind(**{one.name: getattr(self, one.name) for one in fields(LocalRun)} | changed)
 
     def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
         """Yield the batches of each epoch, as indices into the examples; ``share`` cuts the last ones."""
@@ -360,3 +368,24 @@ def load_entries(targets: Mapping[str, torch.Tensor], entries: Mapping[str, NDAr
             if target.shape != entry.shape:
                 raise ValueError(f"{name} has shape {entry.shape}, expected {tuple(target.shape)}")
             target.copy_(torch.from_numpy(np.asarray(entry)))
+
+
+FINE_TUNING_SEED = 3  # appended to the seed of the round
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FineTuning(LocalRun):
+    """A run of exactly ``steps`` steps, over as many epochs as needed; ``share`` and epochs are ignored."""
+
+    steps: int
+
+    @classmethod
+    def like(cls, run: LocalRun, steps: int) -> FineTuning:
+        """Return a run like another one, with ``steps`` plain steps and other random batches."""
+        return run.to(cls, seed=(*run.seed, FINE_TUNING_SEED), mechanism=None, units=None, steps=steps)
+
+    def epochs(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
+        """Yield the batches of all steps as one epoch."""
+        size = self.training.batch_size
+        batches = chain.from_iterable(self.examples.batches(size, rng) for _ in range(self.steps))
+        yield list(islice(batches, self.steps))

@@ -13,7 +13,7 @@ from .aggregation.vectors import Vector
 from .asking import AsksFirst
 from .base import PseudoGradientStrategy
 from .expected import ExpectedMetrics
-from .flower_wrappers import check_wrapper
+from .guarantees import check_wrapper
 from .messages.codecs import CODECS, Codec
 from .messages.gate import ReplyRefused
 from .messages.nodes import Participation, TooFewNodes

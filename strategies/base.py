@@ -22,7 +22,6 @@ from .aggregation.named_means import MeanKind, named_mean, new_mean
 from .aggregation.rule_state import RuleState
 from .aggregation.vectors import Layout, Vector, all_finite, checked_step, steppable
 from .expected import ExpectedMetrics, FurtherNames
-from .legacy import NoLegacyMethods, check_methods
 from .messages.gate import refusing
 from .messages.nodes import Everybody, NodeDirectory, NodeSelection, Participation, log_absentees
 from .messages.npy import encoded, viewed
@@ -30,7 +29,7 @@ from .messages.replies import PhaseReport, Replies
 from .messages.sampling import Choice, Mechanism, Sampling
 from .messages.validation import LOGGER, MAX_WEIGHT, Answer, check_metrics, weighted_metrics
 from .reply_reader import Reading, ReplyReader
-from .signature import SignatureOfClass, bound
+from .signature import NoLegacyMethods, SignatureOfClass, bound, check_methods
 
 
 class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):

@@ -159,14 +159,17 @@ class FedProto(Objective):
         return loss + self.weight * (each.mean() if reduction == "mean" else each), output
 
     def finish(self, work: LocalWork) -> Outcome:
-        model, examples = self.client.model, self.client.examples
-        found = [frozen(model, None, inputs) for inputs, _ in examples.load(examples.batches(BATCH))]
-        classes = found[0][1].shape[1]
-        labels = functional.one_hot(examples.targets, classes).double()
-        sums = labels.T @ torch.cat([z for z, _ in found]).double()
-        parts = {FEATURE_SUMS: sums, SHARES: labels.sum(0)}
-        records = {name: (x / len(examples)).float().numpy(force=True) for name, x in parts.items()}
+        z, labels = self._features()
+        parts = {FEATURE_SUMS: labels.T @ z, SHARES: labels.sum(0)}
+        records = {name: (x / len(z)).float().numpy(force=True) for name, x in parts.items()}
         return Outcome(records={PROTOTYPES: records})
+
+    def _features(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the features (N, d) and one-hot classes of all the client's examples, float64."""
+        model, examples = self.client.model, self.client.examples
+        passes = [frozen(model, None, inputs) for inputs, _ in examples.load(examples.batches(BATCH))]
+        labels = functional.one_hot(examples.targets, passes[0][1].shape[1]).double()
+        return torch.cat([z for z, _ in passes]).double(), labels
 
 
 class FedPAC(FedProto):
@@ -184,10 +187,7 @@ class FedPAC(FedProto):
 
     def begin(self) -> None:
         super().begin()
-        model, examples = self.client.model, self.client.examples
-        passes = [frozen(model, None, inputs) for inputs, _ in examples.load(examples.batches(BATCH))]
-        z, classes = torch.cat([z for z, _ in passes]).double(), passes[0][1].shape[1]
-        labels = functional.one_hot(examples.targets, classes).double()
+        z, labels = self._features()
         means = labels.T @ z / len(z)
         spread = ((z**2).sum() / len(z) - (means**2).sum()).clamp(min=0) / len(z)
         self.features = {CLASS_MEANS: means.float(), SPREAD: spread.float()}

@@ -13,7 +13,7 @@ from fedbn_flower.core.ground.wire import BATCH_GRADIENT, BATCH_SHARES, BATCH_ST
 
 from ..modules.batch_norm import batch_norm_modules
 from ..modules.lazy_torch import nn, torch
-from ..modules.union_batch import Call, normalised_by, trained_layers
+from ..modules.moments import Call, normalised_by, trained_layers
 from ..problems.evaluation import predictions_of
 from ..update import Records
 from .base import Objective

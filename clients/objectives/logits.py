@@ -97,19 +97,24 @@ class FedNTD(Objective):
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
     ) -> tuple[torch.Tensor, torch.Tensor]:
         output = model(inputs)
-        teacher, student = (
-            functional.log_softmax(not_true(logits, targets) / self.temperature, 1)
-            for logits in (forward_only(model, self.x, inputs), output)
-        )
-        each = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
-        distillation = self.beta * self.temperature**2 * (each.mean() if reduction == "mean" else each)
-        return self.criterion(output, targets, reduction) + distillation, output
+        teacher, student = (not_true(z, targets) for z in (forward_only(model, self.x, inputs), output))
+        far = distance(teacher, student, self.temperature, self.beta, reduction)
+        return self.criterion(output, targets, reduction) + far, output
 
 
 def not_true(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return logits (b, classes) without those of the true classes (b,): (b, classes - 1)."""
     others = torch.arange(logits.shape[1] - 1, device=logits.device).expand(len(logits), -1)
     return logits.gather(1, others + (others >= targets.unsqueeze(1)))
+
+
+def distance(
+    teacher: torch.Tensor, student: torch.Tensor, temperature: float, weight: float, reduction: str
+) -> torch.Tensor:
+    """Return ``weight T^2 KL(teacher || student)`` of the softmax of logits (b, classes) at temperature T."""
+    given, own = (functional.log_softmax(logits / temperature, 1) for logits in (teacher, student))
+    each = functional.kl_div(own, given, reduction="none", log_target=True).sum(1)
+    return weight * temperature**2 * (each.mean() if reduction == "mean" else each)
 
 
 class FedGKD(Objective):
@@ -151,13 +156,9 @@ class FedGKD(Objective):
         self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
     ) -> tuple[torch.Tensor, torch.Tensor]:
         output = model(inputs)
-        teacher, student = (
-            functional.log_softmax(logits / self.temperature, 1)
-            for logits in (forward_only(model, self.teacher, inputs), output)
-        )
-        each = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
-        distillation = self.gamma / 2 * self.temperature**2 * (each.mean() if reduction == "mean" else each)
-        return self.criterion(output, targets, reduction) + distillation, output
+        teacher = forward_only(model, self.teacher, inputs)
+        far = distance(teacher, output, self.temperature, self.gamma / 2, reduction)
+        return self.criterion(output, targets, reduction) + far, output
 
     def finish(self, work: LocalWork) -> Outcome:
         kept = [self.x, *self.past][: self.models - 1]

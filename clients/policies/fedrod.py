@@ -11,13 +11,13 @@ from flwr.common import Scalar
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import CASES, RECALIBRATE
 
-from ..around import Around
 from ..base import FedAvgClient
 from ..losses import Loss
 from ..memory import Arrays
 from ..modules.head import head_entries, head_of
 from ..modules.lazy_torch import functional, nn, torch
 from ..modules.precision import in_float32
+from ..objectives.base import Around
 from ..problems import Classification, Problem
 from ..training import LocalRun
 

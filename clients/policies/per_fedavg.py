@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import CLIENT_LR
 
-from ..around import Around
 from ..base import FedAvgClient
 from ..examples import Examples, Indices
-from ..fine_tuning import FineTuning
 from ..modules.lazy_torch import nn, torch
 from ..objectives import Objective
-from ..objectives.base import Plain
-from ..training import LocalRun, train_model
+from ..objectives.base import Around, Plain
+from ..training import FineTuning, LocalRun, train_model
 
 SEED = 6  # appended to the seed of the round, for the step before an evaluation
 
@@ -55,8 +53,7 @@ class PerFedAvgClient(FedAvgClient):
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
         meta = _Meta(run.objective, run.examples, self)
-        given = {one.name: getattr(run, one.name) for one in fields(LocalRun)}
-        return super().train(_Divided(**given | {"objective": meta}, meta=meta), config)
+        return super().train(run.to(_Divided, objective=meta, meta=meta), config)
 
     def held_out_metrics(self, config: Mapping[str, Scalar]) -> dict[str, Any]:
         model = self.task.model

@@ -1,14 +1,15 @@
-"""Clients that train a personal model in addition to the shared one.
+"""Clients with personal models, or predictions, in addition to the shared model.
 
 Ditto: Li et al. 2021, "Ditto: Fair and Robust Federated Learning Through Personalization".
 APFL: Deng et al. 2020, "Adaptive Personalized Federated Learning".
 pFedMe: Dinh et al. 2020, "Personalized Federated Learning with Moreau Envelopes".
+kNN-Per: Marfoq et al. 2022, "Personalized Federated Learning through Local Memorization".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.settings import setting
 from fedbn_flower.core.ground.wire import EVAL_SPLITS, LOCAL_STEPS
 
-from ..around import Around
 from ..base import FedAvgClient
 from ..memory import Arrays
 from ..modules.arrays import to_array
+from ..modules.head import features
 from ..modules.lazy_torch import nn, torch
 from ..modules.rng import seeded
+from ..objectives.base import Around
 from ..objectives.drift import FedProx
+from ..problems import Classification, Problem
+from ..problems.evaluation import evaluation_batch
 from ..training import LocalRun, load_entries, train_model
 from ..update import Update
 
@@ -202,9 +206,8 @@ class PFedMeClient(FedAvgClient):
 
     def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
         envelope = _Envelope(run, self)
-        given = {one.name: getattr(run, one.name) for one in fields(LocalRun)}
-        changed = {"objective": envelope, "learning_rate": self.rate}
-        metrics = super().train(_Repeated(**given | changed, times=self.steps), config)
+        changed = {"objective": envelope, "learning_rate": self.rate, "times": self.steps}
+        metrics = super().train(run.to(_Repeated, **changed), config)
         envelope.move()
         entries = self.task.model.state_dict()
         self.remember({name: entry for name, entry in entries.items() if name not in self.constant_names})
@@ -250,3 +253,43 @@ class _Envelope(Around):
         """Move w towards t."""
         for name, t in self.parameters.items():
             self.w[name].sub_(self.w[name] - t.detach(), alpha=self.rate * self.weight)
+
+
+class KNNPerClient(FedAvgClient):
+    """Predicts by ``lambda p_knn + (1 - lambda) p``, neighbours among its own examples (arXiv 2111.09360).
+
+    A class's share in p_knn is proportional to ``sum exp(-d / scale)`` over those of the k nearest training
+    examples that have it, d the distance of what goes into the model's head; the authors' code has its
+    square over the number of features there. It trains and shares as without. The store of its examples'
+    features is made anew for each evaluation, and is never sent.
+    """
+
+    purpose = "Shares one model; each client corrects its predictions by its own nearest examples."
+    helps = ("personal-models",)
+    paper = "marfoq2022knnper"
+
+    decides = "the predictions"
+
+    knn_lambda: float = setting(0.5, ge=0, lt=1, description="share of the neighbours' vote in a prediction")
+    knn_neighbours: int = setting(10, ge=1, description="k, how many neighbours vote")
+    knn_scale: float = setting(1.0, gt=0, description="distance at which a neighbour's vote falls to 1/e")
+
+    @classmethod
+    def misfit(cls, model: nn.Module, problem: Problem, inputs: torch.Tensor) -> str:
+        if not isinstance(problem, Classification):
+            return "neighbours vote for classes, and there are none to choose from"
+        try:
+            with torch.no_grad():
+                features(model, inputs)
+        except ValueError as error:
+            return str(error)
+        return super().misfit(model, problem, inputs)
+
+    def predictor(self) -> nn.Module:
+        task, model = self.task, super().predictor()
+        if not len(task.train):
+            return model
+        from ..modules.layers import Neighbours  # imports PyTorch
+
+        settings = self.knn_lambda, self.knn_neighbours, self.knn_scale
+        return Neighbours(model, task.train, evaluation_batch(task.train, task.problem), *settings)

@@ -136,7 +136,7 @@ class HBNClient(PoolingClient):
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, BatchNorm]]:
-    from ..modules.hybrid_norm import HybridBatchNorm  # imports PyTorch
+    from ..modules.layers import HybridBatchNorm  # imports PyTorch
 
     for name, layer in model.named_modules(remove_duplicate=False):
         if isinstance(layer, HybridBatchNorm):

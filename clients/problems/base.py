@@ -187,16 +187,17 @@ class Problem:
 
     def with_distances(self, spacing: tuple[float, ...], tolerance: float | None) -> Self:
         """Return this problem with a `spacing`, and a `tolerance`: None for that of one value."""
+        usual = max(spacing, default=1.0)
+        return self._with(spacing=spacing, tolerance=usual if tolerance is None else tolerance)
+
+    def _with(self, **values: object) -> Self:
         problem = copy(self)
-        problem.spacing = spacing
-        problem.tolerance = max(spacing, default=1.0) if tolerance is None else tolerance
+        vars(problem).update(values)
         return problem
 
     def with_events(self, events: tuple[int, ...]) -> Self:
         """Return this problem with these `events`."""
-        problem = copy(self)
-        problem.events = events
-        return problem
+        return self._with(events=events)
 
     def toward_events(self, scores: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the result of `predicted` with the event as class 1, or label 1, for metrics and cases."""
@@ -209,9 +210,7 @@ class Problem:
 
     def with_windows(self, sizes: tuple[int, ...]) -> Self:
         """Return this problem, evaluated by windows of these sizes."""
-        problem = copy(self)
-        problem.windows = sizes
-        return problem
+        return self._with(windows=sizes)
 
     @property
     def metrics_of_all_classes(self) -> tuple[str, ...]:

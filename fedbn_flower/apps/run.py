@@ -21,7 +21,7 @@ from ..runtime.grid import RUN_ID, LocalGrid
 from ..runtime.inline import InlineGrid
 from ..runtime.pools import BackgroundPool, Pool, check_workers, pool_for
 from ..runtime.signals import forked_children_end_by_sigterm
-from ..strategies.legacy import LegacyApi
+from ..strategies.signature import LegacyApi
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
 from .clients import AppClients

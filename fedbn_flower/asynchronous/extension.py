@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedbn_flower.strategies.aggregation.buffers import SYNC, FedAsync
-from fedbn_flower.strategies.post_processing import goes_with_buffers
+from fedbn_flower.strategies.guarantees import goes_with_buffers
 
 from ..core.errors import Conflict
 from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND

@@ -9,8 +9,8 @@ from pydantic import Field as setting
 
 from fedbn_flower.clients import NamedArrays, Update
 from fedbn_flower.strategies import Codec
+from fedbn_flower.strategies.messages.codecs import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
-from fedbn_flower.strategies.messages.updates import compressed, decompressed
 
 from ..core.errors import Conflict
 from ..core.ground.wire import ARRAYS, COMPRESSED

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol
 from flwr.app import Message, MessageType
 from pydantic import Field as setting
 
-from fedbn_flower.strategies.post_processing import post_processes_mean
+from fedbn_flower.strategies.guarantees import post_processes_mean
 
 from .. import annexes
 from ..core.errors import Conflict, Unused

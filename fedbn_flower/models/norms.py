@@ -248,7 +248,7 @@ class Hybrid(Norm):
     paper = "chen2025hybrid"
 
     def instead(self, layer: BatchNorm) -> nn.Module:
-        from fedbn_flower.clients.modules.hybrid_norm import HybridBatchNorm  # imports PyTorch
+        from fedbn_flower.clients.modules.layers import HybridBatchNorm  # imports PyTorch
 
         if not pools(layer):
             return layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedbn_flower.strategies.post_processing import post_processes_mean
+from fedbn_flower.strategies.guarantees import post_processes_mean
 
 from ..core.errors import Conflict, Unused
 from ..core.input_spec import InputSpec

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import CODECS
-from strategies.messages.updates import compressed, decompressed
+from strategies.messages.codecs import compressed, decompressed
 
 VECTOR = np.array([0.5, -3.0, 0.0, 2.0, -0.25], np.float32)
 

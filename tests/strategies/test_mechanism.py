@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import STRATEGIES, FedAvg, FedDyn, FedNova, FedYogi
+from strategies.guarantees import post_processes_mean
 from strategies.partial_sums import GroupSum, bounds_in
-from strategies.post_processing import post_processes_mean
 
 from .helpers import CannedGrid, ndarrays, record, train_reply
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from clients import CLIENTS, LOSSES, OBJECTIVES, ContextStore, Examples, LocalTraining, Received, Regression
 from clients.modules.head import features
-from clients.modules.hybrid_norm import HybridBatchNorm
+from clients.modules.layers import HybridBatchNorm
 from clients.modules.precision import accept_float32, compute_in, precision_of
 from clients.objectives import Objective
 from clients.objectives.sharpness import FedSAM

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clients import OBJECTIVES, FedAvgClient, LocalTraining, Received
-from clients.modules.hybrid_norm import HybridBatchNorm
+from clients.modules.layers import HybridBatchNorm
 
 from ..helpers import CONFIG, batch_statistics, make_client, small_model
 

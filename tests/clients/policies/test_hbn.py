@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from clients import HBNClient, LocalTraining
-from clients.modules.hybrid_norm import HybridBatchNorm
+from clients.modules.layers import HybridBatchNorm
 
 from ..helpers import CONFIG, make_client
 from .by_hand import arrays_of, train, whole

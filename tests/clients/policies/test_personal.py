@@ -22,7 +22,7 @@ from clients import (
     Regression,
     SiloBNClient,
 )
-from clients.fine_tuning import FineTuning
+from clients.training import FineTuning
 
 from ..helpers import CONFIG, make_client, small_model
 

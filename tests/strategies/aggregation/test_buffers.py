@@ -7,7 +7,7 @@ import pytest
 
 from strategies import STRATEGIES, FedAvg, FedMedian, FedYogi
 from strategies.aggregation.buffers import Buffer, BufferedAnswer, FedAsync, FedBuff, hinge, protocol_of
-from strategies.post_processing import goes_with_buffers
+from strategies.guarantees import goes_with_buffers
 
 from ..helpers import CannedGrid, ndarrays, record, train, train_reply
 

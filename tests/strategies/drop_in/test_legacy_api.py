@@ -8,7 +8,7 @@ from flwr.server import Server, ServerConfig, SimpleClientManager
 from flwr.server.server import run_fl
 
 import strategies
-from strategies.legacy import LegacyApi
+from strategies.signature import LegacyApi
 
 OF_BOTH = [name for name in strategies.__all__ if hasattr(legacy, name)]
 

@@ -9,8 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from strategies import FedAvg
-from strategies.messages import early
-from strategies.messages.early import EarlyAnswers
+from strategies.messages.replies import EarlyAnswers
 
 from ..helpers import MODEL, CannedGrid, moved, ndarrays, record, train_reply
 
@@ -26,7 +25,7 @@ def large(number):
 
 def one_round(order, in_memory, monkeypatch):
     """Train once; return the model, and the most arrays of answers that were alive when another came."""
-    monkeypatch.setattr(early.EarlyAnswers.__init__, "__defaults__", (in_memory,))
+    monkeypatch.setattr(EarlyAnswers.__init__, "__defaults__", (in_memory,))
     alive, most = [], 0
 
     def arriving(replies):
