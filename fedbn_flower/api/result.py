@@ -21,7 +21,7 @@ from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..core.session_objects import is_session_name, new_name, with_session_objects
-from ..core.suggestions import hint
+from ..core.text import hint
 from ..job.initial_model import build_model
 from ..job.normalisation import Normalisation
 from ..models import InputSpec

@@ -20,15 +20,13 @@ from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
 from ..config.data_request import predicted_by
-from ..config.extension_names import EXTENSION
-from ..config.given import check_given
+from ..config.given import check_given, given_settings
 from ..config.gone import refuse_gone
 from ..config.help import as_text, common_flags, inherited_flags
 from ..config.keys import RUN_KEYS, flag_of
 from ..config.making import run_config
-from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, names_code, with_full_paths
+from ..config.named_algorithms import EXTENSION, NOT_GIVEN, REGISTRIES, names_code, with_full_paths
 from ..config.run_config import RunConfig
-from ..config.strategy_instances import given_settings
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.logs import show_log

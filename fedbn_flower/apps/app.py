@@ -26,7 +26,7 @@ from ..core.private import (
     validate_config,
 )
 from ..core.process_cache import clear_process_caches, process_cache
-from ..core.suggestions import hint
+from ..core.text import hint
 
 PROJECT = "pyproject.toml"
 INSTALLED = ("site-packages", "dist-packages")

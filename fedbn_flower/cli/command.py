@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 from .. import annexes
 from ..core.errors import UserError
 from ..core.ground.collector import no_collection
-from ..core.suggestions import hint
+from ..core.text import hint
 from ..core.version import __version__
 
 COMMANDS = {

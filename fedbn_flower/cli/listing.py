@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
 from fedbn_flower.strategies.aggregation.named_means import MEANS
 
-from ..config.extension_names import EXTENSION
 from ..config.help import first_line
-from ..config.named_algorithms import REGISTRIES
+from ..config.named_algorithms import EXTENSION, REGISTRIES
 from ..core.errors import UserError, unknown_name
 from ..core.methods import GROUPS, PURPOSES, paper_of, purposes_of
-from ..core.syntax import DATASET, PARTITION, UNION
+from ..core.text import DATASET, PARTITION, UNION
 from ..extensions.attack_keys import ATTACKS
 from ..names import COMPRESS, METRIC, MODEL, NORM, PROBLEM, SELECTION, Registry
 from ..results.report.citations import authors_and_year

@@ -18,7 +18,7 @@ from ..config.named_algorithms import REGISTRIES, Named
 from ..config.run_config import RunConfig
 from ..config.trust import CLUSTER, check_code, names_of
 from ..core.errors import UserError, not_allowed, unknown_name
-from ..core.suggestions import hint
+from ..core.text import hint
 from ..names import short
 from ..records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed

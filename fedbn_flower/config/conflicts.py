@@ -15,8 +15,7 @@ from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import Extension
 from ..models import InputSpec
 from ..names import NORM, made, models_named, name_now
-from .extension_names import EXTENSION, extension_classes
-from .named_algorithms import REGISTRIES, Named, settings_of
+from .named_algorithms import EXTENSION, REGISTRIES, Named, extension_classes, settings_of
 from .run_config import RunConfig
 from .schedules import CONSTANT, check_schedule
 

@@ -7,11 +7,17 @@ from typing import Any
 
 from flwr.app import UserConfigValue
 
+from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.signature import FLOWERS
+
 from ..core.errors import UserError, check_plain, not_allowed
+from ..core.files import absolute
+from ..core.ground.settings import declared
+from ..extensions.devices import absolute_devices
 from ..names import name_now
 from .keys import ALIASES, RUN_KEYS
-from .keys.paths import with_absolute_paths
-from .named_algorithms import NOT_GIVEN, names_code
+from .keys.availability import absolute_availability
+from .named_algorithms import NOT_GIVEN, flags, names_code
 
 PATHS = frozenset({"availability", "cache-dir", "devices", "init", "resume", "run-dir"})
 """Keys whose values may be paths, in addition to those that `names_code`."""
@@ -72,3 +78,56 @@ def _parsed(text: str) -> dict[str, str]:
     if len(parsed) < len(pairs):
         raise not_allowed("settings", text, "KEY=VALUE ..., no key twice")
     return parsed
+
+
+ABSOLUTE = {"availability": absolute_availability, "devices": absolute_devices, "init": absolute}
+
+
+def with_absolute_paths(values: Mapping[str, UserConfigValue]) -> dict[str, UserConfigValue]:
+    """Return the values of a run with absolute paths, as the current folder may change.
+
+    Raises
+    ------
+    UserError
+        For a value that is neither a path nor another allowed value of the key.
+    """
+    given = {key: str(v) for key, v in values.items() if key in ABSOLUTE and v != "" and type(v) is not bool}
+    return {**values, **{key: ABSOLUTE[key](value) for key, value in given.items()}}
+
+
+SHARES = {"fraction_train": "fraction-train", "fraction_evaluate": "fraction-evaluate"}
+WEIGHTINGS = {"num-examples": "num-examples", None: "uniform"}
+
+
+def given_settings(strategy: PseudoGradientStrategy) -> dict[str, UserConfigValue]:
+    """Return the arguments of an instance that are not defaults, by the run's keys and settings' flags.
+
+    Raises
+    ------
+    UserError
+        When its class cannot be constructed from settings alone, or an argument has no key.
+    """
+    cls = type(strategy)
+    fields = declared(cls)
+    values: dict[str, Any] = {name: getattr(strategy, name) for name in fields}
+    try:
+        plain: Any = cls(**{name.strip("_"): value for name, value in values.items()})
+    except TypeError as error:
+        raise UserError(f"strategy: {cls.__name__} cannot be made from settings alone ({error})") from error
+    given: dict[str, Any] = {}
+    keys = {name: key for key, name in flags(cls).items()}
+    defaults = {name: getattr(plain, name) for name in (argument.name for argument in FLOWERS)}
+    defaults |= {name: field.default for name, field in fields.items()}
+    for name, default in defaults.items():
+        value = getattr(strategy, name)
+        if value == default:
+            continue
+        if name in keys:
+            given[keys[name]] = value
+        elif name in SHARES:
+            given[SHARES[name]] = value
+        elif name == "weighted_by_key" and value in WEIGHTINGS:
+            given["weighting"] = WEIGHTINGS[value]
+        else:
+            raise UserError(f"strategy: a run has no key for {name}={value!r}; a subclass may have it fixed")
+    return given

@@ -19,13 +19,11 @@ from ..extensions import KEY_GROUPS
 from ..names import CLIENT, LOSS, MODEL, OBJECTIVE, PROBLEM, models_named
 from ..privacy.floors import Floors
 from .conflicts import check_conflicts
-from .data_request import USUAL_CLIENTS, usual_clients
-from .given import given_by_key
+from .data_request import USUAL_CLIENTS, usual_clients, with_splits
+from .given import ABSOLUTE, given_by_key
 from .keys import RUN_KEYS, flag_of
-from .keys.paths import ABSOLUTE
 from .named_algorithms import NOT_GIVEN, Named, named, resolve, settings_of
 from .run_config import RunConfig
-from .splits import with_splits
 from .unused_keys import check_used
 
 LOGGER = logging.getLogger("flwr.fedbn")

@@ -25,6 +25,7 @@ from ..core.ground.wire import (
     UPDATE_STEP,
 )
 from ..data.readers.own_function import is_function
+from ..extensions import EXTENSIONS, Extension, ServerHook, built_in
 from ..names import (
     CLIENT,
     DATASET,
@@ -40,11 +41,51 @@ from ..names import (
     absolute_name,
     name_now,
     parts,
+    short,
 )
-from .extension_names import EXTENSION, absolute_extensions, extension_names
 from .gone import GONE
 from .keys import ALIASES, RUN_KEYS
 from .metric_names import absolute_metrics
+
+EXTENSION = Registry("extension", EXTENSIONS, Extension)
+NONE = "none"
+
+
+def extension_names(text: str) -> list[str]:
+    """Return the names in a comma-separated text; [] for ``none``."""
+    return [] if text == NONE else [name.strip() for name in text.split(",")]
+
+
+def extension_classes(
+    config: Mapping[str, Any], named: Iterable[str] | None = None
+) -> dict[str, type[ServerHook]]:
+    """Return the extensions of a run, from the wire inwards, by their name in messages and files.
+
+    Parameters
+    ----------
+    config : Mapping[str, Any]
+        The run's configuration by key.
+    named : Iterable[str], optional
+        Which of the named ones; by default all.
+
+    Raises
+    ------
+    UserError
+        When one cannot be found, or two have the same name.
+    """
+    found = {cls.__name__.lower(): cls for cls in built_in(config)}
+    for name in extension_names(config[EXTENSION.key]) if named is None else named:
+        if short(name) in found:
+            once = f"each name once, not {short(name)!r} twice"
+            raise not_allowed(EXTENSION.key, config[EXTENSION.key], once)
+        found[short(name)] = EXTENSION.find(name)
+    return dict(sorted(found.items(), key=lambda item: item[1].place))
+
+
+def absolute_extensions(text: str) -> str:
+    """Return the names with absolute paths, for a process in another folder."""
+    return ",".join(absolute(name, EXTENSION.names) for name in extension_names(text)) or NONE
+
 
 REGISTRIES: tuple[Registry[Any], ...] = (STRATEGY, CLIENT, OBJECTIVE, LOSS)
 NAMED: dict[str, Mapping[str, Any]] = {

@@ -14,9 +14,8 @@ from ..data.readers.own_function import is_function
 from ..models.libraries import is_of_library
 from ..names import DATASET, METRIC, MODEL, WITH_ARGUMENT, parts
 from ..names import is_code as is_code_with_argument
-from .extension_names import EXTENSION, extension_names
 from .metric_names import is_code, metric_names
-from .named_algorithms import NAMED, with_full_paths
+from .named_algorithms import EXTENSION, NAMED, extension_names, with_full_paths
 
 CLUSTER = "ray-address"
 

@@ -12,15 +12,13 @@ from flwr.app import UserConfigValue
 from fedbn_flower.clients.modules.optimizers import unused_keys as unused_by_optimizer
 
 from ..core.errors import UserError
-from ..core.suggestions import hint
+from ..core.text import hint
 from ..names import CLIENT, OBJECTIVE, SELECTION
-from .data_request import usual_clients
-from .extension_names import EXTENSION
+from .data_request import implied_by_splits, usual_clients
 from .gone import refuse_gone
 from .keys import RUN_KEYS
-from .named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, objective_of, settings_of
+from .named_algorithms import EXTENSION, NOT_GIVEN, REGISTRIES, Named, named, objective_of, settings_of
 from .run_config import RunConfig
-from .splits import implied_by_splits
 
 
 def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, unknown_name
 from ..core.files import write_atomically
-from ..core.key_group import flag_of
+from ..core.ground.settings import flag_of
 from ..privacy.floors import LEAST_SUM, SECAGG_MIN, SECAGG_REQUIRED, Floors
 from .authority import fingerprint, public_key
 

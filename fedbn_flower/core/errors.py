@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from sysconfig import get_path
 
-from .suggestions import hint
-from .text import visible
+from .text import hint, visible
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _OURS = [str(_PROJECT / name) for name in ("fedbn_flower", "clients", "strategies")]

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, refuse
 from ..core.files import path_of
 from ..core.free_memory import regular
-from ..core.suggestions import hint
+from ..core.text import hint
 from .dataset import COLUMNS, Decoded, Request
 from .images.decoding import is_image
 from .readers.class_folders import decode_class_folders, has_class_folders

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import annexes
-from ..core.key_group import KeyGroup, flag_of
+from ..core.ground.settings import KeyGroup, flag_of
 from .at_site import AtClient, Outgoing, SiteHook
 from .attack_keys import AttackKeys
 from .base import Extension, Moment, ServerHook, Stop
@@ -24,13 +24,12 @@ from .evaluating import (
 )
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
-from .pooled_statistics import PooledStatistics
 from .privacy import Privacy, PrivacyKeys
 from .protocol_keys import ProtocolKeys
 from .secagg_keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
-from .training import Freezing, FreezingKeys, Rates
+from .training import Freezing, FreezingKeys, PooledStatistics, Rates
 from .watching import UpdateNorm
 
 __all__ = [

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Annotated
 
-from pydantic import Field as setting
-
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 
 NONE = "none"
 OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message
-from pydantic import Field as setting
 
 from fedbn_flower.clients import NamedArrays, Update
 from fedbn_flower.strategies import Codec
@@ -13,8 +12,8 @@ from fedbn_flower.strategies.messages.codecs import compressed, decompressed
 from fedbn_flower.strategies.messages.npy import encoded, rounded, viewed
 
 from ..core.errors import Conflict
+from ..core.ground.settings import KeyGroup, setting
 from ..core.ground.wire import ARRAYS, COMPRESSED
-from ..core.key_group import KeyGroup
 from ..core.private import ErrorCode
 from ..names import COMPRESS, FORMS, made
 from ..records.events import RunInfo

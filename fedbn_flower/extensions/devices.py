@@ -5,13 +5,12 @@ from math import isfinite
 from typing import Annotated, Any
 
 from flwr.app import ArrayRecord
-from pydantic import Field as setting
 
 from ..core.errors import Conflict, not_allowed
 from ..core.files import absolute
 from ..core.ground.columns import SIMULATED_SECONDS
+from ..core.ground.settings import KeyGroup, setting
 from ..core.input_spec import InputSpec
-from ..core.key_group import KeyGroup
 from ..records.events import RunInfo
 from .base import Moment, ServerHook
 from .holdout import num_training

@@ -11,13 +11,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field as setting
-
 from ..core.errors import Conflict
 from ..core.ground.columns import RECALIBRATED
+from ..core.ground.settings import KeyGroup, setting
 from ..core.ground.wire import ADAPT_BN, CASES, FINE_TUNE, LOSS, RECALIBRATE
-from ..core.key_group import KeyGroup
-from ..core.syntax import SUBGROUPS
+from ..core.text import SUBGROUPS
 from ..records.events import RoundResult, RunInfo
 from .base import Moment, ServerHook
 from .declared import About

@@ -5,7 +5,6 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from numpy.typing import NDArray
-from pydantic import Field as setting
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
@@ -14,8 +13,8 @@ from fedbn_flower.strategies.messages.replies import Replies
 from fedbn_flower.strategies.messages.validation import check_metrics
 
 from ..core.errors import Conflict
+from ..core.ground.settings import KeyGroup, setting
 from ..core.ground.wire import ARRAYS, CASES, CONFIG, NUM_EXAMPLES, OWN_STATISTICS, SERVER_ROUND
-from ..core.key_group import KeyGroup
 from ..records.cases import cases_used, make_exact
 from ..records.events import NEW, NEW_AS_RECEIVED, RunInfo, prefix_of
 from .base import Moment, ServerHook

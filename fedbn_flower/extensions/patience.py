@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from flwr.app import MetricRecord
 from numpy.typing import NDArray
-from pydantic import Field as setting
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.errors import Conflict
 from ..core.ground.columns import CLIENT_MEAN, HALVES, HeldOut
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 from ..records.events import RoundResult, RunInfo
 from ..records.metrics import held_out_means, metric_values, number, of_all_reports
 from .base import ServerHook

@@ -6,14 +6,13 @@ from functools import partial
 from typing import Annotated, Any, Literal, Protocol
 
 from flwr.app import Message, MessageType
-from pydantic import Field as setting
 
 from fedbn_flower.strategies.guarantees import post_processes_mean
 
 from .. import annexes
 from ..core.errors import Conflict, Unused
 from ..core.ground.columns import PRIVACY
-from ..core.key_group import KeyGroup, flag_of
+from ..core.ground.settings import KeyGroup, flag_of, setting
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.client_privacy import ClientPrivacy

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field as setting
-
 from fedbn_flower.strategies.aggregation.buffers import FORM, SYNC, AsynchronousProtocol, protocol_of
 
 from ..core.errors import not_allowed
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 
 ALPHA = 0.6
 

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field as setting
-
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 
 LEAST = 3
 MOST_BITS = 30

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field as setting
-
 from fedbn_flower.strategies import Selection as Choice
 from fedbn_flower.strategies.aggregation.buffers import AsynchronousProtocol
 from fedbn_flower.strategies.messages.nodes import NodeSelection
 
 from ..core.errors import Conflict
+from ..core.ground.settings import KeyGroup, setting
 from ..core.input_spec import InputSpec
-from ..core.key_group import KeyGroup
 from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
 from .base import Moment, ServerHook

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field as setting
-
 from ..core.errors import Conflict, not_allowed
 from ..core.ground.columns import GLOBAL
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 from ..records.events import RoundResult, RunInfo
 from .base import ServerHook, Stop
 

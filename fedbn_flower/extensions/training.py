@@ -3,18 +3,20 @@
 ``freeze``, ``train`` and ``unfreeze-at``; ``client-lr-schedule`` and ``server-lr-schedule``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from flwr.app import MessageType
-from pydantic import Field as setting
+from flwr.app import ArrayRecord, MessageType
 
+from fedbn_flower.clients.modules.moments import MEAN, VARIANCE, pooled
 from fedbn_flower.strategies import PseudoGradientStrategy
+from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ..core.errors import Conflict
 from ..core.ground.columns import RATES
+from ..core.ground.settings import KeyGroup, setting
 from ..core.ground.wire import CLIENT_LR
-from ..core.key_group import KeyGroup
+from ..names import CLIENT
 from ..records.events import RoundResult, RunInfo
 from .base import Moment, ServerHook
 from .declared import About
@@ -112,3 +114,39 @@ class Rates(ServerHook):
 
     def columns(self) -> Mapping[str, float]:
         return self.rates
+
+
+class PooledStatistics(ServerHook):
+    """Computes BatchNorm statistics of all clients' inputs from the moments that clients sent.
+
+    Parameters
+    ----------
+    run : RunInfo
+        The run.
+    layers : callable
+        Returns the names of the layers whose statistics are pooled.
+    """
+
+    place = 20  # replaces moments before anything reads them as statistics
+
+    def __init__(self, run: RunInfo, layers: Callable[[], Sequence[str]]) -> None:
+        super().__init__(run)
+        key = CLIENT.find(str(run.config["client"])).pooled_by
+        self.share = float(run.config[key]) if key else 0.0
+        self.layers = layers
+
+    def published(
+        self, model: ArrayRecord, before: ArrayRecord, sent: ArrayRecord, moment: Moment
+    ) -> ArrayRecord:
+        if not self.share:
+            return model
+        entries = dict(model)
+        for layer in self.layers():
+            names = {kind: f"{layer}.{kind}" if layer else kind for kind in (MEAN, VARIANCE)}
+            if not entries.keys() >= set(names.values()):  # the layers are frozen
+                continue
+            was = {kind: viewed(sent[name]) for kind, name in names.items()}
+            gathered = {kind: viewed(entries[name]) for kind, name in names.items()}
+            found = pooled(gathered[MEAN], gathered[VARIANCE], was, self.share)
+            entries |= {name: encoded(array) for name, array in zip(names.values(), found, strict=True)}
+        return ArrayRecord(entries)

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.problems.evaluation import ROWS as CASE_ROWS
-from fedbn_flower.clients.problems.evaluation import SHOWN
+from fedbn_flower.clients.problems.evaluation import ROWS, SHOWN
 from fedbn_flower.clients.problems.metrics.base import CLASSES
 from fedbn_flower.clients.problems.segmentation import SCORES, SLICES, TARGETS, slice_numbers
 from fedbn_flower.clients.problems.surfaces import thinned
@@ -18,9 +17,18 @@ from ..core.errors import not_allowed
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
 from ..data.dataset import Split
 from ..extensions.evaluating import MOST_SCORES
-from ..records.cases import CaseColumns, Cases, predictions_file
+from ..records.cases import (
+    DICE,
+    IMAGE,
+    PREDICTION,
+    REFERENCE,
+    CaseColumns,
+    Cases,
+    in_8_bits,
+    overlays_file,
+    predictions_file,
+)
 from ..records.events import RoundResult
-from ..records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, in_8_bits, overlays_file
 from .inputs import RunInputs
 from .tasks import of_every_split, rows_of
 
@@ -108,9 +116,9 @@ def case_parts(
     yield {names[p]: cases[p] for p in new if p != left_out}, replace(columns, new=True)
     if left_out in new:
         found, (kept, tested) = cases[left_out], of_every_split(rows_of(inputs, left_out))
-        is_kept = found[CASE_ROWS] < len(kept)
+        is_kept = found[ROWS] < len(kept)
         for name, which, rows in ((TRAIN, is_kept, kept), (TEST, ~is_kept, tested)):
-            part = {key: found[key][which] for key in (SCORES, TARGETS)} | {CASE_ROWS: rows}
+            part = {key: found[key][which] for key in (SCORES, TARGETS)} | {ROWS: rows}
             yield {names[left_out]: part}, replace(case_columns(inputs, name), new=True)
 
 
@@ -128,9 +136,9 @@ def file_of_overlays(result: RoundResult, inputs: RunInputs) -> bytes:
 
 
 def _overlays(found: Cases, split: Split) -> dict[str, NDArray]:
-    """Return the slices of a client's cases, as `records.overlays.Overlays`."""
+    """Return the slices of a client's cases, as `records.cases.Overlays`."""
     shown = found[SHOWN]
-    rows = found[CASE_ROWS][shown]
+    rows = found[ROWS][shown]
     images, masks = np.asarray(split.columns["x"][rows]), np.asarray(split.columns["y"][rows])
     places = slice_numbers(masks)
     if places is not None:

@@ -22,7 +22,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
-from ..core.suggestions import hint
+from ..core.text import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
 from ..models.weights import LoadedWeights, load_weights
 from ..names import MODEL, as_user_error

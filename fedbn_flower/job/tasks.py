@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns, Examples, LocalTask, LocalTraining, Prepare
+from fedbn_flower.clients.modules.dp_sgd import obstacle
 
 from ..core.errors import UserError, not_allowed
 from ..core.ground.columns import HALVES, TEST, TRAIN, VALIDATION
@@ -19,12 +20,33 @@ from ..data.images.shift_spec import domain_of, seen_by
 from ..data.partition.shares import Shares
 from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
-from ..names import CLIENT, LOSS, OBJECTIVE
+from ..names import CLIENT, LOSS, OBJECTIVE, models_named
 from ..privacy.example_privacy import ExampleTerms, terms_of
-from .checks.example_wise import check_example_wise
+from ..privacy.floors import Refused
 from .inputs import RunInputs, prepared_split
 from .participation import share_of_work
 from .tested_on import half_of
+
+
+def check_example_wise(inputs: RunInputs) -> None:
+    """Refuse models, objectives and losses that use more than one example at a time.
+
+    Raises
+    ------
+    Refused
+        Names the key.
+    """
+    config = inputs.config
+    objective, loss = OBJECTIVE.find(config.objective), LOSS.find(config.loss)
+    for partition_id, name in enumerate(models_named(config.model)):
+        if why := obstacle(inputs.initial(partition_id).module, objective, loss):
+            key, value, wanted = "objective", config.objective, "another one with dp 'example'"
+            if why.startswith("BatchNorm"):
+                key, value = "model", name
+                wanted = "one with GroupNorm, such as 'simple-cnn-gn' or by norm 'group:G', with dp 'example'"
+            if why.startswith("loss"):
+                key, value = "loss", config.loss
+            raise Refused(str(not_allowed(key, value, f"{wanted}: {why}")))
 
 
 @process_cache(maxsize=4096)

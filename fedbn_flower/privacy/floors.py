@@ -7,10 +7,9 @@ from math import inf
 
 from flwr.app import UserConfigValue
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic import Field as setting
 
 from ..core.errors import UserError, not_allowed, unknown_name
-from ..core.key_group import flag_of
+from ..core.ground.settings import flag_of, setting
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
 
 SECAGG = "secagg-"

@@ -12,11 +12,10 @@ from ..core.files import Row, csv_text, json_text
 from ..job.cases import file_of_cases, file_of_overlays
 from ..job.inputs import inputs_of
 from ..records.array_file import array_file
-from ..records.cases import PREDICTIONS_FILE
+from ..records.cases import OVERLAYS_FILE, PREDICTIONS_FILE
 from ..records.checkpoint import Checkpoint
 from ..records.events import RoundResult
-from ..records.metric_states import STATES_FILE, states_file
-from ..records.overlays import OVERLAYS_FILE
+from ..records.metrics import STATES_FILE, states_file
 from ..records.summary import SUMMARY_FILE, RoundFigures, Summary
 from ..server.federation import Federation
 from .classes import HEADER, class_rows

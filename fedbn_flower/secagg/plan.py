@@ -24,8 +24,8 @@ from fedbn_flower.strategies.messages.validation import clipping_factor
 from fedbn_flower.strategies.reply_reader import ROUNDING
 
 from ..core.ground.columns import HELD_OUT
+from ..core.ground.settings import flag_of
 from ..core.ground.wire import NUM_EXAMPLES, TRAIN_EXAMPLES
-from ..core.key_group import flag_of
 from ..job.inputs import RunInputs
 from .cryptography import DTYPES
 from .integers import COUNT, NUMBER, WORDS, Grid, check_room, sum_of, words_of

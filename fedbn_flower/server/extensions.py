@@ -17,7 +17,7 @@ from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport
 from fedbn_flower.strategies.asking import AsksFirst
 
-from ..config.extension_names import EXTENSION, extension_classes, extension_names
+from ..config.named_algorithms import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
 from ..core.files import json_text

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedbn_flower.strategies import PseudoGradientStrategy
 
-from ..config.extension_names import EXTENSION, extension_classes, extension_names
+from ..config.named_algorithms import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
 from ..core.ground.settings import overridden
 from ..core.ground.wire import CONFIG, EVALUATED, EVALUATION, FAILED, REASON

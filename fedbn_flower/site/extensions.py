@@ -9,7 +9,7 @@ from flwr.app import Context, Message
 
 from fedbn_flower.clients.returned import WrongResult
 
-from ..config.extension_names import EXTENSION, extension_classes, extension_names
+from ..config.named_algorithms import EXTENSION, extension_classes, extension_names
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
 from ..core.ground.wire import CONFIG, EXTENSIONS

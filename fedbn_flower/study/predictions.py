@@ -13,7 +13,7 @@ from fedbn_flower.clients.problems.metrics.scores import Curve, SensitivityAt, c
 
 from ..config.metric_names import NONE, metric_names
 from ..records.cases import SCORE, SITE, TARGET
-from ..records.metric_states import GLOBAL, POOLED, states_of
+from ..records.metrics import GLOBAL, POOLED, states_of
 from ..results.report.html import folded, gallery, paragraph
 from ..results.report.tables import Table
 from ..results.run_reader import Run

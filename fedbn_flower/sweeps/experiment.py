@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ..config.extension_names import EXTENSION
 from ..config.given import check_given
 from ..config.help import as_text
 from ..config.keys import ALIASES
 from ..config.making import run_config, run_configs
-from ..config.named_algorithms import NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
+from ..config.named_algorithms import EXTENSION, NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
 from ..core.errors import UserError, not_allowed

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from ..config.defaults import UP_TO_0_2_0
 from ..config.gone import in_new_keys
+from ..config.run_config import UP_TO_0_2_0
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..records.stored import EXPERIMENT

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from ...core.key_group import KeyGroup, flag_of
+from ...core.ground.settings import KeyGroup, flag_of
 from ...extensions import KEY_GROUPS
 from .general import Data, Evaluation, Folder, Run, Runtime, Start, System, Training
 

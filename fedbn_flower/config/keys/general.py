@@ -2,12 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field as setting
-
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
-from ...core.key_group import KeyGroup
-from ...core.syntax import GROUPS, SPLIT_BY
+from ...core.ground.settings import KeyGroup, setting
+from ...core.text import GROUPS, SPLIT_BY
 from ...data.images.augment import FORMS as AUGMENTATIONS
 from ...data.images.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS

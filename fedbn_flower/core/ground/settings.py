@@ -43,11 +43,13 @@ def _function(cls: type, name: str) -> object:
 
 
 __all__ = [
+    "KeyGroup",
     "Numbers",
     "allowed",
     "checked",
     "declared",
     "flag",
+    "flag_of",
     "kinds_of",
     "model_of",
     "setting",
@@ -77,7 +79,7 @@ def declared(cls: type) -> Mapping[str, FieldInfo]:
 
 def flag(attribute: str, field: FieldInfo) -> str:
     """Return the setting's name on the command line and in a run configuration."""
-    return field.alias or attribute.strip("_").replace("_", "-")
+    return field.alias or flag_of(attribute.strip("_"))
 
 
 def _hint(cls: type, attribute: str) -> Any:
@@ -196,3 +198,24 @@ def _a_number(noun: str, field: FieldInfo) -> str:
 def _number(value: float) -> str:
     exponent = int(value).bit_length() - 1
     return f"2^{exponent}" if exponent > 16 and value == 2**exponent else f"{value:g}"
+
+
+def flag_of(name: str) -> str:
+    """A field's name on the command line and in a run configuration."""
+    return name.replace("_", "-")
+
+
+class KeyGroup(Numbers):
+    """Keys of a run that belong together; the docstring of a subclass is their title.
+
+    Text may be given as a number, as Python and TOML write it: a folder may be called 2024, a layer 0.
+    """
+
+    model_config = ConfigDict(alias_generator=flag_of, frozen=True)
+    bits: ClassVar[int] = 63
+    of_references: ClassVar[bool] = True
+    """Whether they mean something in a run that a federation is compared with, in which all take part."""
+    protects: ClassVar[bool] = False
+    """Whether they say how what leaves a client is protected: nothing of that is in an estimate of time."""
+    after: ClassVar[str] = ""
+    """The key that these follow in ``--help``: in its section if that has the same title, else below it."""

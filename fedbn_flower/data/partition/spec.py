@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...core.errors import UserError, not_allowed
-from ...core.suggestions import hint
-from ...core.syntax import PARTITION
+from ...core.text import PARTITION, hint
 from .flwr_partitioners import NamedPartitioner
 
 KINDS = {

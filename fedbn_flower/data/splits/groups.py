@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.syntax import GROUPS
-from ...core.text import number_of
+from ...core.text import GROUPS, number_of
 
 PATIENT = "PatientID"
 """What DICOM files call a patient, of whom all pictures stay together without any key."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.syntax import SPLIT_BY
-from ...core.text import number_of
+from ...core.text import SPLIT_BY, number_of
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.syntax import SUBGROUPS
-from ...core.text import quoted
+from ...core.text import SUBGROUPS, quoted
 from .split_by import Bound, bound_of, comparable
 
 if TYPE_CHECKING:

@@ -10,7 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbn_flower.clients import Classification, LocalTraining, Problem, Segmentation, trainable_names
+from fedbn_flower.clients import (
+    Classification,
+    LocalTraining,
+    MultiLabel,
+    Problem,
+    Segmentation,
+    trainable_names,
+)
 from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
@@ -30,7 +37,6 @@ from ..initial_model import does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
 from ..tested_on import half_of, must_have_held_out
-from .recalibration import of_recalibration
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -336,3 +342,42 @@ def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str
         wanted = f"another one: before the head of {name!r} nothing is trained"
         raise not_allowed("objective", config.objective, wanted)
     return found.shape[1]
+
+
+FEW = 50
+"""Fewer validation examples at a site give a warning."""
+
+
+def of_few_cases(inputs: RunInputs) -> Iterator[str]:
+    """Yield a warning of sites that recalibrate on few validation examples."""
+    if inputs.config.recalibrate == "none" or not inputs.dataset.has_examples:
+        return
+    held_out = inputs.held_out_clients
+    sizes = {i: int(n) for i, n in enumerate(inputs.partitions.val.sizes) if i not in held_out}
+    few = [client for client, size in sizes.items() if size < FEW]
+    if few:
+        name = inputs.client_names[few[0]] if inputs.client_names else few[0]
+        yield (
+            f"recalibrate: {len(few)} of {len(sizes)} clients have fewer than {FEW} validation examples "
+            f"(client {name} has {sizes[few[0]]}), so what they fit is uncertain"
+        )
+
+
+def of_recalibration(inputs: RunInputs) -> Iterator[Conflict]:
+    """Yield why scores cannot be recalibrated: there are no scores of classes or labels, the method is for
+    two classes only, or clients are not evaluated on examples of their own."""
+    config, dataset = inputs.config, inputs.dataset
+    method = config.recalibrate
+    if method == "none":
+        return
+    predicted = type(dataset.problem).predicted
+    if predicted not in (Classification.predicted, MultiLabel.predicted):
+        what = dataset.spec.predicts if config.problem == "auto" else f"problem {config.problem!r}"
+        wanted = f"'none' with {what}: there are no scores of classes or labels"
+        yield Conflict("recalibrate", method, wanted)
+    classes = dataset.spec.outputs if predicted is Classification.predicted else 2
+    if classes > 2 and method != "temperature":
+        yield Conflict("recalibrate", method, f"'none' or 'temperature' with {classes} classes, not two")
+    if dataset.has_examples and not inputs.evaluates_locally:
+        wanted = "'none' without eval-data 'local': no site has a validation share of its own"
+        yield Conflict("recalibrate", method, wanted)

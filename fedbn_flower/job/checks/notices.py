@@ -33,9 +33,8 @@ from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, 
 from ..inputs import RunInputs
 from ..tested_on import who_lacks
 from ..what_is_learnt import MAX_SHOWN
-from .model_fit import clients_of_one_example
+from .model_fit import clients_of_one_example, of_few_cases
 from .own_state import warn_about_own_state
-from .recalibration import of_few_cases
 
 METHODS = (FunctionType, staticmethod, classmethod, property)
 

@@ -14,8 +14,7 @@ from ...privacy.example_privacy import ExamplePrivacy
 from ...privacy.local_privacy import LocalPrivacy
 from ...privacy.run_privacy import RunPrivacy
 from ..inputs import RunInputs
-from ..tasks import example_terms
-from .example_wise import check_example_wise
+from ..tasks import check_example_wise, example_terms
 
 
 def privacy_of(inputs: RunInputs) -> RunPrivacy | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...config.help import as_text
 from ...core.errors import not_allowed
-from ...core.key_group import flag_of
+from ...core.ground.settings import flag_of
 from ...extensions.privacy import NONE, PrivacyKeys
 from ..manifest import NOT_KEYS
 from ..run_reader import Run

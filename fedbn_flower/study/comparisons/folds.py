@@ -19,8 +19,7 @@ from ...core.ground.columns import TEST, HeldOut
 from ...job.inputs import inputs_of
 from ...names import short
 from ...records.cases import SITE, TARGET, exact_of_table, is_binary, predictions_of
-from ...records.metric_states import POOLED, states_of
-from ...records.metrics import number, of_all_reports, shown, spelt
+from ...records.metrics import POOLED, number, of_all_reports, shown, spelt, states_of
 from ...records.stored import rows_of
 from ...records.summary import Summary
 from ...results.held_out import EVENTS, events_column

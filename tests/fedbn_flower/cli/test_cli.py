@@ -16,8 +16,8 @@ import pytest
 from fedbn_flower import annexes, cli
 from fedbn_flower.cli import command, jobs
 from fedbn_flower.cli.parser import parse
-from fedbn_flower.config.extension_names import EXTENSION
 from fedbn_flower.config.help import first_line
+from fedbn_flower.config.named_algorithms import EXTENSION
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from fedbn_flower.data.partition.spec import PartitionSpec

@@ -361,10 +361,9 @@ PAUSE = '''
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import Field as setting
 
 from ..core.errors import Conflict
-from ..core.key_group import KeyGroup
+from ..core.ground.settings import KeyGroup, setting
 from .base import ServerHook
 
 

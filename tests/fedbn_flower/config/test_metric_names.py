@@ -9,7 +9,7 @@ from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.metric_names import absolute_metrics, is_code, metric_names
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.records.metric_states import states_of
+from fedbn_flower.records.metrics import states_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedbn_flower.core.errors import described
-from fedbn_flower.core.syntax import __file__ as ours
+from fedbn_flower.core.text import __file__ as ours
 
 
 def raised_by(function):

@@ -6,7 +6,7 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.unused_keys import built_in_settings
-from fedbn_flower.core.suggestions import ADVICE, SYNONYMS, hint
+from fedbn_flower.core.text import ADVICE, SYNONYMS, hint
 
 
 @pytest.mark.parametrize(

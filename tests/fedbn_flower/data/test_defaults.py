@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbn_flower.config.defaults import defaults_for
 from fedbn_flower.config.making import run_config
+from fedbn_flower.config.run_config import defaults_for
 from fedbn_flower.config.unused_keys import SIMULATION, given_keys
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.notices import notices

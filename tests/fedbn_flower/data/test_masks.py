@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedbn_flower.config.defaults import defaults_for
+from fedbn_flower.config.run_config import defaults_for
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import partition_dataset
 from fedbn_flower.data.notes import Note

@@ -5,7 +5,7 @@ from pydantic import Field as setting
 from fedbn_flower.config.keys import OWN, RUN_KEYS, SECTIONS, in_order
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import RunConfig
-from fedbn_flower.core.key_group import KeyGroup
+from fedbn_flower.core.ground.settings import KeyGroup
 from fedbn_flower.extensions.privacy import NO_METRICS
 
 

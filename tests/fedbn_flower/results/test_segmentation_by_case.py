@@ -12,7 +12,7 @@ from clients.problems.base import in_windows
 from clients.problems.surfaces import agreement
 from fedbn_flower import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.records.overlays import OVERLAYS_FILE, in_8_bits, overlays_of
+from fedbn_flower.records.cases import OVERLAYS_FILE, in_8_bits, overlays_of
 from fedbn_flower.results.plotting.overlay_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run

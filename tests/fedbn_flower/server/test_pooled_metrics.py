@@ -12,7 +12,7 @@ from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.records.metric_states import states_of
+from fedbn_flower.records.metrics import states_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_of

@@ -8,7 +8,7 @@ from flwr.app import Message, RecordDict
 from fedbn_flower import client_app
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground import wire
-from fedbn_flower.core.key_group import flag_of
+from fedbn_flower.core.ground.settings import flag_of
 from fedbn_flower.core.partition_id import NODE_KEYS, partition_id_of
 from fedbn_flower.privacy.floors import SECAGG_KEYS, Floors
 from fedbn_flower.runtime.grid import identify_process, node_context

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95, OF_A_KIND, SURFACE_DICE
 
-from ....records.overlays import DICE, IMAGE, PREDICTION, REFERENCE, ROWS, overlays_of
+from ....records.cases import DICE, IMAGE, PREDICTION, REFERENCE, overlays_of
 from ...plotting.overlay_plots import overlays
 from ...run_reader import Run
 from ..html import folded, gallery, paragraph
