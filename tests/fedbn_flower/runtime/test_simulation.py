@@ -243,6 +243,7 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
 def test_the_server_app_reports_what_ended_it(configured, caplog, monkeypatch, tmp_path, values, error):
     """Under ``flwr run`` the run config comes unchecked."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setattr("fedbn_flower.server.checks.REGISTERING", 0)
     config = configured(rounds=1).to_user_config()
     grid = InlineGrid(2, config)
     with pytest.raises(error):

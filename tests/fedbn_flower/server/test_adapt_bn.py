@@ -114,21 +114,6 @@ def test_the_clients_decide(configured):
     )
 
 
-@pytest.mark.slow
-def test_lost_answers_and_resumed(run):
-    keys = KEYS | {
-        "dataset": "digits",
-        "num_clients": 6,
-        "partition": "dirichlet:1",
-        "fraction_train": 0.5,
-        "dropout": 0.3,
-    }
-    whole = run(**keys, rounds=3)
-    run(**keys, rounds=2, run_dir="parts")
-    parts = run(resume="parts", rounds=3)
-    assert whole.summary["clients"] == parts.summary["clients"]
-
-
 def test_not_where_metrics_are_bought(configured):
     keys = {"dp": "local", "dp_noise": 1.0, "dp_delta": 1e-5, "strategy": "fedavg", "client": "fedbn"}
     with pytest.raises(

@@ -96,16 +96,6 @@ def test_in_lockstep_as_one_by_one(run):
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", ["scaffold", "feddyn"])
-def test_a_resumed_run_gives_the_same_bits(run, pair):
-    keys = {"strategy": pair, "objective": pair, "partition": "iid", "num_clients": 5} | MIXED
-    whole = run(**keys, rounds=4)
-    half = run(**keys, rounds=2, run_dir="half")
-    resumed = run(resume=half.folder, rounds=4)
-    assert bits(resumed) == bits(whole)
-
-
 def test_rounds_in_which_nobody_is_there_leave_the_model(run, tmp_path):
     """Both are there in round 2 of 4 alone; resumed after it, nobody is asked any more."""
     there = tmp_path / "there.csv"

@@ -1,4 +1,4 @@
-"""Runs of the personal clients, fedspeed, fedsmoo, fedgkd: lost answers, resumed, Ray, data, refused."""
+"""Runs of the personal clients, fedspeed, fedsmoo, fedgkd: data, late clients, refused."""
 
 import numpy as np
 import pytest
@@ -23,42 +23,6 @@ def keys_of(name):
     if name in OBJECTIVES:
         keys = {"objective": name, "client": "fedbn", "strategy": name if name == "fedsmoo" else "fedyogi"}
     return keys | ({"perfedavg_form": "hf"} if "per-fedavg" in name else {})
-
-
-def outcome(result):
-    """Metrics of all clients to the last bit, and the shared model."""
-    shared = (result.folder / "model.safetensors").read_bytes()
-    return result.summary["clients"], result.summary["client-mean"], shared
-
-
-FURTHER = [pytest.param(name, marks=pytest.mark.exhaustive) for name in UNIONS[2:]]
-"""Their parts resume alone, and the first two as two that are joined do."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [*some_quick([*CLIENTS, *UNIONS[:2], *OBJECTIVES], {7}), *FURTHER],
-)
-def test_three_rounds_of_which_answers_are_lost_also_resumed(run, name):
-    keys = PARTLY | keys_of(name)
-    whole = run(**keys)
-    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
-    assert whole.summary["failures"] == 0
-    run(**keys | {"rounds": 2}, run_dir="parts")
-    assert outcome(run(resume="parts", rounds=3)) == outcome(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive  # where no answer is lost `test_combinations` shows it
-@pytest.mark.parametrize("names", [CLIENTS, OBJECTIVES])
-def test_on_ray_the_bits_are_those_of_one_process(run, names, on_the_pool):
-    for name in names:
-        found = [
-            outcome(run(**PARTLY | keys_of(name), backend=backend, run_dir=f"{name}-{backend}"))
-            for backend in ("inline", "ray")
-        ]
-        assert found[0] == found[1], name
-    assert len(on_the_pool) == len(names)
 
 
 @pytest.mark.sampled(10)

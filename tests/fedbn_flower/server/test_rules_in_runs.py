@@ -1,4 +1,4 @@
-"""Server rules in runs: clients that are lost, runs that are resumed, lockstep, refusals, real Ray."""
+"""Server rules in runs: lockstep, refusals, and what of a rule is kept."""
 
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import inputs_at
-from tests.quick import some_quick
 
 RULES = {
     "qfedavg": {"q": 2.0},
@@ -40,28 +39,6 @@ def same(one, other, atol=0.0):
     assert one.keys() == other.keys()
     for name, entry in one.items():
         np.testing.assert_allclose(entry, other[name], atol=atol, rtol=0, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("rule", "client"),
-    [  # what a rule and what a client remembers are in files of their own
-        *some_quick([(rule, ("fedbn", "shared")[i % 2]) for i, rule in enumerate(RULES)], range(0, 99, 15)),
-        *(
-            pytest.param(rule, ("shared", "fedbn")[i % 2], marks=pytest.mark.exhaustive)
-            for i, rule in enumerate(RULES)
-        ),
-    ],
-)
-def test_three_rounds_of_which_answers_are_lost_also_resumed(run, rule, client):
-    keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "client": client} | RULES[rule]
-    whole = run(**keys, rounds=3, run_dir="whole")
-    assert whole.summary["failures"] == 0
-    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
-    run(**keys, rounds=2, run_dir="parts")
-    parts = run(resume="parts", rounds=3)
-    assert whole.summary["clients"] == parts.summary["clients"]
-    assert whole.summary["global"] == parts.summary["global"]
-    same(entries("whole"), entries("parts"))
 
 
 @pytest.mark.slow
@@ -184,37 +161,3 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
         result.model(), {"test": inputs.whole_split("test")}, "test", inputs.dataset.problem
     )
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["fedexp", "fedacg"])
-def test_the_best_model_is_the_one_that_counted_also_when_resumed(run, rule):
-    keys = {
-        "strategy": rule,
-        "model": "mlp-bn",
-        "val_fraction": 0.2,
-        "patience": 5,
-        "num_clients": 4,
-        "partition": "iid",
-    }
-    run(**keys, **RULES[rule], rounds=4, run_dir="whole")
-    run(**keys, **RULES[rule], rounds=2, run_dir="parts")
-    run(resume="parts", rounds=4)
-    same(entries("whole"), entries("parts"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param(rule, marks=[] if rule in ("fedexp", "mimelite", "fedtan") else pytest.mark.exhaustive)
-        for rule in RULES
-    ],
-)
-def test_the_same_bits_on_ray(run, rule, on_the_pool):
-    """Of all names `test_combinations` shows it, where no answer is lost."""
-    keys = PARTLY | {"model": "mlp-bn", "strategy": rule, "rounds": 2, "fast": "off"} | RULES[rule]
-    run(**keys, run_dir="here")
-    run(**keys | {"backend": "ray"}, run_dir="there")
-    assert on_the_pool
-    same(entries("here"), entries("there"))

@@ -1,6 +1,7 @@
 """Runs of strategies that keep several models: whose is which, resumed runs, folders, refusals."""
 
 import json
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -44,34 +45,6 @@ def same(ours, others):
             np.testing.assert_array_equal(array, others[name][entry], err_msg=f"{name}: {entry}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "client"),
-    [
-        ("ifca", "fedper"),
-        ("cfl", "fedavg"),
-        ("fedap", "fedper"),
-        ("fedpac", "fedpac"),
-        ("fedamp", "fedavg"),
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in (("ifca", "fedavg"), ("cfl", "fedper"), ("fedap", "fedavg"), ("fedamp", "fedper"))
-        ),
-    ],
-)
-def test_a_resumed_run_has_the_same_models(tmp_path, strategy, client):
-    keys = {"client": client}
-    whole = run(strategy, tmp_path / "whole", rounds=4, **keys)
-    run(strategy, tmp_path / "half", rounds=2, **keys)
-    resumed = simulate(resume=str(tmp_path / "half"), rounds=4)
-    same(models_in(whole.folder), models_in(resumed.folder))
-    assert (whole.folder / "models/clients.json").read_text() == (
-        resumed.folder / "models/clients.json"
-    ).read_text()
-    columns = ["round", "phase", "partition", "model", "loss"]
-    assert whole.clients[columns].equals(resumed.clients[columns])
-
-
 @pytest.mark.parametrize("strategy", some_quick(SETTINGS, {0, 3}))
 def test_a_clients_model_is_its_own(tmp_path, strategy):
     result = run(strategy, tmp_path / "run", rounds=2)
@@ -101,8 +74,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("strategy", SETTINGS)
-@pytest.mark.parametrize("key", REFUSED)
+@pytest.mark.parametrize(("key", "strategy"), list(zip(REFUSED, cycle(SETTINGS), strict=False)))
 def test_what_knows_of_one_model_is_refused_in_a_line(tmp_path, strategy, key):
     with pytest.raises(UserError) as caught:
         run(

@@ -1,4 +1,4 @@
-"""Runs of fixbn, fbn and hbn: what the server pools, lost answers, resumed, on Ray, refused."""
+"""Runs of fixbn, fbn and hbn: what the server pools, what travels, refused."""
 
 import json
 
@@ -8,31 +8,12 @@ import torch
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.simulation import simulate
-from fedbn_flower.server.federation import Federation
-from tests.quick import diagonal_quick
 
 SHARED = ("fixbn", "fbn", "hbn")
-PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
 
 
 def entries(result):
     return result.model(min(map(int, result.summary["clients"]))).state_dict()
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
-
-
-@pytest.mark.parametrize(("client", "strategy"), diagonal_quick(SHARED, ["fedavg", "fedyogi"]))
-def test_three_rounds_of_which_answers_are_lost_also_resumed(run, client, strategy):
-    keys = PARTLY | {"client": client, "strategy": strategy}
-    whole = run(**keys)
-    assert 3 <= len(whole.clients.query("phase == 'train'")) < 9
-    assert whole.summary["failures"] == 0
-    run(**keys | {"rounds": 2} | ({"fix_from": 2} if client == "fixbn" else {}), run_dir="parts")
-    parts = run(resume="parts", rounds=3)
-    assert same(entries(whole), entries(parts))
 
 
 @pytest.mark.sampled(3)
@@ -148,19 +129,6 @@ def test_with_another_client(run, client):
     assert result.summary["failures"] == 0
     variance = result.model(0)[2].running_var
     assert (variance > 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("client", SHARED)
-def test_the_same_bits_on_ray(configured, tmp_path, pool, client):
-    chosen = {"client": client, "num_clients": 12, "partition": "iid", "fraction_train": 0.75}
-    chosen |= {"fix_from": 2} if client == "fixbn" else {}
-    here = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
-    there = simulate(Federation(configured(**chosen)), tmp_path / "there", pool).as_json()
-    assert here["clients"] == there["clients"]
-    assert (tmp_path / "here/model.safetensors").read_bytes() == (
-        tmp_path / "there/model.safetensors"
-    ).read_bytes()
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
