@@ -1,0 +1,251 @@
+"""A consortium, by the commands of its page: TLS, authentication, secure aggregation, and later changes."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.secagg")
+
+from fedbn_flower.config.making import run_config
+from fedbn_flower.consortium.local import Service, free_port, wait_until_answers
+from fedbn_flower.consortium.log import checked
+from fedbn_flower.consortium.programs import PROGRAMS
+
+from .hospital import supervised
+from .processes import FORKING, ROOT
+
+pytestmark = pytest.mark.slow
+
+PAGE = (ROOT / "docs" / "how-to" / "consortium.md").read_text()
+SITES = ("lyon", "turin", "porto")
+FIRST_USER = 61000
+AS_USER = (
+    "import os, sys; u = int(sys.argv[1]); os.setgroups([]); os.setgid(u); os.setuid(u); os.umask(0o077); "
+)
+AS_USER += "os.execvp(sys.argv[2], sys.argv[2:])"
+STUDY = """\
+dataset = "shape:1x8x8:10"
+num-clients = {sites}
+client = "shared"
+model = "2nn"
+local-epochs = 1
+rounds = {rounds}
+clip-update-norm = 1.0
+max-num-examples = 1000
+secagg = "on"
+fraction-evaluate = 0.0
+"""
+
+
+def commands(section):
+    """Those of a section of the page, a line each."""
+    return re.search(rf"^## {section}\n.*?```bash\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)[1].splitlines()
+
+
+def others_may_run_it():
+    """Whether this user can be another one, who can then run this Python with this project."""
+    command = as_user(FIRST_USER, sys.executable, ROOT / "run_sim.py", "--version")
+    return not os.geteuid() and not subprocess.run(command, capture_output=True).returncode
+
+
+def as_user(user, *words):
+    """A command as it is run by another user, without groups or any other right."""
+    python = shutil.which("python3", path="/usr/bin") or sys.executable  # of everybody
+    return [*([python, "-c", AS_USER, str(user)] if user else []), *map(str, words)]
+
+
+class Consortium:
+    """The operator's folder, and one of each site, of a user of its own where this user is root."""
+
+    def __init__(self, folder, environment, services):
+        self.folder, self.port, self.services = folder, free_port(), services
+        self.operators = folder / "operator"
+        self.operators.mkdir(mode=0o700)
+        paths = {"PYTHONPATH": f"{FORKING['PYTHONPATH']}:{ROOT}", "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+        self.environment = environment | FORKING | paths
+        self.users, self.has_users = {}, others_may_run_it()
+
+    def do(self, words, user=None, **options):
+        ended = subprocess.run(
+            as_user(user, *words), capture_output=True, text=True, timeout=900,
+            **{"cwd": self.operators, "env": self.environment} | options,
+        )  # fmt: skip
+        assert not ended.returncode, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def operator(self, beginning, *changes):
+        """A command of the page that begins so, with other values."""
+        (line,) = [
+            line for line in commands("At the operator") + commands("Later") if line.startswith(beginning)
+        ]
+        for old, new in changes:
+            assert re.search(old, line)
+            line = re.sub(old, lambda _, new=new: new, line)
+        return self.do(["bash", "-c", line], cwd=self.operators)
+
+    def start(self, name, command, user=None):
+        """What systemd would start, with the PATH that it gives. The SuperLink misses what is slow as late as
+        by default: on a busy machine a server takes long to start."""
+        environment = self.environment | {"PATH": "/usr/bin:/bin", "HOME": str(self.folder / name)}
+        environment |= {"PYTHONPATH": str(ROOT)} if name == "superlink" else {}
+        log = self.folder / f"{name}.log"
+        self.services[name] = Service(name, as_user(user, *command), environment, log, 1.0)
+        self.services[name].start()
+
+    def start_superlink(self):
+        unit = (self.operators / "hospitals/superlink/fedbn-superlink.service").read_text()
+        self.start("superlink", re.search("^ExecStart=(.*)$", unit, re.MULTILINE)[1].split())
+        assert wait_until_answers(self.port)
+
+    def stop(self, *names):
+        for name in names:
+            self.services.pop(name).stop()
+
+    def give(self, site, path):
+        """Send a file to a site; it is there in its user's folder."""
+        self.own(site, shutil.copy(path, self.folder / site))
+
+    def own(self, site, *paths):
+        if user := self.users[site]:
+            for path in paths:
+                os.chown(path, user, user)
+
+    def at_site(self, site, number, *changes):
+        """A command of the page at a site, with other values."""
+        line = commands("At a site")[number]
+        for old, new in changes:
+            assert old in line
+            line = line.replace(old, str(new))
+        environment = self.environment | {"HOME": str(self.folder / site)}
+        return self.do(
+            ["bash", "-c", line], self.users[site], cwd=self.folder / site / "kit", env=environment
+        )
+
+    def set_up(self, site, write_data):
+        """A site's folder with its data, of its user alone, and its kit; the line that it sends back."""
+        self.users[site] = FIRST_USER + len(self.users) if self.has_users else None
+        home = self.folder / site
+        home.mkdir(mode=0o700)
+        write_data(home / "data")
+        self.give(site, self.operators / "hospitals/kits" / f"{site}.zip")
+        kit = home / "kit"
+        shutil.unpack_archive(home / f"{site}.zip", kit)
+        for program in ("join", "run", "leave"):
+            (kit / program).chmod(0o755)
+        self.own(site, home, *home.rglob("*"))
+        changes = ("/srv/fedbn", f"{home / 'data'} --port {free_port()}")
+        return self.at_site(site, 0, changes).splitlines()[-1]
+
+    def tell(self, study, *sites):
+        """Send the list to sites, which take it, and a study, which they admit."""
+        changes = ("hospitals.admitted", "../hospitals.admitted"), ("study.toml", f"../{study}")
+        for site in sites:
+            self.give(site, self.operators / "hospitals/hospitals.admitted")
+            self.give(site, self.operators / study)
+            assert "to read aloud to each other" in self.at_site(site, 1, *changes)
+
+    def start_sites(self, *sites):
+        for site in sites:
+            self.start(site, [self.folder / site / "kit" / "run"], self.users[site])
+
+    def run(self, name, study, sites, rounds=1):
+        """``flwr run`` of a study, which waits for its sites, and what became of it."""
+        results = self.operators / name
+        (self.operators / f"{name}.toml").write_text(
+            (self.operators / study).read_text() + f'run-dir = "{results}"\n'
+        )
+        told = self.operator("FLWR_HOME", (r"run \.", f"run {ROOT}"), ("study.toml", f"{name}.toml"))
+        logs = [(self.folder / f"{name}.log").read_text()[-2000:] for name in self.services]
+        assert (results / "summary.json").exists(), "\n".join([told, *logs])
+        summary = json.loads((results / "summary.json").read_text())
+        assert (summary["rounds"], summary["failures"]) == (rounds, 0), told
+        assert summary["extensions"]["secagg"]["signed"] == len(sites)
+
+
+@pytest.fixture
+def folder():
+    """One through which others pass, to what is theirs."""
+    with tempfile.TemporaryDirectory(prefix="consortium-") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.fixture
+def consortium(folder, marked_environment):
+    with supervised() as services:
+        made = Consortium(folder, marked_environment[1], services)
+        try:
+            yield made
+        finally:
+            made.stop(*[*services][::-1])
+
+
+def test_from_nothing_to_a_study_and_through_its_changes(consortium, cache_dir, write_site):
+    """Five commands at the operator and two at a site; then a site more, one less, another key, and another
+    certificate, each with a run."""
+    assert len(commands("At the operator")) <= 5
+    assert len(commands("At a site")) <= 2
+    shares = run_config(
+        {"num-clients": 4, "dataset": "digits", "partition": "iid", "cache-dir": str(cache_dir)}
+    )
+
+    def set_up(site, number):
+        return consortium.set_up(site, lambda folder: write_site(shares, number, folder))
+
+    for name, count, rounds in (("study", 3, 3), ("more", 4, 1), ("fewer", 3, 1)):
+        text = STUDY.format(sites=count, rounds=rounds)
+        (consortium.operators / f"{name}.toml").write_text(text)
+    server = f"localhost:{consortium.port} --control 127.0.0.1:{consortium.port}"
+    consortium.operator("fedbn-sim consortium new", ("superlink.example.org", server))
+    consortium.start_superlink()  # in the place of sudo hospitals/superlink/install
+    consortium.operator("fedbn-sim consortium study")
+    lines = [set_up(site, number) for number, site in enumerate(SITES)]
+    admitted = "' '".join(lines)
+    told = consortium.operator("fedbn-sim consortium admit", ("'.*'", f"'{admitted}'"))
+    assert told.count("registered with the SuperLink") == 3
+    consortium.tell("study.toml", *SITES)
+    consortium.start_sites(*SITES)
+    consortium.run("first", "study.toml", SITES, rounds=3)
+
+    consortium.operator("fedbn-sim consortium add")
+    consortium.operator("fedbn-sim consortium study", ("first study", "more more"))
+    line = set_up("lille", 3)
+    consortium.operator("fedbn-sim consortium admit", ("'.*'", f"'{line}'"))
+    consortium.tell("more.toml", *SITES, "lille")
+    consortium.start_sites("lille")
+    consortium.run("second", "more.toml", [*SITES, "lille"])
+
+    consortium.operator("fedbn-sim consortium remove")
+    consortium.operator("fedbn-sim consortium study", ("first study", "fewer fewer"))
+    consortium.stop("porto", "turin")
+    line = consortium.at_site("turin", 0, ("--data /srv/fedbn", "--new-key")).splitlines()[-1]
+    consortium.operator("fedbn-sim consortium replace", ("'.*'", f"'{line}'"))
+    rest = ("lyon", "turin", "lille")
+    consortium.tell("fewer.toml", *rest)
+    consortium.start_sites("turin")
+    consortium.run("third", "fewer.toml", rest)
+
+    consortium.operator("fedbn-sim consortium renew")
+    consortium.stop("superlink")
+    consortium.start_superlink()
+    consortium.run("fourth", "fewer.toml", rest)
+    assert consortium.operator("fedbn-sim consortium status").count(" online ") == len(rest)
+
+    for site, runs in (("lyon", 4), ("porto", 2), ("lille", 3)):
+        log = checked(consortium.folder / site / "kit/site/audit")
+        assert {line["outcome"] for line in log} == {"answered"}
+        assert len({line["run"] for line in log}) == runs
+    secrets = [path for path in consortium.folder.rglob("*.key") if path.is_file()]
+    assert len(secrets) == 2 + 4
+    private = [path.read_bytes().splitlines()[-2] for path in secrets]
+    ends = (".log", ".json", ".jsonl", ".zip", ".html", ".admitted")
+    told = [path for path in consortium.folder.rglob("*") if path.suffix in ends]
+    assert not [path for path in told for key in private if key in path.read_bytes()]
