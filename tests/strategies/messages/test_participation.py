@@ -55,6 +55,13 @@ def test_those_who_do_not_answer_are_not_sampled():
     assert sampled(strategy, grid, phase="evaluate") == [0, 1, 2, 3, 4, 5]
 
 
+def test_who_is_busy_is_not_sampled():
+    strategy, grid = rule(range(5), range(6)), CannedGrid(6, lambda m, i: None)
+    strategy.node_directory.busy = {1, 5}
+    for phase in ("train", "evaluate"):
+        assert sampled(strategy, grid, phase=phase) == [0, 2, 3, 4]
+
+
 def test_a_nodes_partition_is_what_is_requested():
     class Reversed(CannedGrid):
         def work(self, messages, timeout):

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from strategies import (
     AFL,
+    STRATEGIES,
     TERM,
     FedAdagrad,
     FedAdam,
@@ -264,6 +265,12 @@ def test_a_rule_goes_on_from_its_saved_state_to_the_bit(rule):
     saved = first.rule_state
     second.rule_state = RuleState(saved.updates, {n: v.copy() for n, v in saved.vectors.items()})
     assert rounds_of(second, range(2, 4), middle).tobytes() == rounds_of(whole, range(4), x).tobytes()
+
+
+def test_which_rules_exchange_a_record_as_large_as_the_model():
+    assert {name for name, rule in STRATEGIES.items() if rule.extras_like_parameters} == {
+        "scaffold", "scaffold-momentum", "feddc", "fedadmm", "fedsmoo", "fedcm", "mimelite", "mime",
+    }  # fmt: skip
 
 
 OUT_OF_RANGE = [
