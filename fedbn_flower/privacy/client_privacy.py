@@ -16,13 +16,11 @@ from .keys import Key
 from .ledger import Charge, Ledger
 from .noise import STEPS
 from .private_run import NO_SEED, PrivateRun, num_answers, num_groups
-from .run_privacy import PUBLIC_KEY, RunPrivacy
+from .run_privacy import PUBLIC_KEY, RunPrivacy, notices_of_delta, notices_of_noise
 from .terms import FIRST_CLIP, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 
 LAST = "checkpoint"
 """A run's folder of its last checkpoint, in which the key is."""
-DROWNED = 0.1
-"""Expected answers over noise and root of the parameters, below which noise is most of every step."""
 NOTION = "client, central"
 OUTSIDE = (
     f"metrics of training and evaluation, who answered, and logs; {FILES_OUTSIDE}",
@@ -121,18 +119,9 @@ class ClientPrivacy(RunPrivacy):
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
         terms, clients = self.terms, self.config.num_training
-        if terms.delta > 1 / terms.population:
-            yield (
-                f"dp-delta: {terms.delta:g} is above 1/num-clients, {1 / terms.population:.2g}: to publish "
-                "one client's data whole would be within it"
-            )
+        yield from notices_of_delta(terms.delta, terms.population)
         share = terms.cohort / (terms.noise * sqrt(self.parameters))
-        if share < DROWNED:
-            yield (
-                f"dp: the noise drowns the updates: {terms.cohort:g} clients a round over noise "
-                f"{terms.noise:g} times the root of {self.parameters} parameters is {share:.2g}, below "
-                f"{DROWNED:g}; take more clients, a smaller model or more epsilon"
-            )
+        yield from notices_of_noise(f"{terms.cohort:g}", terms.noise, self.parameters, share)
         if terms.claim == SIMULATED:
             yield PUBLIC_KEY
         if terms.claim == HYPOTHETICAL:

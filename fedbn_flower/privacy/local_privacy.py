@@ -4,8 +4,7 @@ No sampling hides a client from whoever reads its messages, so its epsilon is th
 (`accounts.local_epsilon`). The run's is the greatest.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import sqrt
 from typing import Any
 
@@ -13,12 +12,11 @@ from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
 from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
 from .accounts import Release, check_installed, composed_epsilon, local_epsilon, local_noise_for
-from .client_privacy import DROWNED
 from .floors import Refused
 from .in_words import FILES_OUTSIDE
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
-from .run_privacy import PUBLIC_KEY, PrivacyAtClients
+from .run_privacy import PUBLIC_KEY, PrivacyAtClients, notices_of_delta, notices_of_noise
 
 NOTION = "client, local"
 OUTSIDE = (
@@ -68,19 +66,14 @@ class LocalPrivacy(PrivacyAtClients):
     def __init__(self, config: PrivateRun, parameters: int) -> None:
         super().__init__(config, noise_of(config))
         self.parameters = parameters
-        self._asked: Counter[int] = Counter()
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
         config = self.config
-        yield from self._notices_of_delta()
+        yield from notices_of_delta(config.dp_delta, config.num_training)
         share = sqrt(config.clients_a_round / self.parameters) / self.noise
-        if share < DROWNED:
-            yield (
-                f"dp: the noise drowns the updates: the root of {config.clients_a_round} clients a round "
-                f"over noise {self.noise:g} times the root of {self.parameters} parameters is {share:.2g}, "
-                f"below {DROWNED:g}; take more clients, a smaller model or more epsilon"
-            )
+        clients = f"the root of {config.clients_a_round}"
+        yield from notices_of_noise(clients, self.noise, self.parameters, share)
         if config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
 
@@ -89,12 +82,6 @@ class LocalPrivacy(PrivacyAtClients):
         if metrics:
             return composed_epsilon([Release(self.noise / 2, count=rounds), metrics], self.config.dp_delta)
         return local_epsilon(self.noise, rounds, self.config.dp_delta)
-
-    def _note(self, clients: Sequence[int]) -> None:
-        self._asked.update(clients)
-
-    def _participations(self) -> int:
-        return max(self._asked.values(), default=0)
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""

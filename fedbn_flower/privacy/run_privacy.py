@@ -1,6 +1,7 @@
 """What the privacy of a run has in common, whatever it protects: its ledger, and the columns of a round."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,27 @@ from .site_metrics import evaluations_until, metrics_noise, planned
 from .terms import FIRST_CLIP, GUARANTEE, SIMULATED
 
 PUBLIC_KEY = "dp-seed: its key is public, so epsilon is simulated: nobody is protected by this run"
+DROWNED = 0.1
+"""Expected answers over noise and root of the parameters, below which noise is most of every step."""
+
+
+def notices_of_delta(delta: float, clients: int) -> Iterator[str]:
+    """Warn of a delta within which the data of one of these clients could be published whole."""
+    if delta > 1 / clients:
+        yield (
+            f"dp-delta: {delta:g} is above 1/num-clients, {1 / clients:.2g}: to publish one client's data "
+            "whole would be within it"
+        )
+
+
+def notices_of_noise(clients: str, noise: float, parameters: int, share: float) -> Iterator[str]:
+    """Warn of noise that is most of every step: ``share`` is what ``clients``, in words, are of it."""
+    if share < DROWNED:
+        yield (
+            f"dp: the noise drowns the updates: {clients} clients a round over noise {noise:g} times the "
+            f"root of {parameters} parameters is {share:.2g}, below {DROWNED:g}; take more clients, a "
+            "smaller model or more epsilon"
+        )
 
 
 class RunPrivacy(ABC):
@@ -115,17 +137,8 @@ class PrivacyAtClients(RunPrivacy):
     def __init__(self, config: PrivateRun, noise: float) -> None:
         super().__init__(config)
         self.noise, self.clip = noise, config.clip or FIRST_CLIP
-        self._charged = 0
+        self._rounds_of: Counter[int] = Counter()
         self._evaluations = 0
-
-    def _notices_of_delta(self) -> Iterator[str]:
-        """Warn of a delta within which one client's data could be published whole."""
-        config = self.config
-        if config.dp_delta > 1 / config.num_training:
-            yield (
-                f"dp-delta: {config.dp_delta:g} is above 1/num-clients, {1 / config.num_training:.2g}: to "
-                "publish one client's data whole would be within it"
-            )
 
     def begin(self, folder: Path, done: int, repeats: bool) -> ClientMechanism | None:
         """Keep the ledger of a run in a folder; return None, since the server adds no noise.
@@ -218,12 +231,12 @@ class PrivacyAtClients(RunPrivacy):
             self._evaluations += evaluations_until(self.config, server_round) - before
 
     def _note(self, clients: Sequence[int]) -> None:
-        """Count a charged round, as if each client trained in it."""
-        self._charged += 1
+        """Count a charged round, as if each client trained in it where they are not listed."""
+        self._rounds_of.update(clients if self.lists_clients else (0,))
 
     def _participations(self) -> int:
         """Return in how many rounds a client has trained at most."""
-        return self._charged
+        return max(self._rounds_of.values(), default=0)
 
     def _spends(self, new: int) -> bool:
         return bool(self.config.dp_epsilon) and self._participations() + new >= self.config.rounds

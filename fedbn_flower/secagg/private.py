@@ -11,8 +11,7 @@ number of the sum, with noise in shares too. Whatever clip a server tells, the n
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
@@ -21,13 +20,13 @@ from fedbn_flower.clients import Update
 from ..core.errors import not_allowed
 from ..core.process_cache import process_cache
 from ..privacy.accounts import Plan, Release, check_installed
-from ..privacy.client_privacy import DROWNED, SECURE
+from ..privacy.client_privacy import SECURE
 from ..privacy.floors import Refused
 from ..privacy.in_words import FILES_OUTSIDE
 from ..privacy.keys import Key
 from ..privacy.ledger import Charge
 from ..privacy.private_run import NO_SEED, PrivateRun
-from ..privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients
+from ..privacy.run_privacy import PUBLIC_KEY, PrivacyAtClients, notices_of_delta, notices_of_noise
 from ..privacy.terms import FIRST_CLIP, GUARANTEE, SIMULATED, SUMMED, AdaptiveClip
 from .conflicts import LEAST_CLIP, MOST_CLIP, ON
 from .cryptography import Vector
@@ -200,19 +199,13 @@ class SummedPrivacy(PrivacyAtClients):
         self.parameters = parameters
         self.shares = shares_of(config, parameters)
         self.adaptive = adaptive_of(config)
-        self._asked: Counter[int] = Counter()
 
     def notices(self) -> Iterator[str]:
         """Yield warnings of what is allowed but hardly meant, one line each."""
         config, survivors = self.config, self.shares.survivors
-        yield from self._notices_of_delta()
+        yield from notices_of_delta(config.dp_delta, config.num_training)
         share = survivors * sqrt(config.dp_honest / self.parameters) / self.noise
-        if share < DROWNED:
-            yield (
-                f"dp: the noise drowns the updates: {survivors} clients a round over noise {self.noise:g} "
-                f"times the root of {self.parameters} parameters is {share:.2g}, below {DROWNED:g}; take "
-                "more clients, a smaller model or more epsilon"
-            )
+        yield from notices_of_noise(str(survivors), self.noise, self.parameters, share)
         if config.dp_seed != NO_SEED:
             yield PUBLIC_KEY
         if config.secagg != ON:
@@ -245,12 +238,6 @@ class SummedPrivacy(PrivacyAtClients):
         if self.adaptive:
             share = 0.5 + within / self.config.clients_a_round
             self.clip = min(max(self.adaptive.next_clip(self.clip, share), LEAST_CLIP), MOST_CLIP)
-
-    def _note(self, clients: Sequence[int]) -> None:
-        self._asked.update(clients)
-
-    def _participations(self) -> int:
-        return max(self._asked.values(), default=0)
 
     def record(self) -> dict[str, Any]:
         """Return the terms for the first line of a ledger."""
