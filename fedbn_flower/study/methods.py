@@ -20,11 +20,11 @@ from ..records.stored import EXPERIMENT
 from ..records.summary import OfClient
 from ..results.report.citations import OF_KEYS, citations, source
 from ..results.report.html import without_folders
-from ..results.report.repeat_command import command_of
 from ..results.report.results_table import results_table
 from ..results.report.run_page import title_of
 from ..results.report.runs_by_seed import Group, Sweep
-from ..results.report.sections.best_round import how_chosen
+from ..results.report.sections.closing import command_of
+from ..results.report.sections.results import how_chosen
 from ..results.report.tables import Table
 from ..results.report.unfinished import still_rising
 from ..results.run_reader import Run

@@ -21,7 +21,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import APP
-from fedbn_flower.results.report.repeat_command import uses_session_objects
+from fedbn_flower.results.report.sections.closing import uses_session_objects
 from fedbn_flower.site.inputs import local_task
 
 pytestmark = pytest.mark.usefixtures("pictures_not_drawn")

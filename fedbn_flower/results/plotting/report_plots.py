@@ -1,11 +1,16 @@
-"""The figures of a report."""
+"""The figures of a report, held-out images with outlines of masks among them."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
+from fedbn_flower.clients.problems.segmentation import VOID
 
 from ...core.ground.columns import RATES
 from ...records.metrics import percent, with_unit
@@ -28,6 +33,8 @@ from .plots import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from .svg_figure import InlineFigure
 
 MAX_MULTIPLES = 12  # clients, above which there is a heat map
@@ -38,7 +45,7 @@ EXTRA_WIDTH = 2.2  # points by which a covered line is wider than the line on to
 PARTS = ("train", "evaluate", "server")
 
 
-def metric_curve(run: Run, name: str, cost: str = "") -> "InlineFigure":
+def metric_curve(run: Run, name: str, cost: str = "") -> InlineFigure:
     """Draw a held-out metric by round, or by one of `run_reader.COSTS`."""
     figure = new_figure(4.6, 3.1)
     axes = figure.subplots()
@@ -56,7 +63,7 @@ def mean_curves(
     costs: Mapping[str, Sequence[Points]] | None = None,
     cost: str = "",
     of: str = "",
-) -> "InlineFigure":
+) -> InlineFigure:
     """Draw a metric, which is ``of`` some examples, a line per group of runs that differ only in their seed.
 
     The line is the mean of the runs that have the round. The band is one sample standard deviation (n - 1),
@@ -96,7 +103,7 @@ def _means(runs: Sequence[Points], factor: int = 1) -> Points:
     return {r: factor * mean([run[r] for run in runs if r in run]) for r in rounds}
 
 
-def client_curves(run: Run) -> "InlineFigure | None":
+def client_curves(run: Run) -> InlineFigure | None:
     """Draw the main metric of each client by round, as small multiples or, for many clients, as a heat map.
 
     None if no client evaluated.
@@ -110,7 +117,7 @@ def client_curves(run: Run) -> "InlineFigure | None":
     return _multiples(run, points) if len(points) <= MAX_MULTIPLES else _heat_map(run, points)
 
 
-def _multiples(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
+def _multiples(run: Run, points: Mapping[int, Points]) -> InlineFigure:
     columns = min(COLUMNS, len(points))
     lines = -(-len(points) // columns)
     figure = new_figure(4.6, 0.6 + max(2.4, 1.3 * lines))
@@ -140,7 +147,7 @@ def _marker(line: Points) -> str:
     return "o" if len(line) == 1 else "-"
 
 
-def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
+def _heat_map(run: Run, points: Mapping[int, Points]) -> InlineFigure:
     rounds = sorted({r for values in points.values() for r in values})
     table = np.array([[values.get(r, np.nan) for r in rounds] for values in points.values()])
     figure = new_figure(4.6, 3.6)
@@ -157,7 +164,7 @@ def _heat_map(run: Run, points: Mapping[int, Points]) -> "InlineFigure":
     return figure
 
 
-def partition_counts(run: Run) -> "InlineFigure | None":
+def partition_counts(run: Run) -> InlineFigure | None:
     """Draw the class counts by client from ``partitions.csv``; None if there is no such file."""
     path = run.folder / "partitions.csv"
     if not path.exists():
@@ -170,7 +177,7 @@ def partition_counts(run: Run) -> "InlineFigure | None":
     return class_counts(np.array(counts).reshape(-1, len(names)), names, "", list(run.client_names.values()))
 
 
-def seconds_split(run: Run) -> "InlineFigure | None":
+def seconds_split(run: Run) -> InlineFigure | None:
     """Draw the seconds per round by part of the round; None if the run did not record them."""
     rounds = [int(row["round"]) for row in run.metrics]
     parts = {part: run.points(f"{part}-seconds") for part in PARTS}
@@ -192,7 +199,7 @@ def seconds_split(run: Run) -> "InlineFigure | None":
     return figure
 
 
-def learning_rates(run: Run) -> "InlineFigure | None":
+def learning_rates(run: Run) -> InlineFigure | None:
     """Draw the learning rates of the rounds that are done; None if no rate has a schedule."""
     rates = {key: points for key in RATES if (points := run.points(key))}
     if not rates:
@@ -208,7 +215,7 @@ def learning_rates(run: Run) -> "InlineFigure | None":
     return figure
 
 
-def epsilon_curve(run: Run) -> "InlineFigure | None":
+def epsilon_curve(run: Run) -> InlineFigure | None:
     """Draw epsilon by round, with what was planned for the end; None without differential privacy."""
     points = run.points("epsilon")
     if not points:
@@ -224,7 +231,7 @@ def epsilon_curve(run: Run) -> "InlineFigure | None":
     return figure
 
 
-def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> "InlineFigure | None":
+def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> InlineFigure | None:
     """Draw the metric of each trial against a searched key; None if no trial has both.
 
     The key's axis is logarithmic if its values are positive and differ by at least a factor of ten.
@@ -249,3 +256,50 @@ def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> 
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+PANEL = 1.9  # inches
+STYLES: tuple[tuple[str, str, Literal["-", "--"]], ...] = (
+    ("reference", COLOURS[1], "-"),
+    ("prediction", COLOURS[4], "--"),
+)
+"""Of both outlines: the name, a colour that is seen on grey, and the dashes."""
+
+
+def overlays(
+    images: NDArray[np.uint8],
+    references: NDArray[np.uint8],
+    predictions: NDArray[np.uint8],
+    titles: Sequence[str],
+) -> InlineFigure:
+    """Draw images (n, channels, height, width), three in a row, with outlines of both masks (n, ...)."""
+    from matplotlib.lines import Line2D
+
+    rows = -(-len(images) // COLUMNS)
+    figure = new_figure(PANEL * COLUMNS, (PANEL + 0.2) * rows + 0.3)
+    panels = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, image, *masks, title in zip(panels, images, references, predictions, titles, strict=False):
+        axes.set_title(plain(title), fontsize="x-small")
+        if len(image) == 3:
+            axes.imshow(image.transpose(1, 2, 0), interpolation="none")
+        else:  # the first channel
+            axes.imshow(image[0], cmap="gray", vmin=0, vmax=255, interpolation="none")
+        for mask, (_, colour, dashes) in zip(masks, STYLES, strict=True):
+            _outline(axes, mask, colour, dashes)
+    lines = [Line2D([], [], color=colour, linestyle=dashes) for _, colour, dashes in STYLES]
+    names = [name for name, _, _ in STYLES]
+    figure.legend(lines, names, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+def _outline(axes: Axes, mask: NDArray[np.uint8], colour: str, dashes: str) -> None:
+    """Draw the outline of each class of a mask but the background; void pixels belong to none."""
+    if min(mask.shape) < 2:
+        return
+    for number in np.unique(mask):
+        if number not in (0, VOID):
+            inside = np.pad(mask == number, 1)  # so that an outline is closed at the edge of the image
+            places = (np.arange(size + 2) - 1 for size in mask.shape[::-1])
+            axes.contour(*places, inside, [0.5], colors=colour, linestyles=dashes, linewidths=1.0)

@@ -14,9 +14,9 @@ from ...records.metrics import decimals, shown, spelt
 from ..held_out import CASES, have_same_cases
 from ..run_reader import Run
 from .html import key_values, page, paragraph, without_folders
-from .sections.best_round import how_chosen
 from .sections.client_tables import MODELS
 from .sections.costs import size
+from .sections.results import how_chosen
 from .sections_of_a_run import sections_of
 
 ENDINGS = {

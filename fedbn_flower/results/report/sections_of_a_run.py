@@ -11,15 +11,12 @@ from ...names.user_code import as_user_error
 from ..held_out import CASES
 from ..run_reader import Run
 from .html import section, warning
-from .sections.attack import attack
-from .sections.best_round import best_round
-from .sections.classes import classes
-from .sections.client_tables import new_clients, worst_clients
+from .sections.client_tables import classes, new_clients, worst_clients
 from .sections.closing import how_to_reproduce, paper_of_run
 from .sections.costs import costs
-from .sections.extensions import extensions, what_the_server_saw
+from .sections.extensions import attack, extensions, what_the_server_saw
 from .sections.privacy import privacy
-from .sections.results import held_out, results, what_is_learnt
+from .sections.results import best_round, held_out, results, what_is_learnt
 from .sections.segmentation import segmentation_by_case
 from .sections.warnings import failures, warnings
 

@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower import Result, UserError, cli, load_model, simulate
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.trust import code_in
-from fedbn_flower.results.report.repeat_command import command_of
+from fedbn_flower.results.report.sections.closing import command_of
 
 CODE = """
 import pathlib

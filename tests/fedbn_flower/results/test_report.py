@@ -8,7 +8,7 @@ import pytest
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.report.repeat_command import command_of
+from fedbn_flower.results.report.sections.closing import command_of
 from fedbn_flower.results.report.style import STYLE
 from fedbn_flower.results.report.sweep_page import colour_scale
 from fedbn_flower.results.report.tables import Table

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ....records.metrics import heading
+from ....records.metrics import heading, spelt
 from ....records.summary import tested_on
 from ...held_out import cases_of_each_class, held_out_table
 from ...plotting.drawer import drawn_of_run
@@ -13,7 +13,7 @@ from ...run_reader import Run
 from ..html import gallery, paragraph
 from ..tables import Table
 from ..unfinished import still_rising
-from .client_tables import metrics_table
+from .client_tables import metrics_table, twice
 from .intervals import in_words
 
 if TYPE_CHECKING:
@@ -66,3 +66,31 @@ def held_out(run: Run) -> Iterator[str]:
         yield paragraph(line)
     elif table := held_out_table([run]):
         yield table.html()
+
+
+WORD = "cross-fitted"
+
+
+def how_chosen(run: Run) -> str:
+    """Return a sentence of the round whose model was kept, and by what; empty where it is simply the last."""
+    summary, metric = run.summary, run.main_metric
+    if not summary.best_round:
+        return ""
+    by = "the held-out cases" if run.config.get("best") == WORD else "the validation share"
+    return f"The saved model is that of round {summary.best_round}, of the best {spelt(metric)} on {by}."
+
+
+def best_round(run: Run) -> Iterator[str]:
+    """Yield what a choice on the held-out cases is worth: metrics as chosen, and cross-fitted ones."""
+    found = run.summary.cross_fitted
+    if not found:
+        return
+    yield paragraph(how_chosen(run))
+    first, second = (found.rounds.get(half) for half in sorted(found.rounds))
+    yield paragraph(
+        "The plain metrics are of the cases on which this round was chosen, so they look better than they "
+        f"will on new cases. The {WORD} ones do not: each client's cases are halved. The first half chose "
+        f"round {first}, in which the second is reported, and the second chose round {second}, in which the "
+        "first is. They say what such a choice is worth, not what this one model is."
+    )
+    yield twice(run, found, WORD).html()

@@ -9,7 +9,7 @@ from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95, OF_A_KIND, SURFACE_DICE
 
 from ....records.cases import DICE, IMAGE, PREDICTION, REFERENCE, overlays_of
-from ...plotting.overlay_plots import overlays
+from ...plotting.report_plots import overlays
 from ...run_reader import Run
 from ..html import folded, gallery, paragraph
 from ..tables import Table
