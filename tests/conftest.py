@@ -63,7 +63,6 @@ LIBRARIES = {
 """What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
     "tests/integration/test_secagg_sites.py",
-    "tests/integration/test_who_is_who.py",
     "flower",
     "ray",
     "tests/integration/test_signing_sites.py",
@@ -76,7 +75,6 @@ FIRST = (
     "tests/integration/test_kills.py",
     "tests/integration/test_sweeps.py",
     "tests/integration/test_local_federation.py",
-    "tests/integration/test_many_sites.py",
     "libraries",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""

@@ -14,7 +14,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-from .processes import ROOT, SOONER, marked
+from .processes import LONG, ROOT, SOONER, marked
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def flwr_run(tmp_path_factory, flwr_project):
             for _ in range(3):  # Flower gives its SuperLink 15 s to start, which a busy machine may exceed
                 result = subprocess.run(
                     [*command, "--federation-config", simulation],
-                    cwd=home, env=environment, capture_output=True, text=True, timeout=600,
+                    cwd=home, env=environment, capture_output=True, text=True, timeout=LONG,
                 )  # fmt: skip
                 output = result.stdout + result.stderr
                 if "Failed to start local SuperLink" not in output:

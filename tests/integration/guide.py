@@ -12,7 +12,7 @@ from pathlib import Path
 from fedbn_flower.consortium.local import Service, free_port
 from fedbn_flower.consortium.programs import PROGRAMS
 
-from .processes import ROOT, SOONER
+from .processes import LONG, ROOT, SOONER
 
 BLOCK = re.compile(r"^```(\S*) *(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SITES = ("site-a", "site-b")
@@ -114,7 +114,7 @@ class Guide:
         result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self.here(self.blocks[label], machine)],
             cwd=self.folder / machine / "fedbn-flower", env=self.environment(machine),
-            capture_output=True, text=True, timeout=400,
+            capture_output=True, text=True, timeout=LONG,
         )  # fmt: skip
         assert may_fail or result.returncode == 0, result.stdout + result.stderr
         for request in asked.read_text().splitlines():
@@ -159,7 +159,7 @@ class Guide:
             [re.sub(r"\$\{(\w+)\}", lambda m: environment[m[1]], word) for word in shlex.split(written)]
             for written in (settings.get("ExecStartPre", "true"), settings["ExecStart"])
         )
-        subprocess.run(before, env=environment, check=True, timeout=60)
+        subprocess.run(before, env=environment, check=True, timeout=LONG)
         assert settings["Restart"] == "always"
         log = self.folder / machine / f"{name}.log"
         service = Service(name, command, environment, log, float(settings["RestartSec"]))
@@ -169,7 +169,7 @@ class Guide:
     @staticmethod
     def verify(unit: Path) -> None:
         if analyze := shutil.which("systemd-analyze"):
-            result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=60)
+            result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=LONG)
             known = [line for line in result.stderr.splitlines() if str(unit.name) in line]
             assert not [line for line in known if not re.search("Restart(Steps|MaxDelaySec)", line)], known
 
@@ -188,7 +188,7 @@ class Guide:
         (folder / "nginx.conf").write_text(main)
         command = [self.nginx, "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", "daemon off;"]
         if only_test:
-            subprocess.run([*command, "-t"], check=True, capture_output=True, timeout=60)
+            subprocess.run([*command, "-t"], check=True, capture_output=True, timeout=LONG)
             return
         self.services["proxy"] = Service("nginx", command, dict(os.environ), folder / "log", 1.0)
         self.services["proxy"].start()

@@ -116,13 +116,6 @@ def rounds_trained(folder, partition):
         return [int(row["round"]) for row in csv.DictReader(file) if row["partition"] == str(partition)]
 
 
-def wait_for(condition, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
-
-
 def start_run(guide, name, **keys):
     """``flwr run`` in the background, with the guide's configuration but for some keys."""
     place = guide.folder / "user/fedbn-flower"

@@ -1,6 +1,7 @@
 """Real processes of the tests: started as a person does, known by a mark, ended by their ids."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -22,9 +23,34 @@ FORKING = SOONER | {"FEDBN_TEST_FORKS": "1"}
 """And which forks what answers a message, see `sooner/forks.py`."""
 
 
+LONG = 1800.0
+"""Seconds that nothing takes, however busy the machine is: what hangs ends at last."""
+
+
 def run_sim(*arguments, **options):
     command = [sys.executable, str(ROOT / "run_sim.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, **options)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG, **options)
+
+
+def wait_for(condition, process=None):
+    """Wait until it holds, or until the process has ended that would bring it about, which is a failure."""
+    deadline = time.monotonic() + LONG
+    while not condition():
+        ended = process is not None and process.poll() is not None
+        assert condition() or not ended, "it has ended before"
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def start_flwr_run(federation, app, folder, name, **keys):
+    """``flwr run`` in the background: its results are in the folder ``name``, its output in ``name.log``."""
+    given = keys | {"run-dir": folder / name}
+    words = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in given.items())
+    with (folder / f"{name}.log").open("a") as log:
+        return subprocess.Popen(
+            ["flwr", "run", str(app), "local", "--stream", "--run-config", words],
+            cwd=folder, env=federation.environment, stdout=log, stderr=log,
+        )  # fmt: skip
 
 
 def processes_with(variable):
@@ -56,7 +82,7 @@ def end(variable, *signals):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, how)
                 os.kill(pid, signal.SIGCONT)  # one that was stopped hears the first only then
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + (LONG if how == signal.SIGKILL else 30)
         while processes_with(variable) and time.monotonic() < deadline:
             time.sleep(0.2)
     assert not processes_with(variable)

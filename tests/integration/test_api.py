@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .processes import ROOT, bits, processes_with
+from .processes import LONG, ROOT, bits, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def script(tmp_path, cache_dir, marked_environment):
         result = subprocess.run(
             [sys.executable, "-", str(cache_dir)],
             input=DEFINITIONS + lines, cwd=tmp_path, env=environment,
-            capture_output=True, text=True, timeout=600,
+            capture_output=True, text=True, timeout=LONG,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
         assert "Traceback" not in result.stderr

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from fedbn_flower.apps import run as running
 from fedbn_flower.runtime import auto_grid
 from tests.fedbn_flower.apps.written import CLIENT, IMPORTS, LEGACY_CLIENT, LEGACY_SERVER, write_app
 
-from .processes import processes_with
+from .processes import LONG, processes_with, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -209,9 +208,7 @@ def test_auto_moves_to_workers_once_they_pay_and_changes_nothing(both, tmp_path,
 
     def consider_and_wait(grid, done, groups):
         begun(grid, done, groups)
-        deadline = time.monotonic() + 60
-        while grid._pool.started and not grid._pool.ready and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: grid._pool.ready or not grid._pool.started)
 
     monkeypatch.setattr(auto_grid.AutoGrid, "_consider", consider_and_wait)
     moved = run_app(folder, seed=3, run_dir="auto", **settings)
@@ -230,16 +227,10 @@ def test_a_killed_run_leaves_no_process(marked_environment, tmp_path, how):
         [sys.executable, "-c", code, *words, "--run-dir", str(tmp_path / "run")],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    history = tmp_path / "run" / "history.csv"
-    while not history.exists() and run.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert history.exists()
+    wait_for((tmp_path / "run" / "history.csv").exists, run)
     assert len(processes_with(mark)) > 3
     run.send_signal(how)
-    run.wait(60)
-    while processes_with(mark) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert processes_with(mark) == []
+    run.wait(LONG)
+    wait_for(lambda: not processes_with(mark))
     if how == signal.SIGTERM:
         assert run.returncode == 130

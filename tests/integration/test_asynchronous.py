@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ pytest.importorskip("fedbn_flower.consortium")
 
 from fedbn_flower.consortium.local import LocalFederation
 
-from .hospital import rounds_done, wait_for
-from .processes import FORKING
+from .hospital import rounds_done
+from .processes import FORKING, LONG, start_flwr_run, wait_for
 from .unequal import BEHIND, ROUNDS
 
 pytestmark = pytest.mark.slow
@@ -36,21 +35,17 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn
     """Of four SuperNodes three train at once, and any two answers make a version."""
     run = tmp_path / "run"
     client = shutil.copy(Path(__file__).with_name("unequal.py"), tmp_path)
-    keys = KEYS | {"client": f"{client}:Unequal", "run-dir": str(run), "cache-dir": str(cache_dir)}
-    words = " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
+    keys = KEYS | {"client": f"{client}:Unequal", "cache-dir": str(cache_dir)}
     federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
     federation.environment |= FORKING
     with federation:
-        started = subprocess.Popen(
-            ["flwr", "run", ".", "--stream", "--run-config", words],
-            cwd=undrawn_project, env=federation.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True,
-        )  # fmt: skip
-        wait_for(lambda: (tmp_path / "waiting").exists() or started.poll() is not None)
+        started = start_flwr_run(federation, undrawn_project, tmp_path, "run", **keys)
+        wait_for((tmp_path / "waiting").exists, started)
         federation.start_supernode(3)
-        wait_for(lambda: rounds_done(run) >= 2 or started.poll() is not None)
+        wait_for(lambda: rounds_done(run) >= 2, started)
         os.killpg(federation.services["site-1"].process.pid, signal.SIGKILL)
-        output, _ = started.communicate(timeout=600)
+        started.wait(LONG)
+        output = (tmp_path / "run.log").read_text()
         assert list(federation.runs().values()) == ["finished:completed"], output
     assert "Traceback" not in output
     by_round = {number: {} for number in range(1, ROUNDS + 1)}

@@ -17,8 +17,8 @@ pytest.importorskip("fedbn_flower.consortium")
 from fedbn_flower.consortium.local import free_port, wait_until_answers
 
 from .guide import SITES, blocks
-from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run, wait_for
-from .processes import ROOT, kill_superlink, processes_with, runs
+from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run
+from .processes import LONG, ROOT, kill_superlink, processes_with, runs, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,7 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
         wait_for(lambda: len(rounds_trained(folder, 1)) >= 2)
         superlink.restart_after = 1
         kill_superlink(superlink)
-        output = run.result(timeout=300)
+        output = run.result(timeout=LONG)
     assert known[1] == simulated(cache_dir, known[0], normalize=True)
     done = rounds_done(folder)
     assert done < rounds
@@ -150,7 +150,7 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
 @pytest.mark.exhaustive
 def test_counts_of_the_sites_data_are_on_a_page(hospital):
     """Of the ServerApp and sites in one process they are those of `inspection/test_sites.py`."""
-    output, _ = start_run(hospital, "looked", inspect="true").communicate(timeout=300)
+    output, _ = start_run(hospital, "looked", inspect="true").communicate(timeout=LONG)
     (page,) = results(hospital, "looked").iterdir()
     assert page.name == "inspect.html", output
     assert "The data of 2 SuperNodes, by counts" in page.read_text()
@@ -196,7 +196,7 @@ def test_strangers_get_in_nowhere(hospital, tmp_path):
         for log, arguments in zip(logs, attempts.values(), strict=True)
     ]  # fmt: skip
     for stranger, log, reason in zip(strangers, logs, attempts, strict=True):
-        assert stranger.wait(timeout=60) != 0
+        assert stranger.wait(timeout=LONG) != 0
         assert reason in log.read_text()
     nodes = online(guide)
     assert len(nodes) == len(SITES)
@@ -211,7 +211,7 @@ def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
         "/v1/fleet/pull-messages", "/v1/control/list-runs", "/v1/runtime/acquire-task", "/",
         "/v1/fleet/../control/list-runs", "/v1/fleet/%2e%2e/control/list-runs", "//v1/control/list-runs",
     ):  # fmt: skip
-        connection = HTTPSConnection("localhost", hospital.open_port, context=trusted, timeout=30)
+        connection = HTTPSConnection("localhost", hospital.open_port, context=trusted, timeout=LONG)
         connection.request("POST", path, body=b"")
         answers[path] = connection.getresponse().status
         connection.close()
@@ -225,6 +225,6 @@ def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
     folder = results(hospital, "first")
     own = {"rounds": 6, "normalize": "true", "resume": f'"{folder}"', "seed": 1}
     run = start_run(hospital, "first", **own)
-    output, _ = run.communicate(timeout=300)
+    output, _ = run.communicate(timeout=LONG)
     assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
     assert "Traceback" not in output

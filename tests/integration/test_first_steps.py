@@ -12,7 +12,7 @@ import pytest
 
 from fedbn_flower import cli
 
-from .processes import ROOT, processes_with
+from .processes import LONG, ROOT, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypa
 
     (_, *first), sweep, compare, again = commands()
     result = subprocess.run(
-        [sys.executable, *first], cwd=tmp_path, env=environment, check=True, timeout=300,
+        [sys.executable, *first], cwd=tmp_path, env=environment, check=True, timeout=LONG,
         capture_output=True, text=True,
     )  # fmt: skip
     assert not processes_with(mark)

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from fedbn_flower import cli
 
 from .deaths import die, first_and_last, snapshots, start
-from .processes import ROOT, bits, end
+from .processes import LONG, ROOT, bits, end, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -139,8 +139,7 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
         [sys.executable, "run_sim.py", *map(str, common), "--backend=ray", "--workers=1", "--run-dir", parts],
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    while rounds_done(parts) < 3 and process.poll() is None:
-        time.sleep(0.01)
+    wait_for(lambda: rounds_done(parts) >= 3, process)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     end(mark, signal.SIGKILL)
@@ -182,7 +181,7 @@ def test_killed_while_it_moves_to_ray_a_run_ends_in_the_same_bits(tmp_path, cach
 
     killed = subprocess.run(
         [sys.executable, "-c", MOVES, *map(str, common), "--run-dir", str(parts)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONG,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     end(mark, signal.SIGKILL)

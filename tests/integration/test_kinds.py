@@ -1,6 +1,7 @@
 """Every model on its kinds of data, and under every client: the same bits on Ray, and when resumed."""
 
 import csv
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
 from ..fedbn_flower.circles import write_circles
+from ..quick import some_quick
 from .processes import bits
 
 pytestmark = pytest.mark.slow
@@ -54,12 +56,12 @@ def files(tmp_path_factory):
     return folder
 
 
-CONVOLUTIONS = ("cnn", "cnn-bn", "resnet20", "simple-cnn", "simple-cnn-bn", "simple-cnn-gn")
+CONVOLUTIONS = ("cnn-bn", "cnn", "resnet20", "simple-cnn", "simple-cnn-bn", "simple-cnn-gn")
 """On 120 pictures: on all digits they would take minutes."""
 VECTORS = ("mlp-bn", "2nn", "linear")
 KINDS = {
     "pictures": ("{}/pictures", "shards:2", CONVOLUTIONS),
-    "digits": ("digits", "dirichlet:0.5", ("mlp-bn", "2nn", "cnn-bn", "linear")),
+    "digits": ("digits", "dirichlet:0.5", VECTORS),
     "table": ("{}/digits.csv", "dirichlet:0.5", VECTORS),
     "text": ("text:{}/speeches.txt", "natural:speaker", ("char-lstm", "char-lstm-small")),
     "synthetic": ("synthetic:1,1", "natural:client", VECTORS),
@@ -69,36 +71,21 @@ KINDS = {
 }
 METRICS = {"quadratic": "distance,r2,rmse", "masks": "dice,iou,sensitivity,auroc", "text": "accuracy,f1,ece"}
 """The headline and further metrics, but for classes."""
-CASES = [(kind, model) for kind, (*_, models) in KINDS.items() for model in models]
-
-
 CLIENTS = ("shared", "silobn", "fedbn")
-FIRST = {model: kind for kind, model in reversed(CASES)}
-"""The first kind of data of every model: it is trained on that under FedBN, and exhaustively under every
-client; on others under one of them in turn, the digits' slow convolutions exhaustively."""
-CHOSEN = [
-    (kind, model, client)
-    for i, (kind, model) in enumerate(CASES)
-    if (kind, model) != ("digits", "cnn-bn")
-    for client in (["fedbn"] if FIRST[model] == kind else [CLIENTS[i % 3]])
-]
-FURTHER = [
-    pytest.param(kind, model, client, marks=pytest.mark.exhaustive)
-    for kind, model in CASES
-    for client in CLIENTS
-    if (FIRST[model] == kind and client != "fedbn") or (kind, model, client) == ("digits", "cnn-bn", "shared")
-]
+CASES = [(kind, *chosen) for kind, (*_, models) in KINDS.items() for chosen in product(models, CLIENTS)]
+QUICK = {(kind, models[0], CLIENTS[i % 3]) for i, (kind, (*_, models)) in enumerate(KINDS.items())}
+"""Of every kind of data its first model: to Ray, models differ in their arrays alone."""
 
 
 def test_none_is_left_out():
-    named = {model for model in MODELS if model != "unet-3d"}  # `unet` by another name, on volumes
-    assert {model for _, model in CASES} == named
-    assert {model for _, model, client in CHOSEN if client == "fedbn"} == named
-    assert {client for *_, client in CHOSEN} == set(CLIENTS)
+    """`unet-3d` is `unet` by another name, on volumes."""
+    assert {model for _, model, _ in CASES} == {*MODELS} - {"unet-3d"}
 
 
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
-@pytest.mark.parametrize(("kind", "model", "client"), [*CHOSEN, *FURTHER])
+@pytest.mark.parametrize(
+    ("kind", "model", "client"), some_quick(CASES, {i for i, case in enumerate(CASES) if case in QUICK})
+)
 def test_the_same_bits_on_ray_and_when_resumed(configured, files, tmp_path, pool, kind, model, client):
     dataset, partition, _ = KINDS[kind]
     chosen = {

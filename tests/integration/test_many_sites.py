@@ -12,7 +12,7 @@ from fedbn_flower.server.federation import Federation
 from .hospital import model
 from .processes import SOONER
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]  # what a benchmark stands on
 
 SITES, ROUNDS = 3, 3
 

@@ -1,5 +1,4 @@
-"""Real SuperNodes with data of their own: with privacy the simulation's bits and a budget over runs;
-names of classes are compared."""
+"""Real SuperNodes with data of their own: with privacy the simulation's bits, and a budget over runs."""
 
 import csv
 import json
@@ -7,7 +6,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 pytest.importorskip("fedbn_flower.consortium")
 
@@ -15,17 +13,15 @@ from fedbn_flower import simulate
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.privacy import accounts
 from fedbn_flower.site.ledger import path_of_ledger
 
-from .hospital import rounds_done
-from .processes import FORKING, bits, tracebacks
+from .processes import FORKING, LONG, bits, start_flwr_run, tracebacks
 
 pytestmark = pytest.mark.slow
 
-SITES, BATCH = 2, 120
+SITES = 2
 DP = {"dp": "example", "dp-noise": 2.0, "dp-delta": 1e-4, "model": "linear", "client": "shared"}
-RUN = {"rounds": 1, "local-epochs": 1, "batch-size": BATCH, "num-clients": SITES}
+RUN = {"rounds": 1, "local-epochs": 1, "num-clients": SITES}
 
 
 class Owned(LocalFederation):
@@ -34,9 +30,9 @@ class Owned(LocalFederation):
     def start_supernode(self, index):
         """That is done by `hold`."""
 
-    def hold(self, name, owners=("",) * SITES):
+    def hold(self, name, demands=""):
         """Start the SuperNodes, those that run once more, with the data of this name and these demands."""
-        for i, demands in enumerate(owners):
+        for i in range(SITES):
             if running := self.services.get(f"site-{i}"):
                 running.stop()
             data, cache = self.folder / f"{name}-{i}", self.folder / "cache"
@@ -51,11 +47,9 @@ class Owned(LocalFederation):
         client = name_of_data(str(self.folder / f"{name}-{index}"))
         return json.loads(path_of_ledger(self.folder / f"site-{index}" / "state", client).read_text())
 
-    def flwr_run(self, folder, **keys):
-        given = {**RUN, "run-dir": str(folder), **keys}
-        words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
-        done = self.run(["flwr", "run", self.app, "local", "--stream", "--run-config", words], quiet=True)
-        return done.stdout + done.stderr
+    def flwr_run(self, folder, name, **keys):
+        start_flwr_run(self, self.app, folder, name, **RUN | keys).wait(LONG)
+        return (folder / f"{name}.log").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +68,8 @@ def failures(folder):
 
 def test_real_supernodes_protect_whole_patients(federation, configured, cache_dir, tmp_path):
     """Each has a table of its own. The bits are the simulation's, and each ledger counts patients, not rows;
-    its epsilon is infinite, since who knows the public key could take the noise away.
+    its epsilon is infinite, since who knows the public key could take the noise away, and with any bound of
+    the owners nothing is left for a second run, which has another name.
 
     The rows of a site are in the order in which the simulation divides them.
     """
@@ -105,7 +100,7 @@ def test_real_supernodes_protect_whole_patients(federation, configured, cache_di
             table.iloc[getattr(shares, split)[i]].to_csv(folder / f"{split}.csv", index=False)
 
     federation.hold("patients")
-    output = federation.flwr_run(tmp_path / "nodes", **DP, **keys, dataset="shape:3:2")
+    output = federation.flwr_run(tmp_path, "nodes", **DP, **keys, dataset="shape:3:2")
     assert "Traceback" not in output
     assert not failures(tmp_path / "nodes")
     simulate(
@@ -128,65 +123,20 @@ def test_real_supernodes_protect_whole_patients(federation, configured, cache_di
         lines = f"rows with one value of 'patient' are protected together: {count} values"
         assert lines in federation.log(i)
 
-
-def test_a_budget_holds_over_runs_of_real_supernodes(federation, configured, write_site, tmp_path):
-    """A round is within the budget of each site. A second run has another name and another ``memory-name``,
-    and with it each site would exceed its budget.
-    """
-    split = configured(num_clients=SITES, partition="dirichlet:1")
-    once, twice = [], []
-    for i in range(SITES):
-        folder = federation.folder / f"digits-{i}"
-        write_site(split, i, folder)
-        count = len(np.load(folder / "train-labels.npy"))
-        plan = accounts.Plan("poisson", BATCH / count, count, 2 * -(-count // BATCH), 1e-4)
-        once.append(accounts.epsilon(2.0, plan, plan.rounds // 2))
-        twice.append(accounts.epsilon(2.0, plan))
-    budgets = [round((one + two) / 2, 3) for one, two in zip(once, twice, strict=True)]
-    federation.hold(
-        "digits", [f"dp-required=true dp-max-epsilon={most} dp-max-delta=1e-4" for most in budgets]
-    )
-    keys = {**DP, "dataset": "shape:1x8x8:10", "fraction-evaluate": 0.0}
-    federation.flwr_run(tmp_path / "first", **keys)
-    output = federation.flwr_run(tmp_path / "second", **keys, **{"memory-name": "another"})
-    assert not failures(tmp_path / "first")
-    found = {int(row["partition"]): row["reason"] for row in failures(tmp_path / "second")}
-    for i in range(SITES):
-        line = (
-            f"dp-max-epsilon: this site's budget of {budgets[i]:g} is spent: epsilon is {once[i]:.3f} over "
-            f"all runs, and would be {twice[i]:.3f} with this answer"
-        )
-        assert found[i] == line
-        assert federation.log(i).count(line) == 1
-        assert not tracebacks(federation.log(i))
-        assert federation.ledger(i, "digits")["epsilon"] == pytest.approx(once[i], rel=1e-9)
+    # Their owners now bound what all runs may spend, whatever these call themselves.
+    federation.hold("patients", "dp-required=true dp-max-epsilon=3.0 dp-max-delta=1e-4")
+    again = {
+        **DP,
+        **keys,
+        "dp-seed": -1,
+        "memory-name": "another",
+        "dataset": "shape:3:2",
+        "fraction-evaluate": 0.0,
+    }
+    output = federation.flwr_run(tmp_path, "again", **again)
+    spent = "dp-max-epsilon: this site's budget of 3 is spent: epsilon is inf over all runs, and would be inf"
+    assert [row["reason"].startswith(spent) for row in failures(tmp_path / "again")] == [True] * SITES
+    assert all(federation.log(i).count(spent) == 1 for i in range(SITES))
     assert "every client failed" in output
     assert "Traceback" not in output
-
-
-def test_classes_that_sites_number_by_other_names_are_refused_and_the_same_train(federation, tmp_path):
-    """Each has folders of pictures; the owner of the second then gives a folder the others' name."""
-    for i, names in enumerate((["abnormal", "normal"], ["normal", "pathologic"])):
-        for number, name in enumerate(names):
-            folder = federation.folder / f"named-{i}" / name
-            folder.mkdir(parents=True)
-            for picture in range(10):
-                pixels = np.full((8, 8), 20 * picture + number, np.uint8)
-                Image.fromarray(pixels).save(folder / f"{picture}.png")
-    federation.hold("named")
-    keys = {"dataset": "shape:1x8x8:2", "model": "linear", "client": "shared"}
-    output = federation.flwr_run(tmp_path / "other", **keys)
-    line = (
-        "data-path: the classes are at site 0 'abnormal', 'normal' and at site 1 'normal', 'pathologic'; "
-        "expected the same names in the same order"
-    )
-    assert line in output
-    assert "Traceback" not in output
-    assert not rounds_done(tmp_path / "other")
-    folder = federation.folder / "named-1"
-    (folder / "pathologic").rename(folder / "abnormal")
-    output = federation.flwr_run(tmp_path / "same", **keys)
-    assert (tmp_path / "same/summary.json").exists(), output
-    assert not failures(tmp_path / "same")
-    for i in range(SITES):
-        assert "classes here: 0 'abnormal', 1 'normal'" in federation.log(i)
+    assert not any(tracebacks(federation.log(i)) for i in range(SITES))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +30,7 @@ from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP
 
-from .processes import ROOT, bits, end, marked
+from .processes import ROOT, bits, end, marked, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -307,10 +306,7 @@ def cluster():
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip
-            deadline = time.monotonic() + 60
-            while len(raylets()) < len(processes) and time.monotonic() < deadline:
-                time.sleep(0.1)
-        assert len(raylets()) == 2
+            wait_for(lambda: len(raylets()) == len(processes), processes[-1])
         yield SimpleNamespace(address=address, processes=processes)
         end(mark, signal.SIGKILL)
     for process in processes:

@@ -8,6 +8,8 @@ from matplotlib.image import imread
 
 from fedbn_flower.cli import main
 
+from .processes import LONG
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
@@ -44,7 +46,7 @@ def browse(page, profile, *flags):
         "--enable-logging=stderr",
     ]
     command = [BROWSER, *basic, f"--user-data-dir={profile}", *flags, page.as_uri()]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONG)
     assert "CONSOLE" not in done.stderr
     return done.stdout
 

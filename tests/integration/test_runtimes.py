@@ -11,7 +11,7 @@ import pytest
 
 from fedbn_flower import cli
 
-from .processes import ROOT, bits, processes_with, run_sim
+from .processes import LONG, ROOT, bits, processes_with, run_sim, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,10 @@ def test_the_same_bits_on_all_workers(on_all_workers):
     assert all(summary["clients"] == summaries[0]["clients"] for summary in summaries)
 
 
-@pytest.mark.parametrize("strategy", ["ifca", "cfl", "fedamp", "fedap"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["ifca", "fedamp", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("cfl", "fedap"))],
+)
 def test_several_models_have_the_same_bits_on_all_workers(on_all_workers, strategy):
     """Whose is which, too. That they are those of ``flwr run`` is `test_one_flwr_run`'s."""
     own = {
@@ -79,13 +82,11 @@ def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
         start_new_session=True,
     )  # fmt: skip
     metrics = tmp_path / "run" / "metrics.csv"
-    deadline = time.monotonic() + 90
-    while not (metrics.exists() and metrics.read_text().count("\n") > 3) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 3, process)
     for _ in range(3):  # somebody impatient: only the first one counts
         send(process.pid, how)
         time.sleep(0.1)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 130
     assert errors == (
         f"interrupted; what was done so far is in {tmp_path / 'run'}; "
@@ -96,10 +97,7 @@ def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert rounds - 1 <= summary["rounds"] <= rounds  # the signal may fall between the two files
     assert (tmp_path / "run" / "curves.png").exists()
-    deadline = time.monotonic() + 15
-    while processes_with(mark) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not processes_with(mark)
+    wait_for(lambda: not processes_with(mark))
 
 
 def test_exit_statuses(tmp_path, cache_dir, capsys):

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -24,8 +23,8 @@ from fedbn_flower.secagg.cryptography import LENGTH
 from fedbn_flower.secagg.words import UNMASK
 from tests.fedbn_flower.secagg.grids import STEPS, Lossy, run_on, spellings
 
-from .hospital import rounds_done, wait_for
-from .processes import FORKING, bits, kill_servers, kill_superlink, marked
+from .hospital import rounds_done
+from .processes import FORKING, LONG, bits, kill_servers, kill_superlink, marked, start_flwr_run, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -140,21 +139,15 @@ class Runs:
 
     def start(self, name, cache_dir, **keys):
         keys = {**JOB, "num-clients": 3, "cache-dir": str(cache_dir), **keys}
-        keys["run-dir"] = str(self.folder / name)
-        words = " ".join(f"{key}={value!r}" for key, value in keys.items())
         self.log = self.folder / f"{name}.log"
-        command = ["flwr", "run", self.folder / "app", "local", "--stream", "--run-config", words]
-        self.process = subprocess.Popen(
-            list(map(str, command)), cwd=self.folder, env=self.federation.environment,
-            stdout=self.log.open("a"), stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        self.process = start_flwr_run(self.federation, self.folder / "app", self.folder, name, **keys)
 
     def happens(self, condition):
-        wait_for(lambda: condition() or self.process.poll() is not None, 300)
+        wait_for(lambda: condition() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
 
     def ends(self):
-        self.process.wait(timeout=300)
+        self.process.wait(LONG)
         return self.log.read_text()
 
     def hold(self, site, number, step):
@@ -174,7 +167,9 @@ class Runs:
         service.restart_after = math.inf
         os.killpg(service.process.pid, signal.SIGKILL)
         node = np.uint64(int(re.findall(rf"{KNOWN}: (\d+)", service.log.read_text())[-1]))
-        with closing(sqlite3.connect(self.federation.folder / "superlink/state.db", timeout=60)) as database:
+        with closing(
+            sqlite3.connect(self.federation.folder / "superlink/state.db", timeout=LONG)
+        ) as database:
             change = "UPDATE node SET online_until = 0 WHERE node_id = ?"
             assert database.execute(change, [int(node.view(np.int64))]).rowcount == 1
             database.commit()
@@ -299,7 +294,7 @@ def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cac
 
 
 def test_a_site_refuses_what_is_less_than_it_demands_before_it_trains(three, cache_dir):
-    """The run goes on with the others where they are enough; where every site refuses, it ends."""
+    """The run goes on with the others, who are enough."""
     demanding = three.federation.services[f"site-{DEMANDING}"].log
     before = len(demanding.read_text())
     three.hold(DEMANDING, 1, "train")  # where it would be seen to train
@@ -310,13 +305,5 @@ def test_a_site_refuses_what_is_less_than_it_demands_before_it_trains(three, cac
     assert output.count(line) == 1
     assert f"partition {DEMANDING} dropped: {line}" in output
     assert demanding.read_text()[before:].count(line) == 1
-    for site in range(2):
-        three.hold(site, 1, "train")
-    three.start("none", cache_dir, rounds=1, secagg="off")
-    output = three.ends()
-    line = "secagg: 'off' is not allowed at this site; expected 'on' (secagg-required)"
-    assert all(output.count(f"partition {site} dropped: {line}") == 1 for site in range(3)), output
-    assert f"the model was never updated; 3 of 3 failures: {line}" in output
     assert "Traceback" not in output
-    for site in range(3):
-        assert not (three.folder / f"reached-{site}-1-train").exists()
+    assert not (three.folder / f"reached-{DEMANDING}-1-train").exists()

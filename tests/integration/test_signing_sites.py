@@ -2,7 +2,6 @@
 
 import csv
 import json
-import subprocess
 from collections import Counter
 
 import pytest
@@ -17,8 +16,7 @@ from fedbn_flower.consortium.local import LocalFederation
 from tests.fedbn_flower.secagg.grids import Lossy, run_on
 from tests.fedbn_flower.secagg.keyed import written_pair
 
-from .hospital import wait_for
-from .processes import FORKING, ROOT, bits, tracebacks
+from .processes import FORKING, LONG, ROOT, bits, start_flwr_run, tracebacks, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -45,27 +43,21 @@ def test_sites_sign_and_refuse_one_that_they_do_not_know(tmp_path, cache_dir):
     job = {**JOB, "cache-dir": str(cache_dir)}
 
     def start(name, **keys):
-        given = {**job, "run-dir": str(tmp_path / name), **keys}
-        words = " ".join(f"{key}={value!r}" for key, value in given.items())
-        with (tmp_path / f"{name}.txt").open("w") as output:
-            return subprocess.Popen(
-                ["flwr", "run", str(ROOT), "local", "--stream", "--run-config", words],
-                env=federation.environment, stdout=output, stderr=output,
-            )  # fmt: skip
+        return start_flwr_run(federation, ROOT, tmp_path, name, **job | keys)
 
     with federation:
-        start("known").wait(timeout=300)
+        start("known").wait(LONG)
         partners = federation.folder / "partners"
         third = (partners / "site-2.pub").read_bytes()
         written_pair(Ed25519PrivateKey.generate(), tmp_path / "another", "site-2")
         (tmp_path / "another" / "partners" / "site-2.pub").replace(partners / "site-2.pub")
         refusing = start("refusing", **{"rounds": 3, "fraction-evaluate": 0.0})
-        wait_for(lambda: failures(tmp_path / "refusing") or refusing.poll() is not None)
+        wait_for(lambda: failures(tmp_path / "refusing"), refusing)
         (partners / "site-1.pub").write_text("no key")
         (partners / "site-2.pub").write_bytes(third)
-        refusing.wait(timeout=300)
+        refusing.wait(LONG)
         logs = [(federation.folder / f"site-{i}" / "log.txt").read_text() for i in range(SITES)]
-    output, refused = ((tmp_path / f"{name}.txt").read_text() for name in ("known", "refusing"))
+    output, refused = ((tmp_path / f"{name}.log").read_text() for name in ("known", "refusing"))
     config = run_config({**job, "secagg": "plain", "backend": "inline"})
     expected = run_on(config, Lossy(config))[1]
     found = load(bits(tmp_path / "known"))

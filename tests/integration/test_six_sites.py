@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,9 +20,8 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.server.federation import Federation
 
-from .hospital import Missing, model, rounds_done, rounds_trained, wait_for
-from .processes import ROOT, SOONER, kill_superlink, marked, tracebacks
-from .test_who_is_who import LATE
+from .hospital import Missing, model, rounds_done, rounds_trained
+from .processes import LONG, ROOT, SOONER, kill_superlink, marked, start_flwr_run, tracebacks, wait_for
 
 pytestmark = pytest.mark.exhaustive
 
@@ -33,6 +31,18 @@ KILLED, STOPPED, LYING, OFF, LATECOMER = 1, 2, 3, 4, 5
 JOB = {
     "num-clients": SITES, "partition": "iid", "client": "fedbn", "local-epochs": 1, "fraction-evaluate": 0.0
 }  # fmt: skip
+
+
+LATE = '''
+
+def answer_partition_id(message: Message, context: Context, answer=answer_partition_id) -> Message:
+    """Wait while there is a file of the partition's name."""
+    import time
+    from pathlib import Path
+    while (Path({folder!r}) / f"late-{{partition_id_of(context)}}").exists():
+        time.sleep(0.1)
+    return answer(message, context)
+'''
 
 
 class Six(LocalFederation):
@@ -76,14 +86,14 @@ def six(tmp_path):
 
 
 def start(federation, folder, cache_dir, **keys):
-    keys = {**JOB, "client": f"{folder / 'staged.py'}:Staged", "rounds": ROUNDS, **keys}
-    keys |= {"cache-dir": str(cache_dir), "run-dir": str(folder / "run")}
-    words = " ".join(f"{key}={value!r}" for key, value in keys.items())
-    log = (folder / "run.log").open("a")
-    command = ["flwr", "run", folder / "app", "local", "--stream", "--run-config", words]
-    return subprocess.Popen(
-        list(map(str, command)), cwd=folder, env=federation.environment, stdout=log, stderr=subprocess.STDOUT
-    )
+    keys = {
+        **JOB,
+        "client": f"{folder / 'staged.py'}:Staged",
+        "rounds": ROUNDS,
+        "cache-dir": cache_dir,
+        **keys,
+    }
+    return start_flwr_run(federation, folder / "app", folder, "run", **keys)
 
 
 def trained(folder, partition):
@@ -103,7 +113,7 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
     process = start(six, tmp_path, cache_dir)
 
     def happens(condition):
-        wait_for(lambda: condition() or process.poll() is not None, 600)
+        wait_for(lambda: condition() or process.poll() is not None)
         assert process.poll() is None, log.read_text()
 
     # A clock that is off: the site says so, the server that it waits.
@@ -150,12 +160,12 @@ def test_six_sites_and_all_that_happens_to_them(six, tmp_path, cache_dir):
     # The server dies.
     six.services["superlink"].restart_after = 1
     kill_superlink(six.services["superlink"])
-    process.wait(timeout=300)
+    process.wait(LONG)
     done = rounds_done(run)
     assert done < ROUNDS, log.read_text()
     wait_for(lambda: six.services["superlink"].starts == 2)
     assert wait_until_answers(six.port)
-    assert start(six, tmp_path, cache_dir, resume=str(run)).wait(timeout=600) == 0
+    assert start(six, tmp_path, cache_dir, resume=str(run)).wait(LONG) == 0
     output = log.read_text()
     assert rounds_done(run) == ROUNDS, output
 

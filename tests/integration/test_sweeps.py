@@ -15,7 +15,7 @@ import pytest
 from fedbn_flower import cli
 
 from .deaths import snapshots
-from .processes import ROOT, bits, processes_with
+from .processes import LONG, ROOT, bits, processes_with, wait_for
 from .test_kills import check_whole
 
 pytestmark = pytest.mark.slow
@@ -41,13 +41,6 @@ def start(arguments, environment):
         cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
-
-
-def wait_for(condition, process=None, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline and (process is None or process.poll() is None):
-        time.sleep(0.02)
-    assert condition(), process.communicate()[1] if process and process.poll() is not None else "too late"
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")
@@ -93,7 +86,7 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
         time.sleep(chance.uniform(0, 0.3))
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        wait_for(lambda: not processes_with(mark), seconds=15)
+        wait_for(lambda: not processes_with(mark))
         check_whole(parts)
     assert rounds_done(parts) < 8 * 4
     assert cli.main(["--resume", str(parts), "--backend", "inline"]) == 0
@@ -144,7 +137,7 @@ def test_a_sweep_that_is_stopped_keeps_what_was_done(
     process = start([*words, "--run-dir", place], environment)
     wait_for(lambda: sum(p.read_text().count("\n") > 3 for p in place.glob("*/metrics.csv")) == 2, process)
     send(process.pid, how)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 130
     assert errors == (
         f"interrupted; what was done so far is in {place}; to go on with it: "
@@ -167,7 +160,7 @@ def test_stopped_while_its_processes_start_a_sweep_says_one_line(tmp_path, cache
     # Once the sweep has begun: what is imported before may have a short-lived process of its own.
     wait_for(lambda: (place / "experiment.json").exists() and len(processes_with(mark)) > 1, process)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 130
     assert errors.count("\n") == 1, errors
     assert errors.startswith("interrupted; what was done so far is in")

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
-from .hospital import model, wait_for
-from .processes import SOONER, marked, processes_with, runs, tracebacks
+from .hospital import model
+from .processes import LONG, SOONER, marked, processes_with, runs, start_flwr_run, tracebacks, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -64,16 +63,6 @@ def sites(tmp_path, undrawn_project):
             yield federation, mark
 
 
-def start(federation, folder, name, keys):
-    """``flwr run`` in the background; its log is in the folder."""
-    words = " ".join(f"{key}={value!r}" for key, value in (keys | {"run-dir": str(folder / name)}).items())
-    command = ["flwr", "run", federation.app, "local", "--stream", "--run-config", words]
-    log = (folder / f"{name}.log").open("w")
-    return subprocess.Popen(
-        list(map(str, command)), cwd=folder, env=federation.environment, stdout=log, stderr=subprocess.STDOUT
-    )
-
-
 def simulated(keys):
     config = run_config(keys)
     arrays = Federation(config).run(InlineGrid(SITES, config.to_user_config()), [])
@@ -111,14 +100,14 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     cache = {"cache-dir": str(cache_dir)}
     keys = STAGED | cache | {"client": f"{tmp_path / 'staged.py'}:Staged"}
     (tmp_path / "wait-2").touch()
-    started = {"staged": start(federation, tmp_path, "staged", keys)}
+    started = {"staged": start_flwr_run(federation, federation.app, tmp_path, "staged", **keys)}
 
     def happens(condition):
-        wait_for(lambda: condition() or started["staged"].poll() is not None, 300)
+        wait_for(lambda: condition() or started["staged"].poll() is not None)
         assert started["staged"].poll() is None, (tmp_path / "staged.log").read_text()
 
     happens(lambda: len(asked(tmp_path, 1)) == SITES)  # the app is unpacked everywhere
-    started["whole"] = start(federation, tmp_path, "whole", WHOLE | cache)
+    started["whole"] = start_flwr_run(federation, federation.app, tmp_path, "whole", **WHOLE | cache)
 
     # A worker answers one message after the other. Each is killed once while it trains: no answer is missing.
     happens(lambda: len(asked(tmp_path, 2)) == SITES)
@@ -132,9 +121,9 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     (tmp_path / "wait-2").unlink()
 
     # The other run is complete: nobody needs its workers.
-    started["whole"].wait(timeout=300)
+    started["whole"].wait(LONG)
     assert model(tmp_path / "whole") == simulated(WHOLE | cache), (tmp_path / "whole.log").read_text()
-    wait_for(lambda: workers(mark) == {site: [pid] for site, pid in second.items()}, 30)
+    wait_for(lambda: workers(mark) == {site: [pid] for site, pid in second.items()})
     logs = [federation.services[name].log.read_text() for name in ("site-0", f"superexec-{APART}")]
     for log in logs:
         assert log.count("stays for this node's next messages") == len(started) + 1
@@ -150,10 +139,10 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
     happens(lambda: summary(tmp_path / "staged")["rounds"] == held - 1)
     for name in ("site-0", f"superexec-{APART}"):
         os.killpg(federation.services[name].process.pid, signal.SIGKILL)
-    wait_for(lambda: not workers(mark), 10)
+    wait_for(lambda: not workers(mark))
     started["staged"].kill()
     started["staged"].wait()
     federation.stop()
-    wait_for(lambda: not of_sites(mark), 10)
+    wait_for(lambda: not of_sites(mark))
     assert summary(tmp_path / "staged")["failures"] == 0
     assert model(tmp_path / "staged") == simulated(STAGED | cache | {"rounds": held - 1})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import ROOT, SOONER, bits
+from .processes import LONG, ROOT, SOONER, bits
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def do(programs, tmp_path, marked_environment):
     def run(*words, here=tmp_path):
         command = [programs / words[0], *map(str, words[1:])]
         ended = subprocess.run(
-            command, cwd=here, env=environment, capture_output=True, text=True, timeout=600
+            command, cwd=here, env=environment, capture_output=True, text=True, timeout=LONG
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
