@@ -104,6 +104,9 @@ def test_without_cases_the_share_is_known_and_no_interval(written):
     table = gain_table([found])
     assert table.rows[0][2:4] == ["1 (50 %)", "not known"]
     assert "it is not known how many" in table.note
+    groups = [written("alone too", [80, 70], "alone"), written("shared too", [90, 60])]
+    cases([90]).to_parquet(groups[1].runs[0].folder / "predictions.parquet")  # of one client alone
+    assert not gains_of(groups, "accuracy")[0].has_intervals
 
 
 def test_few_cases_and_many_clients_have_none(written, monkeypatch):
@@ -115,6 +118,8 @@ def test_few_cases_and_many_clients_have_none(written, monkeypatch):
     for n, enough in ((30, True), (29, False)):
         few = [written(f"{name}{n}", [20], name, n=n) for name in ("alone", "none")]
         assert gains_of(few, "accuracy")[0].has_intervals == enough
+    monkeypatch.setattr(module, "cost", lambda metric: 2)  # of what takes longer than a mean
+    assert not gains_of(groups, "accuracy")[0].has_intervals
 
 
 @pytest.mark.parametrize(
