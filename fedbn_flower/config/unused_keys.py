@@ -5,7 +5,7 @@ the data are in `job.checks.unused_keys`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flwr.app import UserConfigValue
 
@@ -57,6 +57,9 @@ def built_in_settings() -> list[str]:
     return list(dict.fromkeys(k for r in kinds for cls in r.names.values() for k in settings_of(cls)))
 
 
+Run = TypeVar("Run")
+
+
 class Caller(NamedTuple):
     """Who runs a federation, and so reads keys itself."""
 
@@ -105,7 +108,10 @@ def _lacks(key: str) -> Callable[[RunConfig, Caller], bool]:
     return lambda config, _: key in unused_by_optimizer(config.client_optimizer)
 
 
-UNREAD: Mapping[tuple[str, str], Callable[[RunConfig, Caller], bool]] = {
+Unread = Mapping[tuple[str, str], Callable[[Run, Caller], bool]]
+"""Conditions on a run and its caller under which nothing reads keys, by key names and by the reason."""
+
+UNREAD: Unread[RunConfig] = {
     ("workers", "clients run in this process"): _needs_no_workers,
     ("round-timeout", "clients run in this process"): runs_here,
     ("ray-address", "backend is 'inline'"): lambda c, by: by.simulates and c.backend == "inline",
@@ -162,7 +168,7 @@ def given_keys(config: RunConfig, caller: Caller) -> dict[str, UserConfigValue]:
     return {key: v for key, v in values.items() if v != defaults.get(key) and key not in resumed}
 
 
-def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -> dict[str, str]:
+def told(config: RunConfig, caller: Caller, unused: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the given keys among those that nothing reads, each with the reason.
 
     Parameters
@@ -171,17 +177,22 @@ def told(config: RunConfig, caller: Caller, unread: Iterable[tuple[str, str]]) -
         The run's.
     caller : Caller
         Who runs it.
-    unread : Iterable[tuple[str, str]]
+    unused : Iterable[tuple[str, str]]
         Names separated by blanks, and why nothing reads them; the first of several reasons is reported.
     """
     values = config.model_dump()
     why: dict[str, str] = {}
-    for keys, words in unread:
+    for keys, words in unused:
         for key in keys.split():
             why.setdefault(key, words.format(**values))
     return {key: why[key] for key in given_keys(config, caller) if key in why}
 
 
+def unread(conditions: Unread[Run], run: Run, caller: Caller) -> list[tuple[str, str]]:
+    """Return the keys of the conditions that hold, and why, as arguments of `told`."""
+    return [keys for keys, holds in conditions.items() if holds(run, caller)]
+
+
 def unused_by_config(config: RunConfig, caller: Caller) -> list[tuple[str, str]]:
     """Return the keys that nothing reads, whatever the data, and why, as arguments of `told`."""
-    return [unread for unread, holds in UNREAD.items() if holds(config, caller)]
+    return unread(UNREAD, config, caller)

@@ -13,7 +13,8 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES
 from fedbn_flower.clients.problems.segmentation import SCORES, SLICES, TARGETS, slice_numbers
 from fedbn_flower.clients.problems.surfaces import thinned
 
-from ..core.errors import not_allowed
+from ..config.run_config import RunConfig
+from ..core.errors import Conflict, refuse
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
 from ..data.dataset import Split
 from ..extensions.evaluating import MOST_SCORES
@@ -55,11 +56,17 @@ def keeps_cases(inputs: RunInputs) -> bool:
         reason = "a case is a mask"
     elif config.subgroups and len(case_columns(inputs, TEST).targets) > 1:
         reason = "a case has several labels or numbers"
-    if config.subgroups and reason:
-        raise not_allowed("subgroups", config.subgroups, f"none: {reason}")
-    if config.predictions == "on" and reason:
-        raise not_allowed("predictions", "on", f"'auto' or 'off': {reason}")
+    if reason:
+        refuse(_of_cases(config, reason))
     return not reason and (stated or _scores(inputs) <= MOST_SCORES)
+
+
+def _of_cases(config: RunConfig, reason: str) -> Iterator[Conflict]:
+    """Yield the keys that need single cases, in a run that has none for this reason."""
+    if config.subgroups:
+        yield Conflict("subgroups", config.subgroups, f"none: {reason}")
+    if config.predictions == "on":
+        yield Conflict("predictions", "on", f"'auto' or 'off': {reason}")
 
 
 def _scores(inputs: RunInputs) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Columns, Examples, LocalTask, LocalTraining, Prepare
 from fedbn_flower.clients.modules.dp_sgd import obstacle
 
-from ..core.errors import UserError, not_allowed
+from ..core.errors import Conflict, UserError, not_allowed
 from ..core.ground.columns import HALVES, TEST, TRAIN, VALIDATION
 from ..core.process_cache import process_cache
 from ..data.images.patches import RandomPatches
@@ -46,7 +46,7 @@ def check_example_wise(inputs: RunInputs) -> None:
                 wanted = "one with GroupNorm, such as 'simple-cnn-gn' or by norm 'group:G', with dp 'example'"
             if why.startswith("loss"):
                 key, value = "loss", config.loss
-            raise Refused(str(not_allowed(key, value, f"{wanted}: {why}")))
+            raise Refused(str(Conflict(key, value, f"{wanted}: {why}").error))
 
 
 @process_cache(maxsize=4096)

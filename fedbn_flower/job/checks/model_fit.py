@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
-from ..initial_model import does_not_fit
+from ..initial_model import InitialModel, does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
 from ..tested_on import half_of, must_have_held_out
@@ -96,20 +97,26 @@ def decides(inputs: RunInputs) -> str:
         For a metric that the run will not have.
     """
     config, by = inputs.config, inputs.config.decide_by
-    if by == "server" and not inputs.server_evaluates:
-        where = "local BatchNorm" if inputs.local_names else "its data at the SuperNodes"
-        where = f"strategy {config.strategy!r}" if STRATEGY.find(config.strategy).keeps_models else where
-        raise not_allowed("decide-by", by, f"another one with {where}: the server cannot evaluate")
-    if by == "server" and config.cross_fits:
-        raise not_allowed("decide-by", by, f"another one with best {config.best!r}: halves of clients decide")
-    if by not in ("auto", "server") and not config.clients_evaluate:
-        raise not_allowed("decide-by", by, "'server' with fraction-evaluate 0: no client evaluates")
+    refuse(_of_deciding(inputs, by))
     if by != "auto":
         return by
     changes = config.fine_tune or config.adapt_bn or config.cross_fits
     of_one_model = config.eval_model == "aggregated" and not changes
     of_server = inputs.server_evaluates and of_one_model
     return "server" if of_server or not config.clients_evaluate else "pooled"
+
+
+def _of_deciding(inputs: RunInputs, by: str) -> Iterator[Conflict]:
+    """Yield a ``decide-by`` whose metric the run will not have."""
+    config = inputs.config
+    if by == "server" and not inputs.server_evaluates:
+        where = "local BatchNorm" if inputs.local_names else "its data at the SuperNodes"
+        where = f"strategy {config.strategy!r}" if STRATEGY.find(config.strategy).keeps_models else where
+        yield Conflict("decide-by", by, f"another one with {where}: the server cannot evaluate")
+    if by == "server" and config.cross_fits:
+        yield Conflict("decide-by", by, f"another one with best {config.best!r}: halves of clients decide")
+    if by not in ("auto", "server") and not config.clients_evaluate:
+        yield Conflict("decide-by", by, "'server' with fraction-evaluate 0: no client evaluates")
 
 
 def _of_target(config: RunConfig, dataset: Dataset) -> Iterator[Conflict]:
@@ -175,30 +182,47 @@ def _check_model(inputs: RunInputs, partition_id: int, name: str) -> int:
         raise not_allowed("norm", config.norm, f"{wanted} is left of it less its mean")
     if spec.integers and dataset.has_examples:
         _check_integers(inputs, partition_id, name)
-    if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
-        raise not_allowed("model", name, wanted)
-    if not dataset.has_masks and output.shape[-1] > spec.outputs:
-        wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
-        if dataset.problem.chosen:
-            raise not_allowed("metrics", config.metrics, wanted)
-        if config.recalibrate != "none":
-            raise not_allowed("recalibrate", config.recalibrate, wanted)
-    if not trainable_names(model):
-        raise not_allowed("model", name, "one with a trainable parameter")
-    if not CLIENT.find(config.client).trains_head and _is_head_alone(model):
-        wanted = f"another one: before the head of {name!r} nothing is trained"
-        raise not_allowed("client", config.client, wanted)
-    if why := CLIENT.find(config.client).misfit(model, dataset.problem, batch):
-        raise not_allowed("client", config.client, f"another one with model {name!r}: {why}")
-    train_mode(model, still_modules(model, initial.constant))
-    if why := OBJECTIVE.find(config.objective).misfit(model):
-        raise not_allowed("objective", config.objective, f"another one with model {name!r}: {why}")
+    refuse(_of_outputs(config, dataset, initial, name, batch, output))
+    refuse(_of_algorithms(config, dataset.problem, initial, name, batch))
     model.eval()
     _check_optimizer(config, model, name)
     _check_problem(inputs, model)
     if config.precision != "fp32":
         _check_precision(inputs, partition_id, name)
     return _check_head(config, dataset.problem, model, name, batch)
+
+
+def _of_outputs(
+    config: RunConfig, dataset: Dataset, initial: InitialModel, name: str, batch: torch.Tensor, output: Any
+) -> Iterator[Conflict]:
+    """Yield outputs that the problem or its metrics do not go with, and a model without parameters."""
+    model, spec = initial.module, initial.spec
+    if wanted := dataset.problem.misfit(model, batch, output, spec.outputs):
+        yield Conflict("model", name, wanted)
+    if not dataset.has_masks and output.shape[-1] > spec.outputs:
+        wanted = f"'none' with model {name!r}, which has more outputs than there are {spec.predicts}"
+        if dataset.problem.chosen:
+            yield Conflict("metrics", config.metrics, wanted)
+        if config.recalibrate != "none":
+            yield Conflict("recalibrate", config.recalibrate, wanted)
+    if not trainable_names(model):
+        yield Conflict("model", name, "one with a trainable parameter")
+
+
+def _of_algorithms(
+    config: RunConfig, problem: Problem, initial: InitialModel, name: str, batch: torch.Tensor
+) -> Iterator[Conflict]:
+    """Yield a client or an objective that does not go with the model; leave this as it trains."""
+    model, client = initial.module, CLIENT.find(config.client)
+    if not client.trains_head and _is_head_alone(model):
+        yield Conflict(
+            "client", config.client, f"another one: before the head of {name!r} nothing is trained"
+        )
+    if why := client.misfit(model, problem, batch):
+        yield Conflict("client", config.client, f"another one with model {name!r}: {why}")
+    train_mode(model, still_modules(model, initial.constant))
+    if why := OBJECTIVE.find(config.objective).misfit(model):
+        yield Conflict("objective", config.objective, f"another one with model {name!r}: {why}")
 
 
 def _check_integers(inputs: RunInputs, partition_id: int, name: str) -> None:

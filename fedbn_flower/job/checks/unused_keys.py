@@ -6,7 +6,6 @@ They are not an error: the runs of a sweep may share them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
 
 from fedbn_flower.clients import Metric
 from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
@@ -17,26 +16,26 @@ from fedbn_flower.clients.problems.metrics.scores import OfScores
 
 from ...config.help import as_text
 from ...config.keys import RUN_KEYS
-from ...config.unused_keys import Caller, given_keys, told, unused_by_config
+from ...config.unused_keys import Caller, Unread, given_keys, told, unread, unused_by_config
 from ...core.text import visible
 from ...names import METRIC, models_named
 from ..inputs import RunInputs, inputs_of
 
 
-def _nothing_is_evaluated(inputs: RunInputs) -> bool:
+def _nothing_is_evaluated(inputs: RunInputs, _: Caller) -> bool:
     config = inputs.config
     new_clients = config.holdout_clients and config.clients_report
     return not (config.clients_evaluate or inputs.server_evaluates or new_clients)
 
 
-def _no_client_evaluates(inputs: RunInputs) -> bool:
+def _no_client_evaluates(inputs: RunInputs, _: Caller) -> bool:
     config = inputs.config
     return not (config.clients_evaluate or (config.holdout_clients and config.clients_report))
 
 
-def _server_alone_evaluates_locally(inputs: RunInputs) -> bool:
+def _server_alone_evaluates_locally(inputs: RunInputs, caller: Caller) -> bool:
     """Whether ``local`` has no effect: no client evaluates, and the server uses the whole held-out set."""
-    return inputs.config.eval_data == "local" and _no_client_evaluates(inputs)
+    return inputs.config.eval_data == "local" and _no_client_evaluates(inputs, caller)
 
 
 def _goes_by_thresholds(metric: Metric) -> bool:
@@ -45,70 +44,65 @@ def _goes_by_thresholds(metric: Metric) -> bool:
     return isinstance(metric, OfScores) or type(metric) not in METRIC.names.values()
 
 
-def _no_thresholds(inputs: RunInputs) -> bool:
+def _no_thresholds(inputs: RunInputs, _: Caller) -> bool:
     return not any(map(_goes_by_thresholds, inputs.dataset.problem.chosen.values()))
 
 
-def _no_frozen_statistics(inputs: RunInputs) -> bool:
+def _no_frozen_statistics(inputs: RunInputs, _: Caller) -> bool:
     """Whether no BatchNorm layer is frozen, so that it does not matter if frozen statistics adapt."""
     initial = inputs.initial()
     return constant_entries(initial.module, initial.constant) == initial.constant
 
 
-def _no_statistics(inputs: RunInputs) -> bool:
+def _no_statistics(inputs: RunInputs, _: Caller) -> bool:
     names = range(len(models_named(inputs.config.model)))
     return not any(batch_norm_statistics(inputs.initial(i).module) for i in names)
 
 
-def _nothing_to_replace(inputs: RunInputs) -> bool:
+def _nothing_to_replace(inputs: RunInputs, caller: Caller) -> bool:
     """Whether ``norm`` finds no layer to replace; standardised weights need none."""
     config = inputs.config
     if config.norm == RUN_KEYS["norm"].default or config.norm.partition(":")[0] not in OF_LAYERS:
         return False
-    return _no_statistics(inputs_of(config.model_copy(update={"norm": RUN_KEYS["norm"].default})))
+    return _no_statistics(inputs_of(config.model_copy(update={"norm": RUN_KEYS["norm"].default})), caller)
 
 
 OF_LAYERS = ("group", "layer", "instance", "none", "hybrid")
 OF_EVALUATION = "metrics metrics-by-class thresholds target evaluate-every eval-data final-test"
 
 
-def _no_client_that_trains_evaluates(inputs: RunInputs) -> bool:
-    return not inputs.config.clients_evaluate
-
-
-UNREAD: Mapping[tuple[str, str], Callable[[RunInputs], bool]] = {
+UNREAD: Unread[RunInputs] = {
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,
     ("fine-tune adapt-bn", "no client evaluates"): _no_client_evaluates,
     ("adapt-bn bn-momentum", "the model has no BatchNorm"): _no_statistics,
     ("fix-from fbn-momentum hbn-momentum", "the model has no BatchNorm"): _no_statistics,
     ("norm", "the model has no BatchNorm"): _nothing_to_replace,
-    ("agc", "the model is a head alone"): lambda i: not before_head(i.initial().module),
-    ("predictions subgroups", "no client that trains evaluates"): _no_client_that_trains_evaluates,
+    ("agc", "the model is a head alone"): lambda i, _: not before_head(i.initial().module),
+    ("predictions subgroups", "no client that trains evaluates"): lambda i, _: not i.config.clients_evaluate,
     ("eval-data", "no client evaluates"): _server_alone_evaluates_locally,
     ("thresholds", "no metric goes by thresholds"): _no_thresholds,
-    ("surface-tolerance", "no masks are learnt"): lambda i: not i.dataset.problem.case_metrics,
+    ("surface-tolerance", "no masks are learnt"): lambda i, _: not i.dataset.problem.case_metrics,
     ("frozen-bn", "no BatchNorm layer is frozen"): _no_frozen_statistics,
-    ("dp-scale", "the data are no table"): lambda i: i.dataset.has_examples and not i.prepares_publicly,
+    ("dp-scale", "the data are no table"): lambda i, _: i.dataset.has_examples and not i.prepares_publicly,
     (
         "compress error-feedback compress-down server-lr server-momentum clip-update-norm",
         "nothing of the model travels",
-    ): lambda i: not i.split.shared,
-    ("partition cache-dir eval-data", "the data are the SuperNodes'"): lambda i: not i.dataset.has_examples,
+    ): lambda i, _: not i.split.shared,
+    ("partition cache-dir eval-data", "the data are the SuperNodes'"): lambda i, _: (
+        not i.dataset.has_examples
+    ),
+    (
+        "memory-name keep-memories continue-state",
+        "no client remembers anything",
+    ): lambda i, caller: not (caller.simulates or i.remembers),
 }
-"""Conditions under which nothing reads a key, by key names and by reason."""
+"""Further such conditions, on the data and the model of a run."""
 
 
 def unused_keys(inputs: RunInputs, caller: Caller) -> dict[str, str]:
     """Return the given keys and settings that nothing reads, each with the reason."""
     config = inputs.config
-    of_data = [unread for unread, holds in UNREAD.items() if holds(inputs)]
-    of_nodes = () if caller.simulates or inputs.remembers else ("memory-name keep-memories continue-state",)
-    found = (
-        *unused_by_config(config, caller),
-        *of_data,
-        *((k, "no client remembers anything") for k in of_nodes),
-    )
-    return told(config, caller, found)
+    return told(config, caller, (*unused_by_config(config, caller), *unread(UNREAD, inputs, caller)))
 
 
 def unused_line(inputs: RunInputs, caller: Caller) -> str:
