@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 DP = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "dp-seed": 3, "rounds": 3, "partition": "iid"}
 LOCAL = {"dp": "local", "model": "linear", "client": "shared", "fraction-train": 0.5}
+SECURE = {"fraction-train": 0.5, "dp-secure-noise": True}
 
 
 def outcomes(folders):
@@ -21,7 +22,7 @@ def outcomes(folders):
 
 @pytest.mark.parametrize(
     "sampled",
-    [{"fraction-train": 0.5, "dp-secure-noise": True, "dp-clip": "adaptive"}, LOCAL],
+    [{**SECURE, "dp-clip": "adaptive"}, LOCAL],
     ids=["secure", "local"],
 )
 def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):
