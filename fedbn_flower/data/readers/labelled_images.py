@@ -311,17 +311,14 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     patients = whose(request, files, walked.root)
     found = found if patients.groups is None else replace(found, units=units_of(patients.groups))
     y, targets = found.targets.y, found.targets
-    if tables.test:
-        train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-        of_split = []
-    else:
-        if len(y) < 5:
-            raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
-        train, test, note = found.held_out_fifth(request)
+    if not tables.test and len(y) < 5:
+        raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
+    train, test, of_split = found.divided(request, is_test if tables.test else None)
+    if not tables.test:
         others = [name for name in table if table[name].dtype.kind == "O" and not is_nested(table[name])]
         others = [name for name in others if name not in {*found.label_names, request.group_column}]
         words = {name: table[name].dropna().unique().tolist() for name in others}
-        of_split = [note, *of_split_columns(words, BY_SPLIT)]
+        of_split += of_split_columns(words, BY_SPLIT)
     decoder = ImageDecoder(*request.sampling)
     x = decoder.decode(files_of(files), len(files))
     of_labels = [

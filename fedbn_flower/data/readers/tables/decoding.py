@@ -53,11 +53,8 @@ def decode_tables(request: Request, files: Files) -> Decoded:
     x = encode(features, table)
     numbers = found.label_names if targets.predicts == "numbers" else []
     rest, of_rounding, lost = rounded_off(features, table, numbers)
-    notes = [*read.notes, *found.notes]
-    train_rows, test_rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    if "test" not in files:
-        train_rows, test_rows, note = found.held_out_fifth(request)
-        notes.append(note)
+    train_rows, test_rows, of_split = found.divided(request, is_test if "test" in files else None)
+    notes = [*read.notes, *found.notes, *of_split]
     for split, rows in (("train", train_rows), ("test", test_rows)):
         if not len(rows):
             raise UserError(f"dataset: {request.name!r} has too few rows with a label for a {split} set")

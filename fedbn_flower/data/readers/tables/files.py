@@ -201,9 +201,8 @@ def joined_tables(request: Request, files: Files) -> Joined:
     for part in read:
         refuse_totals(part)
     _check_types(read)
-    for part in read:
-        for name in part.asked.unnamed if request.decimal == AUTO else ():
-            refuse_thousands(part, name)
+    for part in read if request.decimal == AUTO else ():
+        refuse_thousands(part)
     named = [n for n in read[0].frame if not is_unnamed(n) or all(n in part.frame for part in read)]
     for part in read:
         if alone := [name for name in part.frame if is_unnamed(name) and name not in named]:

@@ -70,14 +70,19 @@ class Labelled:
         numbers, names = self.units or (None, None)
         return Split({**inputs, "y": self.targets.y}, self.ids, numbers, names, origins, self.subgroups)
 
-    def held_out_fifth(self, request: Request) -> tuple[Rows, Rows, Note]:
-        """Return training rows and test rows, and a note: as ``split-by`` says, or whole groups, or units, or
-        rows, see `splits`."""
+    def divided(self, request: Request, is_test: NDArray[np.bool_] | None) -> tuple[Rows, Rows, list[Note]]:
+        """Return training rows and test rows, and notes on how they are divided.
+
+        With a test set, ``is_test`` says which rows are in it, bool (N,). Where it is None, it is
+        as ``split-by`` says, or a fifth of the groups, or units, or rows is held out, see `splits`.
+        """
+        if is_test is not None:
+            return np.flatnonzero(~is_test), np.flatnonzero(is_test), []
         y, ids = self.targets.y, self.ids
         if self.split_by:
             train, test = self.split_by.divide(self.table[self.split_by.column])
             text = f"trained on are the rows with {self.split_by.text}, tested on all others"
-            return train, test, Note("examples", text)
+            return train, test, [Note("examples", text)]
         by, units = request.unit_column or PATIENT, self.units
         if units is None:
             train, test = held_out_fifth(y, ids)
@@ -90,7 +95,7 @@ class Labelled:
         else:
             train, test = held_out_units(y, units.numbers, ids)
             share = f"20 % of the values of {by!r}, with all of their rows,"
-        return train, test, Note("examples", f"no test set: a fixed {share} is held out")
+        return train, test, [Note("examples", f"no test set: a fixed {share} is held out")]
 
 
 def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTable]) -> Labelled:

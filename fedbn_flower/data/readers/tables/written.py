@@ -273,7 +273,7 @@ def as_days(table: "DataFrame", but: Collection[str]) -> tuple["DataFrame", list
     return table.assign(**{name: days / pd.Timedelta(days=1) for name, days in since.items()}), dates
 
 
-def refuse_thousands(part: "ReadTable", name: str) -> None:
+def refuse_thousands(part: "ReadTable") -> None:
     """Refuse numbers of a text file, such as ``1.234``, whose points probably separate thousands.
 
     Those with a point then have exactly three digits behind it, and the others, below 1000, hardly any: as
@@ -285,25 +285,27 @@ def refuse_thousands(part: "ReadTable", name: str) -> None:
     UserError
         Says how to write them in either case.
     """
-    if not part.layout or part.frame[name].dtype.kind != "f":
-        return
-    column = part.frame[name].dropna()
-    for some in (column.head(FIRST_ROWS), column):
-        values = np.abs(some.unique())
-        if not len(values) or values.max() >= 1000 or not _are_thousandths(values):
-            return
-    texts = part.texts([name])[name]
-    pointed = [word for word in texts if POINTED.fullmatch(word)]
-    whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
-    if min(len(pointed), len(whole)) < LEAST or any("." in word for word in {*texts} - {*pointed}):
-        return
-    highest, sizes = max(abs(float(word)) for word in pointed), np.abs(np.array(whole, np.float64))
-    fixed = any(word.endswith("0") for word in pointed) and sizes.min() >= 100
-    if fixed or np.mean(sizes > highest) >= MOST:
-        one, other = pointed[0], max(whole, key=float)
-        found = f"dataset: {str(part.path)!r}: {name!r} holds {one!r} and {other!r}"
-        way = f"write {one.replace('.', '')}, else {other}.000, and so all of its numbers"
-        raise UserError(f"{found}; if points separate thousands, {way}")
+    names = [name for name in part.asked.unnamed if part.layout and _may_be_thousands(part.frame[name])]
+    for name, texts in part.texts(names).items():
+        pointed = [word for word in texts if POINTED.fullmatch(word)]
+        whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
+        if min(len(pointed), len(whole)) < LEAST or any("." in word for word in {*texts} - {*pointed}):
+            continue
+        highest, sizes = max(abs(float(word)) for word in pointed), np.abs(np.array(whole, np.float64))
+        fixed = any(word.endswith("0") for word in pointed) and sizes.min() >= 100
+        if fixed or np.mean(sizes > highest) >= MOST:
+            one, other = pointed[0], max(whole, key=float)
+            found = f"dataset: {str(part.path)!r}: {name!r} holds {one!r} and {other!r}"
+            way = f"write {one.replace('.', '')}, else {other}.000, and so all of its numbers"
+            raise UserError(f"{found}; if points separate thousands, {way}")
+
+
+def _may_be_thousands(column: "Series") -> bool:
+    """Return whether all numbers of a column are fractions below 1000 with three decimals at most."""
+    if column.dtype.kind != "f":
+        return False
+    distinct = (np.abs(some.dropna().unique()) for some in (column.dropna().head(FIRST_ROWS), column))
+    return all(len(values) and values.max() < 1000 and _are_thousandths(values) for values in distinct)
 
 
 def _are_thousandths(values: np.ndarray) -> bool:
