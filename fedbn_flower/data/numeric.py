@@ -37,7 +37,7 @@ class Numeric(Kind):
     uint8 masks (N, ...).
 
     Facts: ``predicts`` and ``outputs`` of the `InputSpec`; ``mean`` and ``std`` by feature, if they are not
-    to be those of the training set; and those of `rounding.Columns`, with its column ``rest``.
+    to be those of the training set; and those of `float32.Columns`, with its column ``rest``.
     """
 
     keys: ClassVar = frozenset({"normalize"})
@@ -128,7 +128,7 @@ class FeatureMoments:
     ) -> FeatureMoments:
         """Return the moments of these features of x (N, features, ...), NaN where missing.
 
-        ``rest`` is added to its features, see `rounding`.
+        ``rest`` is added to its features, see `float32`.
         """
         found = np.zeros((3, x.shape[1]))
         for feature, values in _present(x, features, rest):
@@ -189,7 +189,7 @@ class FeatureMoments:
 class Standardise:
     """Compute ``(x - mean) * scale`` by feature in float64, then round to float32; missing values become 0.
 
-    The features ``fine`` of x are first added the column ``rest``, see `rounding`.
+    The features ``fine`` of x are first added the column ``rest``, see `float32`.
     """
 
     mean: torch.Tensor

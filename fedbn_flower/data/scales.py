@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..core.errors import not_allowed, unknown_name
 from .images.moments import Moments, Scale
 from .numeric import FeatureMoments
-from .readers.tables.column_text import Feature, split_words
+from .readers.tables.column_text import Feature, numeric, split_words
 
 SiteMoments = Moments | FeatureMoments
 
@@ -121,12 +121,8 @@ def public_scale(text: str, columns: Sequence[Feature]) -> Scale:
     UserError
         When it names what is no column of numbers, or has another form.
     """
-    places: dict[str, int] = {}
-    width = 0
-    for feature in columns:
-        if not feature.values:
-            places[feature.name] = width
-        width += feature.width
+    places = {name: place for place, name in numeric(columns)}
+    width = sum(feature.width for feature in columns)
     mean, std = [0.0] * width, [1.0] * width
     for word in split_words(text) if text else []:
         name, _, values = word.rpartition("=")

@@ -62,6 +62,19 @@ class Cases(list[Case]):
         return added
 
 
+FIFTH = "no test set: a fixed 20 % of the rows is held out"
+
+
+def held_out(count: int, of: int, each: str = "class") -> str:
+    """What is said of so many pictures that are held out, of each class, or of each site and class."""
+    return f"no test split: {count} of {of} images (20 % per {each}) are held out"
+
+
+def names(column: str, of: str = "labels.csv") -> str:
+    """What is said of the column that names the pictures."""
+    return f"the column {column!r} of {of!r} names the pictures (guessed; image-column decides)"
+
+
 def grey(value: int, mode: str = "L") -> Image.Image:
     """A picture of 4x4 pixels of one shade."""
     return Image.new("L", (4, 4), value).convert(mode)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .case import Cases, grey, put, text
+from .case import Cases, grey, held_out, put, text
 
 CASES = Cases()
 EACH = "; partition natural:folder makes a client of each"
@@ -24,7 +24,7 @@ def people(first: str) -> str:
                 "'naevus' in them as classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 6 of 30 images (20 % per site and class) are held out"],
+        "examples": [held_out(6, 30, "site and class")],
     },
     classes=("keratosis", "melanoma", "naevus"),
 )
@@ -49,7 +49,7 @@ def sites_none_with_every_class(root: Path) -> None:
             )
         ],
         "left out": ["2 files (1 .pdf, 1 .txt): not pictures in a class folder"],
-        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
+        "examples": [held_out(4, 20, "site and class")],
     },
     classes=("melanoma", "naevus"),
 )
@@ -67,7 +67,7 @@ def sites_beside_documents(root: Path) -> None:
                 "classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 3 of 15 images (20 % per site and class) are held out"],
+        "examples": [held_out(3, 15, "site and class")],
     },
     classes=("melanoma", "naevus"),
 )
@@ -116,14 +116,14 @@ def splits_in_capitals_with_a_third(root: Path) -> None:
                 "parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
     },
     classes=("lyon", "turin"),
 )
 @CASES.add(
     {
         "clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"],
-        "examples": ["no test split: 2 of 10 images (20 % per site and class) are held out"],
+        "examples": [held_out(2, 10, "site and class")],
     },
     name="natural sites of disjoint classes",
     keys={"partition": "natural:folder", "num-clients": 2},
@@ -142,7 +142,7 @@ def sites_of_disjoint_classes(root: Path) -> None:
                 "'patient_3' in them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": [people("patient_1"), "no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": [people("patient_1"), held_out(4, 20)],
     },
     classes=("benign", "malignant"),
 )
@@ -158,7 +158,7 @@ def patients_below_classes(root: Path) -> None:
                 "them as parts of a class (guessed; partition natural:folder decides)"
             )
         ],
-        "examples": [people("0017"), "no test split: 4 of 20 images (20 % per class) are held out"],
+        "examples": [people("0017"), held_out(4, 20)],
     },
     classes=("benign", "malignant"),
 )
@@ -174,7 +174,7 @@ def patients_with_numbers_alone(root: Path) -> None:
                 "classes" + AS_SITES
             )
         ],
-        "examples": ["no test split: 8 of 40 images (20 % per site and class) are held out"],
+        "examples": [held_out(8, 40, "site and class")],
     },
     classes=("0", "1"),
 )
@@ -191,7 +191,7 @@ def slides_below_patients(root: Path) -> None:
             )
         ],
         "left out": ["2 files (2 .png): not pictures in a class folder"],
-        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
+        "examples": [held_out(4, 20, "site and class")],
     },
     classes=("melanoma", "naevus"),
 )
@@ -204,7 +204,7 @@ def stray_pictures_in_sites(root: Path) -> None:
 @CASES.add(
     {
         "target": ["classes differ only in case or blanks: 'Naevus' and 'naevus '"],
-        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+        "examples": [held_out(3, 15)],
     },
     classes=("Naevus", "melanoma", "naevus "),
 )
@@ -212,10 +212,7 @@ def classes_in_two_cases(root: Path) -> None:
     put(root, "Naevus", "naevus ", "melanoma")
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
-    classes=("Névus", "黑色素瘤"),
-)
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("Névus", "黑色素瘤"))
 def names_in_other_scripts(root: Path) -> None:
     put(root, "Névus", "黑色素瘤")
 
@@ -223,7 +220,7 @@ def names_in_other_scripts(root: Path) -> None:
 @CASES.add(
     {
         "target": ["'naevus' is the only class: there is nothing to tell it from"],
-        "examples": ["no test split: 1 of 5 images (20 % per class) are held out"],
+        "examples": [held_out(1, 5)],
     },
     classes=("naevus",),
 )
@@ -231,19 +228,13 @@ def one_class(root: Path) -> None:
     put(root, "naevus")
 
 
-@CASES.add(
-    {"examples": ["no test split: 1 of 6 images (20 % per class) are held out"]},
-    classes=("a", "b", "c", "d", "e", "f"),
-)
+@CASES.add({"examples": [held_out(1, 6)]}, classes=("a", "b", "c", "d", "e", "f"))
 def one_picture_a_class(root: Path) -> None:
     put(root, *"abcdef", count=1)
 
 
 @CASES.add(
-    {
-        "target": ["no images in the class folders 'keratosis'"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
-    },
+    {"target": ["no images in the class folders 'keratosis'"], "examples": [held_out(2, 10)]},
     classes=("keratosis", "melanoma", "naevus"),
 )
 def an_empty_class(root: Path) -> None:
@@ -251,10 +242,7 @@ def an_empty_class(root: Path) -> None:
     (root / "keratosis").mkdir()
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
-    classes=("melanoma", "naevus"),
-)
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
 def linked_classes(root: Path) -> None:
     put(root.parent / "pool", "a", "b")
     (root / "naevus").symlink_to(root.parent / "pool" / "a")
@@ -264,7 +252,7 @@ def linked_classes(root: Path) -> None:
 @CASES.add(
     {
         "left out": ["links to a folder that they are in: 'melanoma/self', 'naevus/all'"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
     },
     classes=("melanoma", "naevus"),
 )
@@ -285,7 +273,7 @@ def a_link_to_nothing(root: Path) -> None:
     "for each class, a table with names and labels, or folders 'images' and 'masks'"
 )
 @CASES.add(
-    ("dataset: 'FOLDER/0.png' is not allowed; expected the folder of the pictures, not one of them"),
+    "dataset: 'FOLDER/0.png' is not allowed; expected the folder of the pictures, not one of them",
     name="a picture",
     file="0.png",
 )
@@ -296,7 +284,7 @@ def flat_pictures(root: Path) -> None:
 @CASES.add(
     {
         "left out": ["5 files (5 .png) in 'test': no class folders in it, so nothing labels them"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
     },
     classes=("cat", "dog"),
 )
@@ -318,7 +306,7 @@ def flat_test_pictures(root: Path) -> None:
                 "are classes, the dataset is FOLDER/dataset"
             )
         ],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
     },
     classes=("dataset",),
 )
@@ -327,10 +315,7 @@ def a_wrapped_folder(root: Path) -> None:
 
 
 @CASES.add(
-    {
-        "left out": ["1 file (1 .csv): not pictures in a class folder"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
-    },
+    {"left out": ["1 file (1 .csv): not pictures in a class folder"], "examples": [held_out(2, 10)]},
     classes=("melanoma", "naevus"),
 )
 def metadata_of_no_pictures(root: Path) -> None:
@@ -345,7 +330,7 @@ def metadata_of_no_pictures(root: Path) -> None:
             "is a person or a case, name the pictures and their labels in a table instead, with a row for "
             "each picture, such as 'p000/0.png'"
         ],
-        "examples": ["no test split: 12 of 60 images (20 % per class) are held out"],
+        "examples": [held_out(12, 60)],
     },
     classes=tuple(f"p{i:03}" for i in range(12)),
 )
@@ -375,10 +360,7 @@ def three_people(root: Path) -> None:
     put(root, "patient_1", "patient_2", "patient_3")
 
 
-@CASES.add(
-    {"examples": ["no test split: 4 of 20 images (20 % per class) are held out"]},
-    classes=("0", "1", "2", "grade_3"),
-)
+@CASES.add({"examples": [held_out(4, 20)]}, classes=("0", "1", "2", "grade_3"))
 def grades(root: Path) -> None:
     put(root, "0", "1", "2", "grade_3")
 
@@ -390,7 +372,7 @@ def grades(root: Path) -> None:
             "'benign (0).png', and learnt from as the others; move them out, or into a folder 'masks' beside "
             "one 'images' to learn them"
         ],
-        "examples": ["no test split: 3 of 15 images (20 % per class) are held out"],
+        "examples": [held_out(3, 15)],
     },
     classes=("benign", "normal"),
 )
@@ -409,7 +391,7 @@ def masks_beside_their_pictures(root: Path) -> None:
             "the folders 'benign', 'malignant' are read as sites, 'berlin', 'essen' in them as classes"
             + AS_SITES
         ],
-        "examples": ["no test split: 4 of 20 images (20 % per site and class) are held out"],
+        "examples": [held_out(4, 20, "site and class")],
     },
     classes=("berlin", "essen"),
 )
@@ -417,10 +399,7 @@ def sites_below_classes(root: Path) -> None:
     put(root, *(f"{finding}/{site}" for finding in ("benign", "malignant") for site in ("berlin", "essen")))
 
 
-@CASES.add(
-    {"examples": ["no test split: 12 of 60 images (20 % per class) are held out"]},
-    classes=tuple(f"n{i:08}" for i in range(12)),
-)
+@CASES.add({"examples": [held_out(12, 60)]}, classes=tuple(f"n{i:08}" for i in range(12)))
 def classes_by_number(root: Path) -> None:
     """As those of ImageNet."""
     put(root, *(f"n{i:08}" for i in range(12)))

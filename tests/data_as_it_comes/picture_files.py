@@ -5,15 +5,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .case import Cases, deep, grey, png_of_16_bits, put, text
+from .case import Cases, deep, grey, held_out, png_of_16_bits, put, text
 
 CASES = Cases()
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
-    classes=("melanoma", "naevus"),
-)
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
 def capital_suffixes(root: Path) -> None:
     put(root, "melanoma", name="{}.PNG")
     put(root, "naevus", name="{}.Jpg", first=1)
@@ -21,7 +18,7 @@ def capital_suffixes(root: Path) -> None:
 
 @CASES.add(
     {
-        "examples": ["no test split: 1 of 9 images (20 % per class) are held out"],
+        "examples": [held_out(1, 9)],
         "inputs": [
             "4 grey images are converted to three channels, because 5 others are in colour",
             "the alpha channel of 2 images is dropped",
@@ -38,11 +35,7 @@ def many_modes(root: Path) -> None:
         grey(200, "RGB").convert(mode).save(path)
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
-    classes=("a", "b"),
-    shape=(1, 6, 4),
-)
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"), shape=(1, 6, 4))
 def turned_by_exif(root: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -72,7 +65,7 @@ def a_page_of_html(root: Path) -> None:
     text(root, "b/3.png", "<html>404 Not Found</html>")
 
 
-@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
 def another_suffix(root: Path) -> None:
     put(root, "a", "b")
     grey(3).save(root / "b" / "3.png", format="JPEG")
@@ -89,7 +82,7 @@ def mixed_sizes(root: Path) -> None:
 
 @CASES.add(
     {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
         "inputs": [
             (
                 "10 images of 16 bits per channel are kept as they are, divided by 65535: values 1200"
@@ -106,9 +99,9 @@ def twelve_bits(root: Path) -> None:
 
 @CASES.add(
     {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
         "inputs": [
-            ("5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535"),
+            "5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535",
             "5 images of 8 bits are scaled to 16 bits (times 257)",
         ],
     },
@@ -121,9 +114,9 @@ def eight_and_sixteen_bits(root: Path) -> None:
 
 @CASES.add(
     {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
         "inputs": [
-            ("10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535")
+            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535"
         ],
     },
     classes=("a", "b"),
@@ -138,7 +131,7 @@ def sixteen_bits_in_colour(root: Path) -> None:
 
 @CASES.add(
     {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
         "inputs": [
             "5 grey images are converted to three channels, because 5 others are in colour",
             "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 9000;"
@@ -163,10 +156,7 @@ def fractions(root: Path) -> None:
 
 
 @CASES.add(
-    {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
-        "inputs": ["10 images have 3 pages each, which become channels"],
-    },
+    {"examples": [held_out(2, 10)], "inputs": ["10 images have 3 pages each, which become channels"]},
     classes=("a", "b"),
     shape=(3, 4, 4),
 )
@@ -188,10 +178,7 @@ def one_stack(root: Path) -> None:
 
 
 @CASES.add(
-    {
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
-        "inputs": ["10 images have 2 pages each, which become channels"],
-    },
+    {"examples": [held_out(2, 10)], "inputs": ["10 images have 2 pages each, which become channels"]},
     classes=("a", "b"),
     shape=(6, 4, 4),
 )
@@ -205,7 +192,7 @@ def animations(root: Path) -> None:
             )
 
 
-@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
 def pictures_of_a_phone(root: Path) -> None:
     put(root, "a", name="{}.jpg")
     (root / "b").mkdir()
@@ -218,7 +205,7 @@ def pictures_of_a_phone(root: Path) -> None:
     " in size: FOLDER/b/4.png has 9500x9500, others 4x4"
 )
 @CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
+    {"examples": [held_out(2, 10)]},
     name="mosaic size",
     keys={"image-size": 8},
     classes=("a", "b"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .case import Cases, grey, put, table
+from .case import FIFTH, Cases, grey, held_out, names, put, table
 
 CASES = Cases()
 
@@ -24,10 +24,7 @@ def parquet(path: Path, as_struct: bool) -> None:
 
 
 @CASES.add(
-    {
-        "inputs": ["the column 'isic' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    },
+    {"inputs": [names("isic")], "examples": [FIFTH]},
     keys={"label-column": "diagnosis"},
     classes=("melanoma", "nevus"),
 )
@@ -41,23 +38,13 @@ def ids_without_suffix(root: Path) -> None:
     )
 
 
-@CASES.add(
-    {
-        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("id")], "examples": [FIFTH]})
 def numbers_without_zeros(root: Path) -> None:
     put(root, "images", count=10, name="000{}.png")
     table(root, "labels.csv", "id,label", [f"{i},{i % 2}" for i in range(10)])
 
 
-@CASES.add(
-    {
-        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("id")], "examples": [FIFTH]})
 def zeros_that_numbers_keep(root: Path) -> None:
     put(root, "images", count=10, name="000{}.png")
     table(root, "labels.csv", "id,label", [f"000{i},{i % 2}" for i in range(10)])
@@ -65,9 +52,9 @@ def zeros_that_numbers_keep(root: Path) -> None:
 
 @CASES.add(
     {
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "inputs": [names("file")],
         "left out": ["the table 'scanners.csv': 'labels.csv' labels the pictures"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+        "examples": [FIFTH],
     }
 )
 @CASES.add(
@@ -82,23 +69,14 @@ def a_second_table(root: Path) -> None:
 
 
 @CASES.add(
-    {
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "left out": ["1 row without a picture in 'file'"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
+    {"inputs": [names("file")], "left out": ["1 row without a picture in 'file'"], "examples": [FIFTH]}
 )
 def an_empty_cell(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "file,label", [",1", *(f"{i}.png,{i % 2}" for i in range(10))])
 
 
-@CASES.add(
-    {
-        "inputs": ["the column 'path' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("path")], "examples": [FIFTH]})
 def backslashes(root: Path) -> None:
     put(root, "images/a", "images/b")
     rows = [f"{folder}\\{i}.png" for folder in "ab" for i in range(5)]
@@ -125,12 +103,12 @@ def a_table_by_split(root: Path) -> None:
 
 @CASES.add(
     {
-        "inputs": ["the column 'id_code' of 'train.csv' names the pictures (guessed; image-column decides)"],
+        "inputs": [names("id_code", "train.csv")],
         "left out": [
             "the tables 'sample_submission.csv', 'test.csv': 'train.csv' labels the pictures",
             "6 pictures without a label in 'train.csv'",
         ],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+        "examples": [FIFTH],
     },
     keys={"label-column": "diagnosis"},
 )
@@ -195,9 +173,9 @@ def a_missing_picture(root: Path) -> None:
 
 @CASES.add(
     {
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "inputs": [names("file")],
         "examples": [
-            "no test set: a fixed 20 % of the rows is held out",
+            FIFTH,
             "5 rows name a picture that an earlier row names, too; labels? 5 pictures have rows with "
             "different labels",
         ],
@@ -210,42 +188,26 @@ def one_picture_in_two_rows(root: Path) -> None:
 
 
 @CASES.add(
-    {
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": [
-            "no test set: a fixed 20 % of the rows is held out",
-            "5 rows name a picture that an earlier row names, too",
-        ],
-    }
+    {"inputs": [names("file")], "examples": [FIFTH, "5 rows name a picture that an earlier row names, too"]}
 )
 def one_picture_in_two_equal_rows(root: Path) -> None:
     put(root, "images", count=5)
     table(root, "labels.csv", "file,label", [f"{i % 5}.png,{i % 5 % 2}" for i in range(10)])
 
 
-@CASES.add(
-    {
-        "inputs": ["the column 'url' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("url")], "examples": [FIFTH]})
 def addresses(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "url,label", [f"https://example.org/images/{i}.png,{i % 2}" for i in range(10)])
 
 
-@CASES.add(
-    {
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("file")], "examples": [FIFTH]})
 def an_index_of_pandas(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", ",file,label", [f"{i},{9 - i}.png,{(9 - i) % 2}" for i in range(10)])
 
 
-@CASES.add({"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, classes=("a", "b"))
+@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
 def metadata_of_the_hub(root: Path) -> None:
     put(root, "train", count=10)
     table(root, "train/metadata.csv", "file_name,label", [f"{i}.png,{'ab'[i % 2]}" for i in range(10)])
@@ -272,7 +234,7 @@ def two_spellings(root: Path, name: str, column: str) -> None:
     {
         "target": [READ_ALIKE],
         "examples": [
-            "no test split: 2 of 10 images (20 % per class) are held out",
+            held_out(2, 10),
             "the column 'split' of 'test' and 'train' divides nothing: for that give folders 'train' and "
             "'test', each with its pictures and its own metadata",
         ],
@@ -289,9 +251,9 @@ def spellings_in_metadata(root: Path) -> None:
 @CASES.add(
     {
         "target": [READ_ALIKE],
-        "inputs": ["the column 'file' of 'labels.csv' names the pictures (guessed; image-column decides)"],
+        "inputs": [names("file")],
         "examples": [
-            "no test set: a fixed 20 % of the rows is held out",
+            FIFTH,
             "the column 'split' of 'test' and 'train' divides nothing: for that give the rows as tables "
             "'train.csv' and 'test.csv'",
         ],
@@ -304,14 +266,7 @@ def spellings_in_a_table(root: Path) -> None:
     two_spellings(root, "labels.csv", "file")
 
 
-@CASES.add(
-    {
-        "inputs": [
-            ("the column 'image_id' of 'metadata.csv' names the pictures (guessed; image-column decides)")
-        ],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    }
-)
+@CASES.add({"inputs": [names("image_id", "metadata.csv")], "examples": [FIFTH]})
 def metadata_of_somebody(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "metadata.csv", "image_id,label", [f"{i},{i % 2}" for i in range(10)])
@@ -324,7 +279,7 @@ def metadata_of_somebody(root: Path) -> None:
             "read; if a column of it names them, label-column=COLUMN reads its labels"
         ],
         "left out": ["1 file (1 .csv): not pictures in a class folder"],
-        "examples": ["no test split: 2 of 10 images (20 % per class) are held out"],
+        "examples": [held_out(2, 10)],
     },
     classes=("melanoma", "naevus"),
 )
@@ -333,20 +288,13 @@ def a_table_beside_classes(root: Path) -> None:
     table(root, "patients.csv", "patient,age", [f"p{i},{50 + i}" for i in range(10)])
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, file="pictures.parquet"
-)
+@CASES.add({"examples": [held_out(2, 10)]}, file="pictures.parquet")
 def pictures_in_parquet(root: Path) -> None:
     parquet(root / "pictures.parquet", as_struct=True)
 
 
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]}, file="pictures.parquet"
-)
-@CASES.add(
-    {"examples": ["no test split: 2 of 10 images (20 % per class) are held out"]},
-    name="bytes in parquet folder",
-)
+@CASES.add({"examples": [held_out(2, 10)]}, file="pictures.parquet")
+@CASES.add({"examples": [held_out(2, 10)]}, name="bytes in parquet folder")
 def bytes_in_parquet(root: Path) -> None:
     parquet(root / "pictures.parquet", as_struct=False)
 
@@ -372,15 +320,7 @@ def a_table_without_labels_beside_classes(root: Path) -> None:
     "sex; or move it away, if the folders are the classes"
 )
 @CASES.add(
-    {
-        "inputs": [
-            (
-                "the column 'image_id' of 'HAM10000_metadata.csv' names the pictures (guessed; image-"
-                "column decides)"
-            )
-        ],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    },
+    {"inputs": [names("image_id", "HAM10000_metadata.csv")], "examples": [FIFTH]},
     name="ham dx",
     keys={"label-column": "dx"},
     classes=("mel", "nv"),
@@ -427,17 +367,14 @@ AGES = "'age' holds 12 distinct whole numbers, read as"
             f"{AGES} classes (guessed; problem regression decides)",
             f"the classes {', '.join(str(30 + i) for i in range(12))} are numbered from 0",
         ],
-        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
+        "inputs": [names("id")],
+        "examples": [FIFTH],
     },
     keys={"label-column": "age"},
     classes=tuple(str(30 + i) for i in range(12)),
 )
 @CASES.add(
-    {
-        "inputs": ["the column 'id' of 'labels.csv' names the pictures (guessed; image-column decides)"],
-        "examples": ["no test set: a fixed 20 % of the rows is held out"],
-    },
+    {"inputs": [names("id")], "examples": [FIFTH]},
     name="ages as numbers",
     keys={"label-column": "age", "problem": "regression", "partition": "auto"},
 )

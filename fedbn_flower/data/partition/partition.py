@@ -108,7 +108,9 @@ def partition_dataset(
     key = f"{FORMAT} {text} {num_clients} {seed} {val_fraction} {splits}"
     path = dataset.folder / f"partition-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if not path.exists():
-        _save(path, _divide(dataset, text, num_clients, seed, val_fraction, splits))
+        spec, rng = PartitionSpec.parse(text), np.random.default_rng(seed)
+        division = _Division(dataset, text, num_clients, seed, val_fraction, splits, spec, rng)
+        _save(path, division.partitions())
     with np.load(path) as stored:
         shares = {
             name: Shares.cut(stored[name], np.diff(stored[f"{name}-stops"], prepend=0))
@@ -138,153 +140,129 @@ def _save(path: Path, partitions: Partitions) -> None:
         write_atomically(path, content.getvalue())
 
 
-def _divide(
-    dataset: Dataset, text: str, num_clients: int, seed: int, val_fraction: float, splits: Splits
-) -> Partitions:
-    spec = PartitionSpec.parse(text)
-    rng = np.random.default_rng(seed)
-    if splits.folds:
-        return _in_folds(dataset, spec, text, num_clients, seed, rng, val_fraction, splits)
-    val_rows, train_rows = _validation(
-        rng, dataset.train, np.arange(len(dataset.train)), val_fraction, splits.grouped
-    )
-    test_rows = np.arange(len(dataset.test))
-    ids, train = _among_clients(dataset, spec, text, num_clients, seed, rng, train_rows, splits.grouped)
-    if spec.kind == "natural":
-        val = split_by_id(_groups(dataset.train), val_rows, ids)
-        test = split_by_id(_groups(dataset.test), test_rows, ids)
-    else:
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """How a dataset is divided: see `partition_dataset`."""
+
+    dataset: Dataset
+    text: str
+    num_clients: int
+    seed: int
+    val_fraction: float
+    splits: Splits
+    spec: PartitionSpec
+    rng: Generator
+
+    def partitions(self) -> Partitions:
+        """Divide the training set, and the held-out sets to match."""
+        if self.splits.folds:
+            return self._in_folds()
+        whole, tested = self.dataset.train, self.dataset.test
+        val_rows, train_rows = self._validation(np.arange(len(whole)), self.splits.grouped)
+        test_rows = np.arange(len(tested))
+        ids, train = self._among_clients(train_rows)
         val, test = (
-            _to_match(dataset, spec, text, train, split, rows, splits.grouped)
-            for split, rows in ((dataset.train, val_rows), (dataset.test, test_rows))
+            split_by_id(_groups(split), rows, ids)
+            if self.spec.kind == "natural"
+            else self._to_match(train, split, rows)
+            for split, rows in ((whole, val_rows), (tested, test_rows))
         )
-    unused = _unused_of(dataset, spec, text, train, train_rows) | {
-        "validation examples": _unused(val, val_rows),
-        "test examples": _unused(test, test_rows),
-    }
-    return Partitions(train, val, test, val_rows, unused, test_rows, tuple(ids))
+        unused = self._unused_of(train, train_rows) | {
+            "validation examples": _unused(val, val_rows),
+            "test examples": _unused(test, test_rows),
+        }
+        return Partitions(train, val, test, val_rows, unused, test_rows, tuple(ids))
 
+    def _in_folds(self) -> Partitions:
+        """Divide all examples among the clients, and then each client's among the splits."""
+        whole, folds = self.dataset.train, self.splits.folds
+        every = np.arange(len(whole))
+        _, rows = split_at_random(self.rng, len(every), 0.0, whole.units)
+        ids, shares = self._among_clients(rows)
+        fold = folds_of_clients(whole.columns["y"], whole.units, shares, folds, self.seed)
+        tested = fold == self.splits.fold - 1
+        val_rows, train_rows = self._validation(every[~tested], self.splits.evenly)
+        parts = train_rows, val_rows, np.flatnonzero(tested)
+        train, val, test = (shares.within(part) for part in parts)
+        unused = self._unused_of(shares, every)
+        return Partitions(train, val, test, val_rows, unused, parts[2], tuple(ids))
 
-def _in_folds(
-    dataset: Dataset,
-    spec: PartitionSpec,
-    text: str,
-    num_clients: int,
-    seed: int,
-    rng: Generator,
-    val_fraction: float,
-    splits: Splits,
-) -> Partitions:
-    """Divide all examples among the clients, and then each client's among the splits."""
-    every = np.arange(len(dataset.train))
-    _, rows = split_at_random(rng, len(every), 0.0, dataset.train.units)
-    ids, shares = _among_clients(dataset, spec, text, num_clients, seed, rng, rows, splits.grouped)
-    whole = dataset.train
-    tested = folds_of_clients(whole.columns["y"], whole.units, shares, splits.folds, seed) == splits.fold - 1
-    val_rows, train_rows = _validation(rng, dataset.train, every[~tested], val_fraction, splits.evenly)
-    parts = train_rows, val_rows, np.flatnonzero(tested)
-    train, val, test = (shares.within(part) for part in parts)
-    unused = _unused_of(dataset, spec, text, shares, every)
-    return Partitions(train, val, test, val_rows, unused, parts[2], tuple(ids))
+    def _validation(self, rows: Rows, evenly: bool) -> tuple[Rows, Rows]:
+        """Return the rows to validate on, sorted, and those to train on, in random order."""
+        held_out, rest = self.dataset.train.held_out(self.rng, rows, self.val_fraction, evenly)
+        return np.sort(held_out), rest
 
+    def _among_clients(self, rows: Rows) -> tuple[list[str], Shares]:
+        """Return the clients' ids, of natural ones, and their shares of some rows of the training set."""
+        split, spec = self.dataset.train, self.spec
+        blocks = self._blocks(split, rows)
+        if self.num_clients > len(blocks):
+            what = "groups" if self.splits.grouped else "training examples"
+            raise not_allowed("num-clients", self.num_clients, f"at most {len(blocks)}, the number of {what}")
+        if spec.kind == "natural":
+            ids = draw_ids(_groups(split)[rows], self.num_clients, self.rng)
+            return ids, split_by_id(_groups(split), rows, ids)
+        labels = blocks.usual(self._labels(split))
+        spec.check_classes(self.dataset.spec.outputs)
+        if isinstance(spec.argument, NamedPartitioner):
+            values = _groups(split)[blocks.first] if spec.column else labels
+            shares = Shares.of(spec.argument.divide(values, self.num_clients, self.seed))
+        else:
+            shares = self._by_label(labels)
+        return [], blocks.expanded(shares)
 
-def _validation(
-    rng: Generator, split: Split, rows: Rows, val_fraction: float, evenly: bool
-) -> tuple[Rows, Rows]:
-    """Return the rows to validate on, sorted, and those to train on, in random order."""
-    held_out, rest = split.held_out(rng, rows, val_fraction, evenly)
-    return np.sort(held_out), rest
+    def _by_label(self, labels: NDArray[np.int64]) -> Shares:
+        match self.spec.kind, self.spec.argument:
+            case "dirichlet", float(alpha):
+                return dirichlet(labels, self.num_clients, alpha, self.seed)
+            case "shards", int(per_client):
+                return shards(labels, self.num_clients, per_client, self.rng)
+            case "pathological", int(per_client):
+                drawn = draw_class_sets(labels, self.num_clients, per_client, self.rng)
+                return split_by_class(labels, drawn)
+            case "silos", tuple(class_sets):
+                return split_by_class(labels, class_sets)
+            case "silos", None:
+                return split_by_class(labels, even_class_sets(labels, self.num_clients))
+        return split_evenly(len(labels), self.num_clients)
 
+    def _to_match(self, train: Shares, split: Split, rows: Rows) -> Shares:
+        """Divide held-out rows of a split in proportion to the clients' training examples of each class."""
+        counts = train.counts(self._labels(self.dataset.train), self.dataset.spec.outputs)
+        blocks = self._blocks(split, rows)
+        return blocks.expanded(split_in_proportion(blocks.usual(self._labels(split)), counts))
 
-def _among_clients(
-    dataset: Dataset,
-    spec: PartitionSpec,
-    text: str,
-    num_clients: int,
-    seed: int,
-    rng: Generator,
-    rows: Rows,
-    grouped: bool,
-) -> tuple[list[str], Shares]:
-    """Return the clients' ids, of natural ones, and their shares of some rows of the training set."""
-    split = dataset.train
-    blocks = Blocks.of(rows, split.units if grouped else None)
-    if num_clients > len(blocks):
-        what = "groups" if grouped else "training examples"
-        raise not_allowed("num-clients", num_clients, f"at most {len(blocks)}, the number of {what}")
-    if spec.kind == "natural":
-        ids = draw_ids(_groups(split)[rows], num_clients, rng)
-        return ids, split_by_id(_groups(split), rows, ids)
-    labels = blocks.usual(_labels(dataset, split, spec, text))
-    spec.check_classes(dataset.spec.outputs)
-    if isinstance(spec.argument, NamedPartitioner):
-        values = _groups(split)[blocks.first] if spec.column else labels
-        shares = Shares.of(spec.argument.divide(values, num_clients, seed))
-    else:
-        shares = _by_label(labels, spec, num_clients, seed, rng)
-    return [], blocks.expanded(shares)
+    def _blocks(self, split: Split, rows: Rows) -> Blocks:
+        return Blocks.of(rows, split.units if self.splits.grouped else None)
 
+    def _labels(self, split: Split) -> NDArray[np.int64]:
+        """Return class numbers; zeros if the data have no classes and the partition needs none."""
+        if self.dataset.has_classes:
+            return split.columns["y"]
+        if self.spec.needs_classes:
+            masks = self.dataset.has_masks
+            why = "an example has a mask, not one class" if masks else "the data have no classes"
+            raise not_allowed("partition", self.text, f"'iid' or 'natural:COLUMN': {why}")
+        return np.zeros(len(split), np.int64)
 
-def _to_match(
-    dataset: Dataset,
-    spec: PartitionSpec,
-    text: str,
-    train: Shares,
-    split: Split,
-    rows: Rows,
-    grouped: bool,
-) -> Shares:
-    """Divide held-out rows of a split in proportion to the clients' training examples of each class."""
-    counts = train.counts(_labels(dataset, dataset.train, spec, text), dataset.spec.outputs)
-    blocks = Blocks.of(rows, split.units if grouped else None)
-    return blocks.expanded(split_in_proportion(blocks.usual(_labels(dataset, split, spec, text)), counts))
-
-
-def _unused_of(
-    dataset: Dataset, spec: PartitionSpec, text: str, train: Shares, rows: Rows
-) -> dict[str, tuple[int, int]]:
-    """Return how many ids or classes, and training examples, no client has, each with how many there are."""
-    if spec.kind == "natural":
-        things, kinds = "ids", np.unique(_groups(dataset.train), return_inverse=True)[1]
-    else:
-        things, kinds = "classes", _labels(dataset, dataset.train, spec, text)
-    present = len(np.unique(kinds[rows]))
-    return {
-        things: (present - len(np.unique(kinds[train.rows])), present),
-        "training examples": _unused(train, rows),
-    }
+    def _unused_of(self, train: Shares, rows: Rows) -> dict[str, tuple[int, int]]:
+        """Return how many ids or classes, and training examples, no client has, each with how many there
+        are."""
+        whole = self.dataset.train
+        if self.spec.kind == "natural":
+            things, kinds = "ids", np.unique(_groups(whole), return_inverse=True)[1]
+        else:
+            things, kinds = "classes", self._labels(whole)
+        present = len(np.unique(kinds[rows]))
+        return {
+            things: (present - len(np.unique(kinds[train.rows])), present),
+            "training examples": _unused(train, rows),
+        }
 
 
 def _groups(split: Split) -> NDArray[np.str_]:
     assert split.groups is not None
     return split.groups
-
-
-def _labels(dataset: Dataset, split: Split, spec: PartitionSpec, text: str) -> NDArray[np.int64]:
-    """Return class numbers; zeros if the data have no classes and the partition needs none."""
-    if dataset.has_classes:
-        return split.columns["y"]
-    if spec.needs_classes:
-        why = "an example has a mask, not one class" if dataset.has_masks else "the data have no classes"
-        raise not_allowed("partition", text, f"'iid' or 'natural:COLUMN': {why}")
-    return np.zeros(len(split), np.int64)
-
-
-def _by_label(
-    labels: NDArray[np.int64], spec: PartitionSpec, num_clients: int, seed: int, rng: Generator
-) -> Shares:
-    match spec.kind, spec.argument:
-        case "dirichlet", float(alpha):
-            return dirichlet(labels, num_clients, alpha, seed)
-        case "shards", int(per_client):
-            return shards(labels, num_clients, per_client, rng)
-        case "pathological", int(per_client):
-            return split_by_class(labels, draw_class_sets(labels, num_clients, per_client, rng))
-        case "silos", tuple(class_sets):
-            return split_by_class(labels, class_sets)
-        case "silos", None:
-            return split_by_class(labels, even_class_sets(labels, num_clients))
-    return split_evenly(len(labels), num_clients)
 
 
 def _unused(shares: Shares, rows: Rows) -> tuple[int, int]:

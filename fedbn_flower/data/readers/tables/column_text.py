@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ....core.errors import not_allowed, unknown_name
 
@@ -70,6 +71,12 @@ def joined(words: Iterable[str]) -> str:
 def format_columns(features: Sequence[Feature]) -> str:
     """Return the text that stands for these columns in ``--columns``."""
     return joined(map(str, features))
+
+
+def numeric(features: Sequence[Feature]) -> list[tuple[int, str]]:
+    """Return the columns that are numbers: the index of each among the encoded ones, and its name."""
+    starts = accumulate((feature.width for feature in features), initial=0)
+    return [(start, one.name) for start, one in zip(starts, features, strict=False) if not one.values]
 
 
 def _quoted(word: str) -> str:

@@ -10,9 +10,9 @@ from ....core.errors import UserError, not_allowed
 from ....core.text import listed as first_of
 from ...dataset import Decoded, Request
 from ...notes import Note
-from .column_text import Feature, format_columns
+from .column_text import Feature, format_columns, numeric
 from .doubts import merged, repeated, rounded_off
-from .features import encode, numeric, parse_columns
+from .features import encode, parse_columns
 from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import counted, labelled_rows

@@ -14,8 +14,7 @@ from ...float32 import Distinct, facts_of, feature_of, may_lose
 from ...labels import same_word
 from ...notes import Note, Row
 from ...numeric import lost_targets, lost_values
-from .column_text import Feature
-from .features import numeric
+from .column_text import Feature, numeric
 from .table_file import ReadTable
 from .words import GROUPS, NUMBER, as_text, is_nested, is_number
 from .words import listed as words_listed

@@ -110,12 +110,6 @@ def encode(features: Sequence[Feature], table: "DataFrame") -> NDArray[np.float3
     return x
 
 
-def numeric(features: Sequence[Feature]) -> list[tuple[int, str]]:
-    """Return the features that are numbers: the index of each among the encoded columns, and its name."""
-    starts = np.cumsum([0, *(feature.width for feature in features)]).tolist()
-    return [(start, one.name) for start, one in zip(starts, features, strict=False) if not one.values]
-
-
 def _holds_text(column: "Series", inferred: bool) -> bool:
     """Return True for a column of texts or truth values; ``inferred`` says that no key names it.
 
