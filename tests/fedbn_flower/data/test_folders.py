@@ -228,24 +228,6 @@ def test_natural_clients_of_data_without_a_test_split_keep_their_ids(load, tmp_p
         assert [int(i) for i in split.groups] == [int(v) % 3 for v in split.columns["x"][:, 0, 0, 0]]
 
 
-# ---- NumPy files ------------------------------------------------------------------------------------
-
-
-def test_channels_that_come_last_are_put_first_and_reported(load, tmp_path):
-    images = np.arange(10 * 4 * 5 * 3, dtype=np.uint8).reshape(10, 4, 5, 3)
-    for split in ("train", "test"):
-        np.save(tmp_path / f"{split}-images.npy", images)
-        np.save(tmp_path / f"{split}-labels.npy", np.arange(10) % 2)
-    data = load(tmp_path)
-    np.testing.assert_array_equal(data.train.columns["x"], np.moveaxis(images, 3, 1))
-    assert data.notes[0] == Note(
-        "inputs", "the last axis of train-images.npy, uint8 (10, 4, 5, 3), is taken for the channels"
-    )
-    for kind in ("images", "labels"):
-        (tmp_path / f"test-{kind}.npy").unlink()
-    assert len(load(tmp_path).test) == 2
-
-
 # ---- the cache --------------------------------------------------------------------------------------
 
 

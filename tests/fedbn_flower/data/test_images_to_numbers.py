@@ -1,11 +1,9 @@
-"""Images with numbers to predict: regression, in every partition that needs no classes."""
+"""Images with numbers to predict: regression."""
 
 import json
 
 import numpy as np
 import pytest
-
-from fedbn_flower.core.errors import UserError
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (60, 8, 8)).astype(np.uint8)
@@ -20,11 +18,3 @@ def test_they_are_learnt_and_scored_as_numbers(run, y):
     assert set(result.summary["mean"]) == {"loss", "mae"}
     outputs = y.reshape(60, -1).shape[1]
     assert config["shape"] == f"shape:1x8x8:{outputs}:numbers"
-
-
-@pytest.mark.parametrize("partition", ["dirichlet:0.5", "silos:0-4,5-9", "shards:2", "pathological:1"])
-def test_partitions_by_class_are_refused_in_one_line(run, partition):
-    output = rf"^partition: '{partition}' is not allowed; expected 'iid' or .*: the data have no classes$"
-    for y in (BRIGHTNESS, np.stack([BRIGHTNESS] * 2, 1)):
-        with pytest.raises(UserError, match=output):
-            run(data=(X, y, X[:20], y[:20]), partition=partition)

@@ -89,10 +89,7 @@ def test_the_seed_decides(name):
         ("torchvision:RandomRotatoin", "unknown name 'RandomRotatoin' (did you mean 'RandomRotation'?)"),
         ("torchvision:functional", "unknown name 'functional'"),
         ("torchvision:RandomRotation", "expected what torchvision's RandomRotation takes: "),
-        (
-            "torchvision:RandomCrop:size=4",
-            "one that keeps the size of an image, 1x8x8",
-        ),
+        ("torchvision:RandomCrop:size=4", "one that keeps the size of an image, 1x8x8"),
         ("torchvision:RandomGrayscale:p=2", "torchvision's RandomGrayscale takes: "),
         ("monai:RandFlop", "unknown name 'RandFlop'"),
         ("monai:Flip", "unknown name 'Flip'"),

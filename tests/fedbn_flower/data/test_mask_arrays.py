@@ -14,19 +14,19 @@ VOLUMES = (3, 4, 5)
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "shape"),
+    ("x", "y", "shape", "dtype"),
     [
-        ((4, 3), (4, 3), (1, 4, 3)),
-        ((3, 4, 5), (4, 5), (3, 4, 5)),
-        ((4, 5, 3), (4, 5), (3, 4, 5)),
-        ((7, 4, 5), (4, 5), (7, 4, 5)),
-        ((1, 4, 5), (1, 4, 5), (1, 4, 5)),
-        (VOLUMES, VOLUMES, (1, *VOLUMES)),
-        ((2, *VOLUMES), VOLUMES, (2, *VOLUMES)),
-        ((*VOLUMES, 2), VOLUMES, (2, *VOLUMES)),
+        ((4, 3), (4, 3), (1, 4, 3), np.uint8),
+        ((3, 4, 5), (4, 5), (3, 4, 5), np.uint8),
+        ((4, 5, 3), (4, 5), (3, 4, 5), np.uint8),
+        ((4, 5, 3), (4, 5), (3, 4, 5), np.float64),
+        ((7, 4, 5), (4, 5), (7, 4, 5), np.int16),
+        ((1, 4, 5), (1, 4, 5), (1, 4, 5), np.uint8),
+        (VOLUMES, VOLUMES, (1, *VOLUMES), np.int16),
+        ((2, *VOLUMES), VOLUMES, (2, *VOLUMES), np.uint8),
+        ((*VOLUMES, 2), VOLUMES, (2, *VOLUMES), np.float64),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float64])
 def test_the_mask_says_which_axes_are_the_pixels(cache_dir, load, x, y, shape, dtype):
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 200, (6, *x)).astype(dtype)

@@ -193,11 +193,7 @@ def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
             2,
             "partition: 'pathological:11' is not allowed; expected at most pathological:10",
         ),
-        (
-            "pathological:5",
-            400,
-            "400 clients gives class 0 to 200 of them, but it has 1.. training examples",
-        ),
+        ("pathological:5", 400, "400 clients gives class 0 to 200 of them, but it has 1.. training examples"),
     ],
 )
 def test_a_partition_that_does_not_fit_is_refused(digits, text, clients, message):

@@ -42,10 +42,6 @@ def test_folders_of_the_same_names_below_are_sites(load, tmp_path, splits):
     assert without.notes == (Note("clients", each, "the order of the two levels"), *data.notes[1:])
 
 
-def test_a_site_may_lack_a_class(load, tmp_path):
-    assert load(write(tmp_path, *BOTH[:3])).class_names == ("benign", "malignant")
-
-
 @pytest.mark.parametrize(
     "folders",
     [

@@ -30,8 +30,7 @@ def split(configured, visits):
 
 
 @given(
-    values=st.lists(st.integers(-50, 50), min_size=2, max_size=30),
-    bound=st.floats(-50, 50, allow_nan=False),
+    values=st.lists(st.integers(-50, 50), min_size=2, max_size=30), bound=st.floats(-50, 50, allow_nan=False)
 )
 def test_every_row_is_on_the_side_that_the_condition_says(values, bound):
     column = pd.Series(values)
@@ -91,26 +90,10 @@ def test_at_a_site_it_is_the_sites_rows(split, visits, tmp_path):
         ("year<2000", {}, r"^split-by: .* leaves rows to train on: it is 2015 to 2022$"),
         ("year<2050", {}, r"^split-by: .* leaves rows to test on: it is 2015 to 2022$"),
         ("seen<2000-01-01", {}, r"rows to train on: it is 2019-03-01 to 2021-05-05$"),
-        (
-            "seen<2019",
-            {},
-            r"^split-by: 'seen' holds '2019-03-01' \(40 rows\); expected numbers, as",
-        ),
-        (
-            "year<2019-01-01",
-            {},
-            r"^split-by: 'year' holds '2015' \(40 rows\); expected dates such",
-        ),
-        (
-            "age<30",
-            {},
-            r"^columns: 'age' is not allowed; expected columns other than 'age', the column",
-        ),
-        (
-            "year<2019",
-            {"dataset": "digits", "columns": "auto"},
-            r"^split-by: .* none: the data are",
-        ),
+        ("seen<2019", {}, r"^split-by: 'seen' holds '2019-03-01' \(40 rows\); expected numbers, as"),
+        ("year<2019-01-01", {}, r"^split-by: 'year' holds '2015' \(40 rows\); expected dates such"),
+        ("age<30", {}, r"^columns: 'age' is not allowed; expected columns other than 'age', the column"),
+        ("year<2019", {"dataset": "digits", "columns": "auto"}, r"^split-by: .* none: the data are"),
         ("year<2019", {"folds": 3, "fold": 1}, r"^folds: 3 is not allowed; expected 0 with split-by"),
     ],
 )

@@ -126,10 +126,7 @@ BAD = {
     "normalize": ({"normalize": True}, "normalize: True is not allowed; expected False, since"),
     "model": ({"model": "cnn"}, "model: 'cnn' is not allowed; expected images, not 80 characters of 97$"),
     "input": ({"model": "linear"}, "model: 'linear' does not fit inputs of 80 characters of 97"),
-    "images": (
-        {"model": "char-lstm", "dataset": "shape:1x8x8:10"},
-        "expected text, not 1x8x8 in 10 classes",
-    ),
+    "images": ({"model": "char-lstm", "dataset": "shape:1x8x8:10"}, "expected text, not 1x8x8 in 10 classes"),
 }
 
 

@@ -246,11 +246,7 @@ def test_a_key_that_no_file_fits_is_one_line(load, tmp_path, keys, message):
 
 @pytest.mark.parametrize(
     ("ending", "keys"),
-    [
-        ("parquet", {"encoding": "cp1252"}),
-        ("parquet", {"header_row": 2}),
-        ("xlsx", {"encoding": "cp1252"}),
-    ],
+    [("parquet", {"encoding": "cp1252"}), ("parquet", {"header_row": 2}), ("xlsx", {"encoding": "cp1252"})],
 )
 def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(load, tmp_path, ending, keys):
     path = tmp_path / f"t.{ending}"

@@ -8,10 +8,7 @@ from clients import Examples
 from fedbn_flower.data.numeric import Table
 
 NAN = np.nan
-X = np.array(
-    [[1, 5, 1, NAN], [3, 5, 0, NAN], [NAN, 5, 1, NAN], [100, 7, 0, 4]],
-    np.float32,
-)
+X = np.array([[1, 5, 1, NAN], [3, 5, 0, NAN], [NAN, 5, 1, NAN], [100, 7, 0, 4]], np.float32)
 """Two numbers, a category and a number that the first rows do not have."""
 
 

@@ -39,11 +39,7 @@ ROWS = {
             {"label_column": "ages"},
             r"label-column: unknown name 'ages' \(did you mean 'age'\?\)",
         ),
-        (
-            ["age", "words"],
-            {"label_column": "words=x"},
-            "label-column: 'words' holds 'y'; expected one of x",
-        ),
+        (["age", "words"], {"label_column": "words=x"}, "label-column: 'words' holds 'y'; expected one of x"),
         (
             ["age", "huge"],
             {"label_column": "huge", "predict": "numbers"},
