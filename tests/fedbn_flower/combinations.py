@@ -48,16 +48,16 @@ COVER = list(covering())
 """Every allowed pair of names is in one of them."""
 
 
-def every_name():
+def every_name(chosen):
     """Greedily: the one with the most names that have not been chosen, until all have."""
-    left = {pair for names in COVER for pair in names.items()}
+    left = {pair for names in chosen for pair in names.items()}
     while left:
-        best = max(COVER, key=lambda names: len(names.items() & left))
+        best = max(chosen, key=lambda names: len(names.items() & left))
         left -= best.items()
         yield best
 
 
-EACH = list(every_name())
+EACH = list(every_name(COVER))
 """Of those, few in which every name is in one."""
 
 

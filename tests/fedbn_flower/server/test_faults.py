@@ -16,7 +16,7 @@ from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
 from strategies.messages.replies import NO_ANSWER
 
-from ..combinations import COVER, title
+from ..combinations import COVER, every_name, title
 from ..runtime.test_simulation import Fragile, explode
 
 
@@ -109,9 +109,7 @@ def takes_one_mean(names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names",
-    [names for names in COVER[::2] if not takes_one_mean(names)],
-    ids=title,
+    "names", list(every_name([names for names in COVER if not takes_one_mean(names)])), ids=title
 )
 def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
