@@ -7,9 +7,9 @@ import pytest
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.privacy import ledger
-from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from tests.fedbn_flower.records.helpers import Stops
 
 DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
 MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
@@ -44,17 +44,6 @@ def simulated(config, folder, pool=None):
 def resume(config, folder, **changed):
     values = {**config.to_user_config(), "resume": str(folder), "run-dir": str(folder), **changed}
     return run_config(values)
-
-
-class Stops(Observer):
-    """Ends a run after a round, as a kill would: the round is written, the next one begins."""
-
-    def __init__(self, after):
-        self.after = after
-
-    def on_round(self, result):
-        if result.server_round == self.after:
-            raise KeyboardInterrupt
 
 
 def cut(config, folder, after):

@@ -1,8 +1,8 @@
-"""A run that observers are told of, and its rounds."""
+"""A run that observers are told of, its rounds, and one of them that ends it."""
 
 from flwr.app import ArrayRecord
 
-from fedbn_flower.records.events import RoundResult, RunInfo
+from fedbn_flower.records.events import Observer, RoundResult, RunInfo
 from strategies import PhaseReport
 
 
@@ -20,3 +20,14 @@ def result(server_round=1, means=None, **values):
     usual = {"arrays": ArrayRecord(), "train": report, "evaluate": report, "means": means or {}}
     usual |= {"global_metrics": None, "metric_names": ("loss", "accuracy"), "splits": "val"}
     return RoundResult(server_round, 0.1, **usual | values)
+
+
+class Stops(Observer):
+    """Ends a run after a round, as a kill would: the round is written, the next one begins."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_round(self, result):
+        if result.server_round == self.after:
+            raise KeyboardInterrupt

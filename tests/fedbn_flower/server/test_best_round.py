@@ -14,7 +14,6 @@ from fedbn_flower.core.ground.columns import HALVES
 from fedbn_flower.extensions.patience import CrossFitting
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import task_of
-from fedbn_flower.records.events import Observer
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.results.run_reader import Run
@@ -22,7 +21,7 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
 from strategies import PhaseReport
-from tests.fedbn_flower.records.helpers import info, result
+from tests.fedbn_flower.records.helpers import Stops, info, result
 from tests.fedbn_flower.results.html_page import page
 from tests.fedbn_flower.results.test_cases import BINARY, PRIVATE, TEN, Sites
 from tests.fedbn_flower.results.test_supernodes import run_app
@@ -159,12 +158,6 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
     assert np.mean(as_chosen) == pytest.approx(0.783, abs=0.005)
 
 
-class Stops(Observer):
-    def on_round(self, result):
-        if result.server_round == 3:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch, every):
@@ -175,7 +168,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
     with monkeypatch.context() as killed:
         killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
         with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**keys)), parts, None, [Stops()])
+            simulate(Federation(configured(**keys)), parts, None, [Stops(3)])
     simulate(Federation(configured(**keys, resume=str(parts))), parts, None)
     found = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
     for key in ("cross-fitted", "best-round", "pooled", "clients"):

@@ -10,14 +10,13 @@ from flwr.app import MetricRecord
 from clients import CLIENTS, FedAvgClient, Regression
 from fedbn_flower import UserError, load_model
 from fedbn_flower.extensions.patience import Patience
-from fedbn_flower.records.events import Observer
 from fedbn_flower.records.metrics import medians
 from fedbn_flower.results.checkpoints.checkpoint_folder import BEST, LAST
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import FedAvg
-from tests.fedbn_flower.records.helpers import info, result
+from tests.fedbn_flower.records.helpers import Stops, info, result
 from tests.quick import some_quick
 
 GOOD = 3
@@ -103,15 +102,6 @@ def test_rounds_that_are_not_evaluated_count_but_end_nothing(configured, tmp_pat
     )
     assert output["best-round"] == best
     assert output["stopped"] is None or output["rounds"] - best >= 3 > output["rounds"] - 2 - best
-
-
-class Stops(Observer):
-    def __init__(self, after):
-        self.after = after
-
-    def on_round(self, result):
-        if result.server_round == self.after:
-            raise KeyboardInterrupt
 
 
 def same_run(got, expected):
