@@ -15,7 +15,7 @@ from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.report.runs_by_seed import Sweep, metrics_table
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.compare import read_groups, side_by_side
+from fedbn_flower.study.compare import Compared, read_groups, side_by_side
 from fedbn_flower.study.comparisons.best_cells import cases_of, difference_of
 from fedbn_flower.study.statistics.paired import delong_test, score_test
 from fedbn_flower.study.sweeps import best_groups
@@ -102,6 +102,13 @@ def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
     assert tables["All metrics, pooled"].note.endswith(
         "HD95 leaves out cases in which a mask is empty: fedavg 5, fedyogi 2."
     )
+
+
+def test_of_runs_on_different_data_no_cases_are_shown(tmp_path):
+    for data, shows in (("same", True), ("", False)):
+        names = [f"{data}{i}" for i in range(2)]
+        folders = [write_cases(tmp_path / name, METHODS["fedavg"], data=data or name) for name in names]
+        assert bool(Compared.of(read_groups(folders), "accuracy").held_out) == shows
 
 
 def right_of(methods):

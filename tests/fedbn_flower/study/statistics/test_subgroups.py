@@ -108,7 +108,7 @@ def test_each_case_is_in_one_subgroup_and_at_one_site(words, sites, seed):
     for one in found:
         assert sum(part.cases for part in one.sites.values()) == one.cases
         assert sum(part.events for part in one.sites.values()) == one.events
-        assert all(part.metrics == {} for part in one.sites.values() if not part.is_large_enough)
+        assert all((part.metrics != {}) == part.is_large_enough for part in one.sites.values())
         if one.metrics:
             of = table[[word == one.name for word in words]]
             assert one.metrics["accuracy"].value == pytest.approx((of.target == of.score).mean())
