@@ -13,6 +13,7 @@ from fedbn_flower.clients.problems.metrics import METRICS, Predicted
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 
 from ...core.ground.columns import HeldOut
+from ...core.text import joined
 from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predictions_of
 from ...records.metrics import PERCENT, percent
 from ...records.summary import OfClasses
@@ -145,6 +146,8 @@ NOT_TOLD = "cannot be told from the best"
 DIFFERENCE, P_VALUE = "difference from the best", "p (Bonferroni)"
 COLUMNS = (DIFFERENCE, P_VALUE)
 """The columns of `Verdict.shown`."""
+MOST_NAMED = 6
+"""Rows that a sentence names; of more it says how many."""
 CORRECTED = "Bonferroni for all pairs, 5 %"
 TOGETHER = "In brackets: 95 % intervals that hold for all pairs together."
 OTHER_DATA = "Runs on different data are not compared with each other."
@@ -325,10 +328,15 @@ def _resolution(runs: Sequence[Run], metric: str) -> float:
 
 
 def in_words(best: BestCells[K], labels: Mapping[K, str], what: str) -> str:
-    """Return which rows are marked, in words; ``what`` is compared."""
-    alike, cells, name = len(best.alike), 1 + len(best.behind), labels[best.best]
-    if alike == 1:
-        return f"Marked *: {name} is ahead of {'the other' if cells == 2 else f'all {cells - 1} others'}"
-    if alike == cells:
-        return f"Marked *: none of the {cells} rows can be told from the best {what}, {name}"
-    return f"Marked *: {alike} of {cells} rows cannot be told from the best {what}, {name}"
+    """Return which rows are marked, and which are worse, in words; ``what`` is compared."""
+    others = [cell for cell in labels if cell in best.behind]
+    alike, worse = ([c for c in others if (c in best.alike) is like] for like in (True, False))
+    first = f"Marked *: {labels[best.best]}, which"
+    words = f"{first} is best"
+    if alike:
+        words = f"{first} has the best {what}, and {_named(alike, labels)}, which cannot be told from it"
+    return f"{words}; {_named(worse, labels)} {'is' if len(worse) == 1 else 'are'} worse" if worse else words
+
+
+def _named(cells: Sequence[K], labels: Mapping[K, str]) -> str:
+    return joined([labels[cell] for cell in cells]) if len(cells) <= MOST_NAMED else f"{len(cells)} others"

@@ -146,8 +146,9 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     folders = [str(tmp_path / name) for name in ("good", "bad")]
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
     words = (
-        "Marked *: good fedavg fedbn plain is ahead of the other (paired t-tests over 5 seeds, Bonferroni "
-        "for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs together."
+        "Marked *: good fedavg fedbn plain, which is best; bad fedavg silobn plain is worse (paired t-tests "
+        "over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all "
+        "pairs together."
     )
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()

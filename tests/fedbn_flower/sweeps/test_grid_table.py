@@ -194,9 +194,9 @@ def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_
     assert cells["fedadam"]["mean over clients"] == "80.2 +- 0.8"
     assert told(tmp_path) == {"fedavg": "yes", "fedadam": "yes", "fedyogi": "no"}
     words = (
-        "Marked *: 2 of 3 rows cannot be told from the best mean, fedadam "
-        "(paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold "
-        "for all pairs together."
+        "Marked *: fedadam, which has the best mean, and fedavg, which cannot be told from it; fedyogi is "
+        "worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals "
+        "that hold for all pairs together."
     )
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
     assert grid.sentence == words
@@ -236,7 +236,7 @@ def test_a_difference_of_one_case_is_not_told(configured, tmp_path, examples, to
 def test_of_a_loss_the_lowest_is_best_and_may_be_alone(configured, tmp_path):
     grid = compared(configured, tmp_path, **{"higher-is-better": []})
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "no", "fedyogi": "yes"}
-    assert grid.sentence.startswith("Marked *: fedyogi is ahead of all 2 others (")
+    assert grid.sentence.startswith("Marked *: fedyogi, which is best; fedavg and fedadam are worse (")
 
 
 def test_where_all_are_alike_it_says_so(configured, tmp_path):
@@ -244,7 +244,7 @@ def test_where_all_are_alike_it_says_so(configured, tmp_path):
     for rate in (0.1, 0.2):
         for seed in range(5):
             add_run(grid, configured(server_lr=rate, seed=seed), summary(0.5 + seed / 100, 0.5, []))
-    words = "Marked *: none of the 2 rows can be told from the best mean, server-lr=0.1 ("
+    words = "Marked *: server-lr=0.1, which has the best mean, and server-lr=0.2, which cannot be told from"
     assert grid.sentence.startswith(words)
 
 

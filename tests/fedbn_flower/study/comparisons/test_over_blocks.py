@@ -46,7 +46,8 @@ def test_demsars_example_over_data_sets(tmp_path):
     assert set(found.best.alike) == set(DEMSAR)
     p_value = stats.friedmanchisquare(*DEMSAR.values()).pvalue
     words = (
-        "Marked *: none of the 4 rows can be told from the best mean rank, C4.5+m+cf, over 14 data sets "
+        "Marked *: C4.5+m+cf, which has the best mean rank, and C4.5, C4.5+m and C4.5+cf, which cannot "
+        "be told from it, over 14 data sets "
         f"(Friedman's test, p {p_value:.3f}; Nemenyi, critical difference 1.25, 5 %; the last column is "
         "Wilcoxon's test against the best)."
     )
@@ -71,7 +72,7 @@ def test_those_far_behind_are_told(tmp_path):
     found = ranking(of_data_sets(tmp_path, methods), "accuracy")
     assert (found.of("a"), found.of("b"), found.of("c")) == ("yes", "yes", "no")
     assert found.rank_of("c") == 3
-    assert found.sentence.startswith("Marked *: 2 of 3 rows cannot be told from the best mean rank, ")
+    assert found.sentence.startswith("Marked *: a, which has the best mean rank, and b, which cannot ")
 
 
 def test_without_a_difference_by_friedmans_test_none_is_told(tmp_path):
@@ -89,7 +90,7 @@ def test_two_methods_have_wilcoxons_test(tmp_path):
     assert found.best.behind["b"].p_value == pytest.approx(2 / 2**7)
     assert found.mean_ranks.tolist() == [1, 2]
     assert found.sentence == (
-        "Marked *: a is ahead of the other, over 7 data sets (Wilcoxon's signed ranks, 5 %)."
+        "Marked *: a, which is best; b is worse, over 7 data sets (Wilcoxon's signed ranks, 5 %)."
     )
 
 
