@@ -70,6 +70,7 @@ def test_by_hand():
     for one, (hits, n) in zip(found, [(30, 40), (45, 50)], strict=False):
         ends = binomtest(hits, n).proportion_ci(0.95, "exact")
         assert one.metrics["accuracy"][:3] == pytest.approx((hits / n, ends.low, ends.high), rel=1e-9)
+        assert one.sites["here"].metrics == one.metrics  # of the only site
     assert found[2].metrics == {}
     assert worst({"sex": found}, "accuracy", True) == ("sex", found[0])
     assert worst({"sex": found}, "accuracy", False) == ("sex", found[1])
