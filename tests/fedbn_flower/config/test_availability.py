@@ -105,38 +105,6 @@ def test_a_file_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "output"),
-    [
-        ({"stragglers": 1.1}, "stragglers: 1.1 is not allowed; expected a number in [0, 1]"),
-        ({"dropout": 1}, "dropout: 1 is not allowed; expected a number in [0, 1)"),
-        ({"drop-stragglers": "some"}, "drop-stragglers: 'some' is not allowed; expected true or false"),
-        (
-            {"stragglers": 1, "drop-stragglers": True},
-            "stragglers: 1.0 is not allowed; expected less than 1 with drop-stragglers",
-        ),
-        *(
-            ({"availability": text}, f"availability: {text!r} is not allowed; expected always, cycle:PERIOD")
-            for text in (
-                "cycle",
-                "cycle:5",
-                "cycle:5,6",
-                "cycle:5,0",
-                "cycle:0,0",
-                "cycle:a,b",
-                "cycle:1,1,1",
-                f"cycle:{2**63},1",
-            )
-        ),
-    ],
-)
-def test_a_wrong_value_is_one_line(values, output):
-    with pytest.raises(UserError) as caught:
-        run_config(values)
-    assert str(caught.value).startswith(output)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("rows", "output"),
     [
         (None, "is not allowed; expected always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file"),

@@ -6,6 +6,7 @@ import pytest
 
 from fedbn_flower import UserError
 from fedbn_flower.cli.parser import parse
+from fedbn_flower.config.making import run_config
 
 REFUSED = {
     "names that are not known, and what is suggested": [
@@ -183,3 +184,59 @@ def test_it_is_one_line(wrong):
         message = str(caught.value)
         assert "\n" not in message, arguments
         assert all(part in message for part in parts), (arguments, message)
+
+
+PRIVATE = {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3}
+VALUES = [
+    ({"stragglers": 1.1}, "stragglers: 1.1 is not allowed; expected a number in [0, 1]"),
+    ({"dropout": 1}, "dropout: 1 is not allowed; expected a number in [0, 1)"),
+    ({"drop-stragglers": "some"}, "drop-stragglers: 'some' is not allowed; expected true or false"),
+    (
+        {"stragglers": 1, "drop-stragglers": True},
+        "stragglers: 1.0 is not allowed; expected less than 1 with drop-stragglers",
+    ),
+    *(
+        ({"availability": text}, f"availability: {text!r} is not allowed; expected always, cycle:PERIOD")
+        for text in (
+            "cycle",
+            "cycle:5",
+            "cycle:5,6",
+            "cycle:5,0",
+            "cycle:0,0",
+            "cycle:a,b",
+            "cycle:1,1,1",
+            f"cycle:{2**63},1",
+        )
+    ),
+    (
+        {"devices": "lognormal"},
+        "devices: 'lognormal' is not allowed; expected none, uniform, lognormal:S",
+    ),
+    ({"devices": "lognormal:-1"}, "devices: 'lognormal:-1' is not allowed"),
+    ({"devices": "lognormal:inf"}, "devices: 'lognormal:inf' is not allowed"),
+    ({"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0 without devices"),
+    ({"round-deadline": -1}, "round-deadline: -1 is not allowed; expected a number >= 0"),
+    ({"over-select": 0.9}, "over-select: 0.9 is not allowed; expected a number >= 1"),
+    ({"over-select": 2}, "over-select: 2.0 is not allowed; expected 1 without devices"),
+    (
+        {"over-select": 2, "devices": "uniform"},
+        "over-select: 2.0 is not allowed; expected 1 where all clients train",
+    ),
+    (
+        {"devices": "uniform", **PRIVATE},
+        "devices: 'uniform' is not allowed; expected none with dp 'client'",
+    ),
+    (
+        {"devices": "uniform", "dataset": "shape:1x8x8:10"},
+        "devices: 'uniform' is not allowed; expected none with dataset 'shape:1x8x8:10'",
+    ),
+]
+"""Values as Python and Flower give them, and how the line begins."""
+
+
+def test_from_python_too():
+    for values, beginning in VALUES:
+        with pytest.raises(UserError) as caught:
+            run_config(values)
+        assert str(caught.value).startswith(beginning), values
+        assert "\n" not in str(caught.value)

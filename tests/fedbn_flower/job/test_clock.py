@@ -224,43 +224,6 @@ def test_a_file_that_cannot_be_is_one_line_before_anything_starts(tmp_path, conf
     assert "\n" not in str(caught.value)
 
 
-PRIVATE = {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3}
-
-
-@pytest.mark.parametrize(
-    ("values", "output"),
-    [
-        (
-            {"devices": "lognormal"},
-            "devices: 'lognormal' is not allowed; expected none, uniform, lognormal:S",
-        ),
-        ({"devices": "lognormal:-1"}, "devices: 'lognormal:-1' is not allowed"),
-        ({"devices": "lognormal:inf"}, "devices: 'lognormal:inf' is not allowed"),
-        ({"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0 without devices"),
-        ({"round-deadline": -1}, "round-deadline: -1 is not allowed; expected a number >= 0"),
-        ({"over-select": 0.9}, "over-select: 0.9 is not allowed; expected a number >= 1"),
-        ({"over-select": 2}, "over-select: 2.0 is not allowed; expected 1 without devices"),
-        (
-            {"over-select": 2, "devices": "uniform"},
-            "over-select: 2.0 is not allowed; expected 1 where all clients train",
-        ),
-        (
-            {"devices": "uniform", **PRIVATE},
-            "devices: 'uniform' is not allowed; expected none with dp 'client'",
-        ),
-        (
-            {"devices": "uniform", "dataset": "shape:1x8x8:10"},
-            "devices: 'uniform' is not allowed; expected none with dataset 'shape:1x8x8:10'",
-        ),
-    ],
-)
-def test_a_wrong_value_is_one_line(values, output):
-    with pytest.raises(UserError) as caught:
-        run_config(values)
-    assert str(caught.value).startswith(output)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_reference_has_no_devices():
     """It is what it is whatever the run that it is compared with."""
     config = run_config({"devices": "phones", "round-deadline": 3, "reference": "alone"})
