@@ -32,8 +32,16 @@ LINES = {
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
 CORE = (
     "tests/strategies/messages",
+    "tests/fedbn_flower/config/test_config.py",
+    "tests/fedbn_flower/config/test_own_algorithms.py",
+    "tests/fedbn_flower/config/test_refusals.py",
+    "tests/fedbn_flower/config/test_schedules.py",
+    "tests/fedbn_flower/core",
+    "tests/fedbn_flower/extensions",
+    "tests/fedbn_flower/job/test_model_fit.py",
+    "tests/fedbn_flower/names",
+    "tests/fedbn_flower/records/test_array_file.py",
     "tests/fedbn_flower/site/test_ledger.py",
-    "tests/fedbn_flower/extensions/test_keys.py",
 )
 """Some of the tests of the rest."""
 
@@ -156,7 +164,8 @@ def test_without_one_of_them_the_rest_works(house, name):
 @pytest.mark.slow
 def test_without_all_of_them_the_tests_of_the_rest_pass(house):
     folder = house(*ANNEXES)
-    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__", *ANNEXES))
+    for part in ("docs", "examples", "tests"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", *ANNEXES))
     line = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-rs", "-m", "not slow", *CORE]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(line, cwd=folder, env=own, capture_output=True, text=True, timeout=1200)
