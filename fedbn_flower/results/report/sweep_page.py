@@ -46,7 +46,6 @@ def sweep_page(sweep: Sweep) -> str:
     table = metrics_table(sweep.groups, metric, links, told)
     said_below, further = said.sections(sweep, metric)
     held_out = compared_cases_table([run for run in runs if run.summary.rounds])
-    counts = [held_out] if held_out else []
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
@@ -70,20 +69,23 @@ def sweep_page(sweep: Sweep) -> str:
             section("By site", gallery(sites, wide=True)),
             *said_below,
             section("Metrics by round", curves(sweep.groups, metric)),
-            section(f"{CASES.capitalize()} by site", *_counts(runs, counts)),
+            section(f"{CASES.capitalize()} by site", *counts_by_site(runs, held_out)),
             section("Reproduce this sweep", *sweep_command(sweep)),
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
-            section("For a paper", *for_a_paper([run.config for run in runs], table, *further, *counts)),
+            section(
+                "For a paper",
+                *for_a_paper([run.config for run in runs], table, *further, *filter(None, [held_out])),
+            ),
         ],
     )
 
 
-def _counts(runs: Sequence[Run], counts: Sequence[Table]) -> Iterator[str]:
+def counts_by_site(runs: Sequence[Run], counts: Table | None) -> Iterator[str]:
     """Yield the held-out cases: a sentence where they are as many of each site and class, else folded."""
-    if line := cases_of_each_class(runs):
+    if counts and (line := cases_of_each_class(runs)):
         yield paragraph(line)
     elif counts:
-        yield folded("How many cases, by site and class", "".join(map("".join, map(with_note, counts))))
+        yield folded("How many cases, by site and class", "".join(with_note(counts)))
 
 
 def with_note(table: Table) -> Iterator[str]:
