@@ -29,7 +29,7 @@ from ..results.report.sections.closing import for_a_paper
 from ..results.report.sections.costs import size
 from ..results.report.sections.intervals import Intervals, with_interval
 from ..results.report.sections.results import means
-from ..results.report.sweep_page import LINES, curves, curves_figure, with_note
+from ..results.report.sweep_page import LINES, counts_by_site, curves, curves_figure, with_note
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import Run
@@ -131,7 +131,7 @@ class Compared:
                 section("Differences", different.html() if different.rows else paragraph(ONLY_SEEDS)),
                 section("Gain over training alone", *gain_section(self.gains)),
                 *rank_sections(self.ranks),
-                section(f"{CASES.capitalize()} by site", *_noted(self.held_out)),
+                section(f"{CASES.capitalize()} by site", *counts_by_site(runs, self.held_out)),
                 section("Costs", self.costs.html()),
                 "" if self.warning else section("Metrics by round", curves(groups, self.metric)),
                 section("For a paper", *cited),
