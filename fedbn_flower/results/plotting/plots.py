@@ -177,17 +177,18 @@ def draw_curves(
     axes: "Axes", rows: list[dict[str, str]], name: str, at: Mapping[int, float] | None = None
 ) -> None:
     """Draw a metric by round; a round without a value leaves no gap. ``at`` says where to draw a round."""
-    factor, found = percent(name), {}
+    factor = percent(name)
+    found: dict[str, Points] = {}
     for prefix, label in CURVES:
         if points := {
             int(r["round"]): factor * float(r[prefix + name]) for r in rows if r.get(prefix + name)
         }:
             found[label] = points
     for number, (_, label) in enumerate(CURVES):
-        if points := found.get(label):
-            style = line_style(number, len(points))
-            xs = [at[r] if at else r for r in points]
-            axes.plot(xs, list(points.values()), label=f"{label}{lies_on(found, label)}", **style)
+        if line := found.get(label):
+            style = line_style(number, len(line))
+            xs = [at[r] if at else r for r in line]
+            axes.plot(xs, list(line.values()), label=f"{label}{lies_on(found, label)}", **style)
     set_round_axes(axes, name)
 
 
