@@ -27,7 +27,9 @@ def test_what_comes_back(run, tmp_path):
     evaluated = result.clients.query("phase == 'evaluate' and partition == 1")
     assert evaluated["accuracy"].iloc[-1] == result.summary["clients"]["1"]["accuracy"]
     assert result.plot()._repr_png_().startswith(b"\x89PNG")
-    lines = {line.get_label(): line for line in result.plot().axes[0].lines}
+    accuracy, loss = result.plot().axes
+    assert (accuracy.get_ylabel(), loss.get_ylabel()) == ("accuracy, %", "loss")
+    lines = {line.get_label().partition("\n")[0]: line for line in loss.lines}
     assert lines["global model, held out"].get_ydata().tolist() == output
     assert Result(result.folder).summary == result.summary
     assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"

@@ -65,13 +65,13 @@ def test_an_accuracys_are_the_exact_ones_of_scipy_by_the_names_of_the_sites(run,
     rows = {row[0]: row for row in reversed(shown.rows)}
     n, ill = len(cases), int(cases.target.sum())
     counts = ["training examples", "held-out cases", "events (yes)"]
-    assert rows["model"] == ["model", *counts, "loss", "accuracy"]
+    assert rows["model"] == ["model", *counts, "accuracy", "loss"]
     low, high = found["pooled"]["accuracy"]
     text = f"{100 * result.summary['mean']['accuracy']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
-    assert [rows["mean over examples"][i] for i in (2, 3, 5)] == [str(n), str(ill), text]
+    assert [rows["mean over examples"][i] for i in (2, 3, 4)] == [str(n), str(ill), text]
     lyon = cases[cases.site == "lyon"]
     assert rows["client lyon"][2:4] == [str(len(lyon)), str(lyon.target.sum())]
-    assert " to " in rows["mean over clients"][5]
+    assert " to " in rows["mean over clients"][4]
     assert "Accuracy by site" in shown.text["figcaption"]
     assert sum(text.startswith("In brackets: 95 % intervals") for text in shown.text["p"]) == 1
     text = (result.folder / "report.html").read_text()
