@@ -90,15 +90,12 @@ def _item(plot: Any, dark: bool) -> Any:
     ink, rule, paper = INK[dark]
     lines = dict.fromkeys(("axis_line_color", "major_tick_line_color", "minor_tick_line_color"), rule)
     texts = {"axis_label_text_color": ink, "axis_label_text_font_style": "normal"}
+    bar = {"background_fill_color": paper, "major_label_text_color": ink, "title_text_color": ink}
     attributes = {
         "Plot": {"background_fill_color": paper, "border_fill_color": paper, "outline_line_color": rule},
         "Axis": {"major_label_text_color": ink, **lines, **texts},
         "Grid": {"grid_line_color": rule},
-        "BaseColorBar": {
-            "background_fill_color": paper,
-            "major_label_text_color": ink,
-            "title_text_color": ink,
-        },
+        "BaseColorBar": bar,
     }
     plot.toolbar.logo = None  # it leads to another site
     return json_item(plot, theme=Theme(json={"attrs": attributes}))

@@ -15,7 +15,7 @@ from ..core.errors import UserError, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import SECONDS
 from ..core.ground.wire import LOSS
-from ..records.stored import CONFIG, damage_as_user_errors, json_object
+from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
 from ..results.run_directory import LOCK
@@ -32,6 +32,8 @@ AGAIN = 0.5
 RECENT = 10
 """Rounds from whose seconds the time left follows."""
 DOWN = ":down"
+DIVERGED = "evaluation diverged"
+"""What ``failures.csv`` says of a model that is not finite."""
 LOCKS = Path("/proc/locks")
 """Where Linux says which files are locked."""
 
@@ -59,11 +61,24 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """``ended``, ``running`` if a process of this machine holds the folder's lock, or ``stopped``."""
+        """``running`` if a process of this machine holds the lock; ``failed``, ``ended`` or ``stopped``.
+
+        It has failed if no round had enough usable replies, or its model diverged.
+        """
         if self.is_locked:
             return "running"
-        has_ended = self.run.summary.stopped or self.rounds_done >= self.rounds
+        has_ended = bool(self.run.summary.stopped) or self.rounds_done >= self.rounds
+        rows, least = self.run.metrics, int(self.run.config.get("min-replies") or 1)
+        learnt = any(int(row.get("replies") or least) >= least for row in rows)
+        if self.has_diverged or (rows and has_ended and not learnt):
+            return "failed"
         return "ended" if has_ended and self.run.summary.rounds else "stopped"
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether the model of the last round was not finite, so that nobody has evaluated it."""
+        rows = () if LOSS in self.figures else rows_of(self.run.folder / "failures.csv")
+        return any(int(row["round"]) == self.rounds_done and DIVERGED in row["reason"] for row in rows)
 
     @property
     def seconds_left(self) -> float | None:
@@ -180,10 +195,7 @@ class Index:
         for asked, names in (("where", query.keys), ("sort", {key} - {""})):
             if entries and (unknown := sorted(names - {*known})):
                 raise unknown_name(asked, unknown[0], known)
-        found = sorted(entries, key=lambda entry: not entry.values["starred"])
-        found = [entry for entry in found if query.test(entry.values)]
-        if not key:
-            return found
+        found = [e for e in sorted(entries, key=lambda e: not e.values["starred"]) if query.test(e.values)]
         found.sort(key=lambda entry: _order(entry.values.get(key)), reverse=sort.endswith(DOWN))
         return sorted(found, key=lambda entry: entry.values.get(key) in (None, ""))
 

@@ -73,9 +73,8 @@ class _Parser:
                 raise self._error(self.text[place:])
             place = found.end()
             mark, sign, *quoted, word = found.groups()
-            mark = word if word in WORDS else mark
             text = next((text for text in (mark, sign, *quoted, word) if text is not None), "")
-            yield mark or ("sign" if sign else "value"), text
+            yield mark or (word if word in WORDS else "") or ("sign" if sign else "value"), text
 
     def _error(self, at: str) -> UserError:
         place = at.strip() or "its end"

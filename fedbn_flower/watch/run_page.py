@@ -55,9 +55,8 @@ def facts(entry: Entry) -> str:
         "lost or refused": (str(int(entry.total(FAILURES))), None),
         "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
     }
-    for way in ("sent", "received"):
-        total = entry.total(f"bytes-{way}")
-        said[way] = f"{total / 1e6:.2f} MB", total
+    totals = {way: entry.total(f"bytes-{way}") for way in ("sent", "received")}
+    said |= {way: (f"{total / 1e6:.2f} MB", total) for way, total in totals.items()}
     form = '<div><dt>{}</dt><dd><data value="{}">{}</data></dd></div>\n'
     items = (form.format(html(name), html(value), html(text)) for name, (text, value) in said.items() if text)
     return f'<dl class="facts">{"".join(items)}</dl>'

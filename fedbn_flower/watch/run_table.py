@@ -35,18 +35,16 @@ def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[s
 def cell(entry: Entry, name: str) -> str:
     """Return a value of a run as it is shown."""
     value = entry.values.get(name)
-    if isinstance(value, float) and value == entry.figures.get(name):
-        return shown(name, value)
-    return short(as_text(value))
+    is_figure = isinstance(value, float) and value == entry.figures.get(name)
+    return shown(name, value) if is_figure else short(as_text(value))
 
 
 def time_text(seconds: float | None) -> str:
     """Return a time as ``45 s``, ``12 min`` or ``3.5 h``; empty for None."""
     if seconds is None:
         return ""
-    if seconds < 90:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    longer = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds:.3g} s" if seconds < 90 else longer
 
 
 def table_of(entries: Sequence[Entry], *asked: str) -> Table:

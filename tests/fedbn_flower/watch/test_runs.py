@@ -10,7 +10,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.watch.index import Index
 from fedbn_flower.watch.query import Query
 
-from .folders import add_round, write_run, write_summary
+from .folders import add_round, append, write_run, write_summary
 
 VALUES = {
     "run": "a/fedyogi-seed0",
@@ -64,7 +64,9 @@ def runs(tmp_path):
 
 
 def names(folder, *arguments):
-    return [entry.name for entry in Index(folder).chosen(*arguments)]
+    index = Index(folder)
+    index.refresh()
+    return [entry.name for entry in index.chosen(*arguments)]
 
 
 def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
@@ -125,14 +127,29 @@ def test_the_index_follows_the_folders(runs, monkeypatch):
     assert index.entries["live"].state == "ended"
 
 
+def test_a_run_whose_clients_all_failed_or_whose_model_diverged_has_failed(tmp_path):
+    """As ``metrics.csv`` and ``failures.csv`` say, the summary or its lack notwithstanding."""
+    write_run(tmp_path / "few", **{"min-replies": 3})
+    write_run(tmp_path / "fine", **{"min-replies": 2})
+    write_run(tmp_path / "killed", (0.5,))
+    write_run(tmp_path / "lost", names=())
+    diverged = write_run(tmp_path / "nan", (0.5,), rounds=9)
+    append(diverged / "metrics.csv", [(2, 0.5, 2, 2, "", "", 1000, 500)])
+    append(
+        diverged / "failures.csv",
+        [(2, "evaluate", 0, "FloatingPointError: evaluation diverged: the loss is nan")],
+    )
+    assert names(tmp_path, "state=failed") == ["few", "lost", "nan"]
+    assert names(tmp_path, "state=ended") == ["fine"]
+    assert names(tmp_path, "state=stopped") == ["killed"]
+
+
 def test_notes_are_kept_beside_the_run_and_starred_ones_come_first(runs):
     index = Index(runs)
     index.refresh()
     index.write_notes("sweep/yogi", {"starred": True, "note": "the one"})
-    again = Index(runs)
-    again.refresh()
-    assert [entry.name for entry in again.chosen()] == ["sweep/yogi", "fedavg-0", "fedavg-1"]
-    assert [entry.name for entry in again.chosen("note~one")] == ["sweep/yogi"]
+    assert names(runs) == ["sweep/yogi", "fedavg-0", "fedavg-1"]
+    assert names(runs, "note~one") == ["sweep/yogi"]
 
 
 def test_a_damaged_run_is_a_line_and_others_are_shown(runs, capsys):
