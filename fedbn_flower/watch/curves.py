@@ -24,6 +24,8 @@ AXES = (ROUND, *COSTS)
 MOST_LINES = 20
 """Lines of a picture; more are asked for by name."""
 FAILURES = "failures"
+BLOCK = 1 << 22
+"""Bytes of a file that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,6 @@ class Sites:
                 self._begin, self._place = begin, len(header)
                 self._frame = pd.DataFrame({"round": [], "partition": [], "value": []})
                 self._frame = self._frame.astype({"round": "int32", "partition": "int32", "value": float})
-            file.seek(self._place)
-            added = file.read()
-        if added := added[: added.rfind(b"\n") + 1]:
             options = columns.ConvertOptions(
                 include_columns=["round", "phase", "partition", self.metric],
                 include_missing_columns=True,
@@ -114,9 +113,12 @@ class Sites:
                 null_values=["", "nan"],
             )
             reading = columns.ReadOptions(column_names=next(csv.reader([header.decode()])))
-            new = columns.read_csv(pa.BufferReader(added), reading, convert_options=options).to_pandas()
-            new = new[new.pop("phase") != "new"].set_axis(self._frame.columns, axis=1)
-            self._frame, self._place = pd.concat([self._frame, new]), self._place + len(added)
+            frames, place = [self._frame], file.seek(self._place)
+            while added := (block := file.read(BLOCK))[: block.rfind(b"\n") + 1]:
+                new = columns.read_csv(pa.BufferReader(added), reading, convert_options=options).to_pandas()
+                frames.append(new[new.pop("phase") != "new"].set_axis(self._frame.columns, axis=1))
+                place = file.seek(place + len(added))
+        self._frame, self._place = pd.concat(frames, ignore_index=True), place
         return self._frame
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 LONGEST = 10_000
 """Bytes of a note."""
-KEPT = 8
-"""Columns of `Sites` that are kept."""
+KEPT = 3
+"""Columns of `Sites` that are kept: those of one page, its curves, table and heat map."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "connect-src 'self'; img-src data: blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
