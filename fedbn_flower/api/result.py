@@ -6,6 +6,7 @@ import csv
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +126,16 @@ class Result:
 
         with damage_as_user_errors("run-dir", self.folder):
             return curves(Run.read(self.folder))
+
+    def _repr_html_(self) -> str:
+        """Return the report's table of held-out metrics and the curves, for a notebook."""
+        from ..results.plotting.plots import curves
+        from ..results.report.sections.client_tables import metrics_table
+
+        ids = f"run-{sha256(str(self.folder.resolve()).encode()).hexdigest()[:8]}"
+        with damage_as_user_errors("run-dir", self.folder):
+            run = Run.read(self.folder)
+            return metrics_table(run).html() + curves(run).as_svg(ids)
 
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"

@@ -13,6 +13,7 @@ from fedbn_flower import Result, UserError, load_model
 from fedbn_flower.config.making import run_config
 from fedbn_flower.site.inputs import local_task
 
+from ..results.html_page import Page
 from .own_objects import Fixed, thin
 
 
@@ -33,6 +34,25 @@ def test_what_comes_back(run, tmp_path):
     assert lines["global model, held out"].get_ydata().tolist() == output
     assert Result(result.folder).summary == result.summary
     assert repr(result) == f"Result({str(result.folder)!r}, rounds=3)"
+
+
+@pytest.mark.usefixtures("drawn_figures")
+def test_a_notebook_shows_the_last_round_s_metrics_and_the_curves(run):
+    data = [TensorDataset(torch.rand(20, 1, 8, 8), torch.arange(20) % 2) for _ in range(2)]
+    result = run(strategy="fedavg", client="shared", data={"<b>Lyon": data[0], "Nice": data[1]})
+    html, summary = result._repr_html_(), result.summary
+    header, *rows = Page(html).rows
+    shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert [name for name in header if name in summary["mean"]] == ["accuracy", "loss"]
+    of_lyon, mean = (100 * of["accuracy"] for of in (summary["clients"]["0"], summary["mean"]))
+    assert shown["client <b>Lyon"]["accuracy"].startswith(f"{of_lyon:.1f} %")
+    assert shown["mean over examples"]["accuracy"].startswith(f"{mean:.1f} %")
+    loss = shown["mean over clients"]["loss"].split()[0]
+    assert float(loss) == pytest.approx(summary["client-mean"]["loss"], abs=1e-3)
+    assert "client &lt;b&gt;Lyon" in html
+    assert html.count("<svg") == 1
+    assert "<script" not in html
+    assert "<b>" not in html
 
 
 NOT_A_MODEL = {"fedbabu", "per-fedavg", "knn-per"}
