@@ -105,6 +105,7 @@ ANNEXES: dict[str, Annex] = {
                 "subgroups": "subgroups:write_subgroups",
             },
             "commands": {"compare": "compare:compare"},
+            "comparisons": {"of-two-runs": "compare:of_two"},
             "doubts": {"decisions": "decisions:doubts"},
             "sections": {
                 "Predictions": "predictions:predictions",

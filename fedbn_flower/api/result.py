@@ -18,6 +18,7 @@ from fedbn_flower.clients import FedAvgClient, load_entries
 from fedbn_flower.clients.modules.arrays import to_array
 from fedbn_flower.clients.modules.lazy_torch import nn
 
+from ..annexes import load
 from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
@@ -126,6 +127,22 @@ class Result:
 
         with damage_as_user_errors("run-dir", self.folder):
             return curves(Run.read(self.folder))
+
+    def compare(self, other: Result | str | PathLike[str]) -> DataFrame:
+        """Compare with another run, as ``fedbn-sim compare`` does: one row per metric, the main one first.
+
+        The columns are ``this``, ``other``, ``difference`` (the other's less this one's), and its 95 %
+        interval, ``low`` to ``high``, and ``p``, which are NaN where there is no test.
+
+        Raises
+        ------
+        UserError
+            When the other folder is not a run's, or the runs' metrics cannot be compared.
+        """
+        folder = other.folder if isinstance(other, Result) else Path(other)
+        with damage_as_user_errors("compare", folder):
+            found: DataFrame = load("comparisons", "of-two-runs", "compare")(self.folder, folder)
+            return found
 
     def _repr_html_(self) -> str:
         """Return the report's table of held-out metrics and the curves, for a notebook."""

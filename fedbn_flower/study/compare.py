@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -37,7 +38,11 @@ from ..results.summary import GLOBAL, LEFT_OUT, NON_METRICS, POOLED, metrics_by_
 from .comparisons.best_cells import Verdict, difference_of
 from .comparisons.gain import Gain, gain_section, gain_table, gains_of
 from .comparisons.over_blocks import Ranking, ranking
+from .statistics.paired import NAN, Difference
 from .sweeps import RANKS, best_groups, pairs_table, rank_figure, rank_sections, rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -168,6 +173,40 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def of_two(this: Path, other: Path) -> DataFrame:
+    """Return the metrics of two runs, the main one first, and the other's less this one's.
+
+    Columns are ``this``, ``other``, ``difference``, the ends of its 95 % interval ``low`` and ``high``, and
+    ``p``; the last three are NaN where there is no test.
+
+    Raises
+    ------
+    UserError
+        When a folder is not that of a run with results, or the runs differ in data or have no common metric.
+    """
+    from pandas import DataFrame
+
+    for folder in (this, other):
+        checked_kind(folder, "compare", RUN)
+    groups = read_groups([this, other])
+    runs = [group.runs[0] for group in groups]
+    if without := [run.folder for run in runs if not run.summary.rounds]:
+        raise UserError(f"compare: {str(without[0])!r} has no results yet")
+    if warning := data_warning(groups):
+        raise UserError(f"compare: {warning}")
+    main = common_metric(groups)
+    column, _ = headline(groups, main)
+    found = {}
+    for name in sorted(_common_metrics(runs, column), key=lambda name: name != main):
+        first, second = (float(_whole(run, column)[name] or 0) for run in runs)
+        tested = _tested(runs, name, column) or Difference(second - first, NAN, NAN, NAN)
+        found[name] = [first, second, *tested]
+    if not found:
+        raise UserError("compare: the runs have no common metric")
+    columns = ["this", "other", "difference", "low", "high", "p"]
+    return DataFrame.from_dict(found, orient="index", columns=columns).rename_axis("metric")
+
+
 ONLY_SEEDS = "Only the seeds differ."
 COSTS: dict[str, Callable[[Summary], float | None]] = {
     "rounds": lambda summary: summary.rounds,
@@ -295,13 +334,8 @@ def _by_site(groups: Sequence[Group], metric: str, column: str) -> Table:
 def _of_all_metrics(groups: Sequence[Group], column: str) -> Table:
     """Return a row for each metric that all runs have, with a column for each group."""
     every = [run for group in groups for run in group.runs]
-    metrics = [
-        name
-        for name in _whole(every[0], column)
-        if name not in NON_METRICS and all(_whole(run, column).get(name) is not None for run in every)
-    ]
     rows = []
-    for number, name in enumerate(metrics[:MOST_METRICS]):
+    for number, name in enumerate(_common_metrics(every, column)[:MOST_METRICS]):
         digits = decimals(name, (_whole(run, column).get(name) for run in every))
         cells = (_cell(group.runs, name, "", column, digits) for group in groups)
         difference = _difference(every, name, column, digits) if number < MOST_DIFFERENCES else ""
@@ -310,6 +344,14 @@ def _of_all_metrics(groups: Sequence[Group], column: str) -> Table:
         rows = [row[:-1] for row in rows]
     table = _table("metric", groups, rows)
     return replace(table, note=f"{table.note} {_without_hd95(groups)}".strip())
+
+
+def _common_metrics(runs: Sequence[Run], column: str) -> list[str]:
+    return [
+        name
+        for name in _whole(runs[0], column)
+        if name not in NON_METRICS and all(_whole(run, column).get(name) is not None for run in runs)
+    ]
 
 
 def _without_hd95(groups: Sequence[Group]) -> str:
@@ -326,14 +368,18 @@ def _without_hd95(groups: Sequence[Group]) -> str:
 
 def _difference(runs: Sequence[Run], metric: str, column: str, digits: int) -> str:
     """Return the second of two runs' metric less the first's, with its interval; empty if not known."""
-    if len(runs) != 2 or column == GLOBAL:
-        return ""
-    first, second = (float(_whole(run, column)[metric] or 0) for run in runs)
-    found = difference_of(runs[0], runs[1], metric, (first, second))
+    found = _tested(runs, metric, column)
     if found is None:
         return ""
     value, low, high = (f"{percent(metric) * end:+.{digits}f}" for end in found[:3])
     return f"{value}{' points' if metric in PERCENT else ''} ({low} to {high})"
+
+
+def _tested(runs: Sequence[Run], metric: str, column: str) -> Difference | None:
+    if len(runs) != 2 or column == GLOBAL:
+        return None
+    first, second = (float(_whole(run, column)[metric] or 0) for run in runs)
+    return difference_of(runs[0], runs[1], metric, (first, second))
 
 
 def _table(first: str, groups: Sequence[Group], rows: Sequence[Sequence[str]]) -> Table:

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from clients.problems.metrics.scores import thresholds
+from fedbn_flower import Result, UserError
 from fedbn_flower.cli import main
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
@@ -85,6 +86,35 @@ def test_two_runs_have_their_sites_and_metrics_side_by_side(tmp_path):
     assert row[1:3] == [f"{value:.1f} %" for value in whole.values()]
     assert row[3].startswith(f"{whole['fedyogi'] - whole['fedavg']:+.1f} points (")
     assert side_by_side(groups[:1], "accuracy") == {}
+
+
+def test_python_compares_two_runs_as_the_command_does(tmp_path, monkeypatch):
+    first, second = (
+        Result(write_cases(tmp_path / name, METHODS[name], strategy=name)) for name in ("fedavg", "fedyogi")
+    )
+    found = first.compare(second)
+    assert list(found.columns) == ["this", "other", "difference", "low", "high", "p"]
+    assert found.index[0] == "accuracy"
+    row = found.loc["accuracy"]
+    assert row[["this", "other"]].tolist() == [accuracy(METHODS[name]) for name in ("fedavg", "fedyogi")]
+    right = [
+        np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in METHODS[name].values()])
+        for name in ("fedyogi", "fedavg")
+    ]
+    assert row[["difference", "low", "high", "p"]].tolist() == pytest.approx(list(score_test(*right)))
+    _, every = side_by_side(read_groups([first.folder, second.folder]), "accuracy").values()
+    difference, low, high = 100 * row[["difference", "low", "high"]]
+    told = next(line[-1] for line in every.rows if line[0] == "accuracy")
+    assert told == f"{difference:+.1f} points ({low:+.1f} to {high:+.1f})"
+    assert first.compare(str(second.folder)).equals(found)
+    with pytest.raises(UserError, match="^compare: .*none"):
+        first.compare(tmp_path / "none")
+    other = write_cases(tmp_path / "other", METHODS["fedavg"], dataset="other", data="b")
+    with pytest.raises(UserError, match="^compare: The runs use different data"):
+        first.compare(other)
+    monkeypatch.setattr("fedbn_flower.annexes.is_present", lambda name: name != "study")
+    with pytest.raises(UserError, match="^compare: .* are in fedbn_flower/study, which is not there$"):
+        first.compare(second)
 
 
 def test_it_is_said_of_how_many_cases_hd95_is_undefined(tmp_path):
