@@ -132,7 +132,8 @@ class Result:
         """Compare with another run, as ``fedbn-sim compare`` does: one row per metric, the main one first.
 
         The columns are ``this``, ``other``, ``difference`` (the other's less this one's), and its 95 %
-        interval, ``low`` to ``high``, and ``p``, which are NaN where there is no test.
+        interval, ``low`` to ``high``, and ``p``, which are NaN where no test is possible:
+        where no predictions are kept, or the runs' held-out cases differ, as with another ``eval_data``.
 
         Raises
         ------
@@ -140,7 +141,7 @@ class Result:
             When the other folder is not a run's, or the runs' metrics cannot be compared.
         """
         folder = other.folder if isinstance(other, Result) else Path(other)
-        with damage_as_user_errors("compare", folder):
+        with damage_as_user_errors("compare", f"{self.folder}, {folder}"):
             found: DataFrame = load("comparisons", "of-two-runs", "compare")(self.folder, folder)
             return found
 
