@@ -15,7 +15,7 @@ from fedbn_flower.core.methods import PURPOSES, purposes_of
 from tests.test_house import ROOT
 
 COPIED = ("strategies", "clients", "fedbn_flower")
-FILES = ("pyproject.toml", "run_sim.py", "docs/reference.md", "docs/algorithms.md")
+FILES = ("pyproject.toml", "run_sim.py", "docs/reference.md", "docs/algorithms.md", "docs/how-to/splits.md")
 GENERATED = {"pyproject.toml", "docs/reference.md", "docs/algorithms.md"}
 COMMANDS = """
 import contextlib, io, json, runpy, sys
@@ -241,7 +241,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, symlinks=True)  # with what is compiled of it
-    (folder / "docs").mkdir()
+    (folder / "docs/how-to").mkdir(parents=True)
     for name in FILES:
         shutil.copy(ROOT / name, folder / name)
     before = texts(folder)
