@@ -74,6 +74,7 @@ ANNEXES: dict[str, Annex] = {
                 "new": "new_app:new",
                 "audit": "log:audit",
             },
+            "federations": {"consortium": "standing:standing"},
             "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},
         },
     ),

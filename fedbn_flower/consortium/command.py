@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed
@@ -19,6 +17,7 @@ from .agreement import Value, read, safe_path
 from .authority import CA_CERTIFICATE, authority_fingerprint
 from .kits import make_kit, write_kit
 from .programs import become
+from .standing import ONLINE, standing
 
 if TYPE_CHECKING:
     from .site import AtSite
@@ -121,15 +120,10 @@ def _study(options: Options) -> None:
 
 
 def _status(options: Options) -> int:
-    consortium, rows = read(options.folder), operator.status(options.folder)
-    table = Table("site", "key", "SuperNode", "whom to call")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console = Console(soft_wrap=True, emoji=False)
-    console.print(table)
-    valid = operator.valid_until(options.folder)
-    print(f"SuperLink {consortium.server}, certificate until {valid}, list {consortium.serial}")
-    return int(any(row[2] != "online" for row in rows))
+    tables = standing(options.folder)
+    for table in tables.values():
+        table.show(Console(emoji=False))
+    return int(any(row[2] != ONLINE for row in tables["Sites"].rows))
 
 
 def _superlink(options: Options) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 from ..cli.argument_parser import Parser
 from ..config.making import run_config
 from ..config.run_config import RunConfig
-from ..core.errors import UserError
+from ..core.errors import UserError, os_errors_as_user_errors
+from ..core.files import write_atomically
 from . import machine
 from .agreement import read
 from .authority import CA_CERTIFICATE
-from .findings import Finding, shown
+from .findings import SAID, Finding, shown
 from .network import of_the_way
 from .site import AtSite
 from .studies import study_keys
@@ -42,8 +43,12 @@ def doctor(arguments: Sequence[str]) -> int:
         return examine(AtSite(options.kit.resolve()), config)
     if options.consortium:
         agreed, authority = read(options.consortium), options.consortium / CA_CERTIFICATE
-        found = (*machine.of_versions(agreed.versions), *of_the_way(agreed.server, authority, at_site=False))
-        return shown([*found, machine.of_temporary_files()])
+        found = [*machine.of_versions(agreed.versions), *of_the_way(agreed.server, authority, at_site=False)]
+        found.append(machine.of_temporary_files())
+        failed = shown(found)
+        with os_errors_as_user_errors("consortium", f"write to {str(options.consortium)!r}"):
+            write_atomically(options.consortium / SAID, "".join(f"{one}\n" for one in found))
+        return failed
     return shown([machine.of_temporary_files(), *machine.of_data(config or run_config({}), {})])
 
 

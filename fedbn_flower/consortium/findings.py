@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from ..core.text import visible
 
+SAID = "doctor.txt"
+"""The file of a consortium's folder with what its operator's doctor said last."""
+
 
 @dataclass(frozen=True)
 class Finding:

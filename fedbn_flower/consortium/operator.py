@@ -17,9 +17,7 @@ from .admitted import write_admitted
 from .agreement import FILE, Consortium, Site, Value, checked, read, safe_path, write
 from .authority import (
     CA_CERTIFICATE,
-    SERVER_CERTIFICATE,
     authority_fingerprint,
-    certificate_in,
     fingerprint,
     make_authority,
     make_server_certificate,
@@ -214,10 +212,16 @@ def unregister(folder: Path, site: Site) -> None:
         flower(folder, "unregister", site.node, CONNECTION)
 
 
-def online(folder: Path) -> dict[str, str]:
-    """Return the status of each SuperNode by its number."""
+def nodes(folder: Path) -> dict[str, dict[str, str]]:
+    """Return what the SuperLink says of each SuperNode, by its number.
+
+    Raises
+    ------
+    UserError
+        When the SuperLink cannot be reached.
+    """
     said = _json(flower(folder, "ls", CONNECTION, "--format", "json"))
-    return {node["node-id"]: node["status"] for node in said["nodes"]}
+    return {node["node-id"]: node for node in said["nodes"]}
 
 
 def flower(folder: Path, *words: str) -> str:
@@ -240,26 +244,6 @@ def flower(folder: Path, *words: str) -> str:
 
 def _json(text: str) -> dict:
     return dict(json.loads(text[text.index("{") :]))
-
-
-def status(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Return a row a site: number and name, whether it is admitted, whether connected, whom to call."""
-    consortium = read(folder)
-    try:
-        nodes, otherwise = online(folder), "not registered: consortium register"
-    except UserError:
-        nodes, otherwise = {}, "SuperLink not reached"
-    rows = []
-    for name, site in consortium.sites.items():
-        told = "admitted" if site.key else "not yet admitted: has it sent its line?"
-        now = nodes.get(site.node, otherwise)
-        rows.append((f"{site.partition_id} {name}", told, now if site.key else "", site.contact))
-    return rows
-
-
-def valid_until(folder: Path) -> str:
-    """Return until when the SuperLink's certificate holds."""
-    return f"{certificate_in(folder / SERVER_CERTIFICATE).not_valid_after_utc:%Y-%m-%d}"
 
 
 def superlink_command(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from ..core.text import number_of
 from .index import DOWN, Index
 from .query import FORM, Query
 from .run_table import table_of
+from .standing import standing_of
 
 LOOPBACK = "127.0.0.1"
 HERE = Path("runs")
@@ -36,17 +37,21 @@ def runs(arguments: Sequence[str]) -> int:
 
 
 def watch(arguments: Sequence[str]) -> int:
-    """Run ``watch [DIR] [--port N] [--host H --password-file FILE]``: serve a page of runs until Ctrl-C."""
+    """Run ``watch [DIR] [--consortium DIR] [--port N] [--host H --password-file FILE]`` until Ctrl-C.
+
+    It serves a page of the runs below a folder, and of a consortium, if it has or is given one.
+    """
     options = watch_parser().parse_args(arguments)
     password = _password(options.password_file, options.host)
     if not 0 <= options.port < 1 << 16:
         raise not_allowed("port", options.port, "0 to 65535")
     index = index_of(options.folder, "watch")
+    standing = standing_of(options.consortium, options.folder)
     if find_spec("bokeh") is None:
         raise UserError("watch: needs another package: pip install 'fedbn-flower[watch]'")
     from .server import Server
 
-    with Server(index, options.host, options.port, password) as server:
+    with Server(index, options.host, options.port, password, standing) as server:
         print(f"{number_of(len(index.entries), 'run')}: {server.address}\nCtrl-C ends it", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -56,6 +61,7 @@ def watch(arguments: Sequence[str]) -> int:
 def watch_parser() -> Parser:
     """Return the parser of ``watch``."""
     parser = _parser("watch", "A page that follows all runs below a folder.")
+    parser.add_argument("--consortium", metavar="DIR", type=Path, help="its folder [DIR, if it is one]")
     parser.add_argument("--port", type=int, default=0, help="[a free one]")
     parser.add_argument("--host", default=LOOPBACK, help=f"[{LOOPBACK}]; another needs a password")
     parser.add_argument("--password-file", metavar="FILE", type=Path, help="its first line is the password")

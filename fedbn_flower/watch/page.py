@@ -14,6 +14,7 @@ from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
 from .figures import swatches
 from .index import DOWN, Entry, Index, differing
 from .run_table import cell, columns_of
+from .standing import Standing
 
 MOST_SMOOTH = 1000
 """Rounds over which curves are smoothed."""
@@ -156,15 +157,16 @@ def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str
     return f"{spelt(metric)}{spread}{many}{smooth if asked.smooth > 1 else ''}"
 
 
-def runs_page(index: Index, asked: Asked) -> str:
+def runs_page(index: Index, asked: Asked, standing: Standing | None) -> str:
     """Return the page of all runs; its table and curves come by themselves, and again."""
+    federation = '<p><a href="federation">the federation</a></p>\n' if standing else ""
     entries, names = list(index.entries.values()), index.names()
     metrics = list(dict.fromkeys(name for entry in entries for name in (entry.run.metrics or [{}])[-1]))[1:]
     by = ["", *(key for key in differing(entries) if key != "seed")]
     known = "".join(f'<option value="{html(name)}">' for name in names)
     return page(
         f"Runs in {index.folder.resolve().name}",
-        f"<h1>Runs in {html(index.folder.resolve().name)}</h1>\n"
+        f"{federation}<h1>Runs in {html(index.folder.resolve().name)}</h1>\n"
         '<form id="choice"><div class="choices">'
         '<label class="wide">which, as strategy=fedyogi and accuracy&gt;0.9'
         f'<input name="where" type="search" value="{html(asked.where)}"></label>'
@@ -235,3 +237,16 @@ def difference_page(index: Index, asked: Asked) -> str:
     rows = [words(key, *(entry.keys.get(key) for entry in entries)) for key in differing(entries)]
     found = table(["key", *(html(entry.name) for entry in entries)], rows)
     return page("What differs", f'<p><a href=".">all runs</a></p><h1>What differs</h1>{found}<form></form>')
+
+
+def federation_page(standing: Standing) -> str:
+    """Return the page of a consortium; its tables come by themselves, and again."""
+    name = standing.folder.resolve().name
+    tables = '<section aria-label="How its sites stand" data-part="standing"></section>\n<form></form>'
+    return page(name, f'<p><a href=".">all runs</a></p>\n<h1>Federation {html(name)}</h1>\n{tables}')
+
+
+def standing_tables(standing: Standing) -> str:
+    """Return what is said of a consortium."""
+    tables = standing.tables(standing.stamp).items()
+    return "".join(f"<h2>{html(title)}</h2>\n{found.html()}" for title, found in tables)

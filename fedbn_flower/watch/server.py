@@ -26,8 +26,19 @@ from .assets import SCRIPT, STYLES
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, line_of
 from .figures import curves, data_of, heat_map, swatches
 from .index import Entry, Index
-from .page import Asked, caption_of, difference_page, drawn_lines, metric_of, runs_page, runs_table
+from .page import (
+    Asked,
+    caption_of,
+    difference_page,
+    drawn_lines,
+    federation_page,
+    metric_of,
+    runs_page,
+    runs_table,
+    standing_tables,
+)
 from .run_page import facts, heat_of, rounds, run_page, sites
+from .standing import Standing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,6 +55,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """Of every answer: a page loads nothing but what this server sends."""
+STANDING = "standing"
+"""The part of a page with a consortium's tables."""
 KINDS = {".json": "application/json", ".csv": "text/csv", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -60,6 +73,8 @@ class Server(ThreadingHTTPServer):
         The port; 0 for a free one.
     password : str, optional
         Asked for beside the token, whatever the user's name.
+    standing : Standing, optional
+        Of a consortium, which then has a page.
 
     Raises
     ------
@@ -69,8 +84,12 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, index: Index, host: str, port: int, password: str = "") -> None:
-        self.index, self.password, self.token, self.lock = index, password, secrets.token_urlsafe(24), Lock()
+    def __init__(
+        self, index: Index, host: str, port: int, password: str = "", standing: Standing | None = None
+    ) -> None:
+        self.index, self.password, self.standing = index, password, standing
+        self.token, self.lock = secrets.token_urlsafe(24), Lock()
+        self.pages = PAGES | (pages_of(standing) if standing else {})
         self.column = lru_cache(KEPT)(lambda folder, metric: Sites(folder / "clients.csv", metric))
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -82,6 +101,10 @@ class Server(ThreadingHTTPServer):
         """What to open in a browser."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/{self.token}/"
+
+    def stamp(self, name: str) -> int:
+        """Return another number whenever a page may have changed."""
+        return self.standing.stamp if self.standing and name == STANDING else self.index.stamp
 
     def federation(self, entry: Entry, metric: str) -> Federation:
         """Return a run's sites, with one metric of theirs."""
@@ -100,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal is the user's."""
 
     def do_GET(self) -> None:
-        self._answer(PAGES)
+        self._answer(self.server.pages)
 
     def do_POST(self) -> None:
         self._answer({"note": _note})
@@ -122,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             with damage_as_user_errors("watch", index.folder.name):
                 index.refresh()
-                tag, asked = f'"{index.stamp}"', Asked.read(query)
+                tag, asked = f'"{self.server.stamp(name)}"', Asked.read(query)
                 if missing := [run for run in (*asked.run, asked.of) if run and run not in index.entries]:
                     self._send(HTTPStatus.NOT_FOUND, f"The folder of {missing[0]} has gone.")
                 elif self.headers.get("If-None-Match") == tag:
@@ -233,8 +256,16 @@ def _note(handler: Handler, asked: Asked) -> str:
     return ""
 
 
+def pages_of(standing: Standing) -> "dict[str, Page]":
+    """Return the pages of a consortium."""
+    return {
+        "federation": lambda handler, asked: federation_page(standing),
+        STANDING: lambda handler, asked: standing_tables(standing),
+    }
+
+
 PAGES: dict[str, Page] = {
-    "": lambda handler, asked: runs_page(handler.server.index, asked),
+    "": lambda handler, asked: runs_page(handler.server.index, asked, handler.server.standing),
     "table": lambda handler, asked: runs_table(handler.server.index, asked),
     "difference": lambda handler, asked: difference_page(handler.server.index, asked),
     "curves.json": _curves,

@@ -285,6 +285,7 @@ def test_the_command_looks_at_a_kit_an_operators_folder_and_data(tmp_path, serve
     text = (tmp_path / "h/consortium.toml").read_text()
     (tmp_path / "h/consortium.toml").write_text(re.sub(r"localhost:\d+", f"localhost:{port}", text))
     assert main(["doctor", "--consortium", str(tmp_path / "h")]) == 0
+    assert (tmp_path / "h/doctor.txt").read_text() == capsys.readouterr().out
     (tmp_path / "table.csv").write_text(table())
     (tmp_path / "study.toml").write_text(tomli_w.dumps(STUDY))
     made = operator.make_kit(tmp_path / "h", operator.read(tmp_path / "h"), "lyon")

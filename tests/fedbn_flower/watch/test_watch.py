@@ -25,8 +25,8 @@ MARKUP = "<img src=x onerror=alert(1)>&"
 
 
 @contextmanager
-def served(folder, password=""):
-    with Server(index_of(folder, "watch"), "127.0.0.1", 0, password) as server:
+def served(folder, password="", standing=None):
+    with Server(index_of(folder, "watch"), "127.0.0.1", 0, password, standing) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
