@@ -284,9 +284,9 @@ def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inli
         assert re.fullmatch(shape.format(number), line)
     with open(f"{folder}/metrics.csv") as file:
         figures = [
-            f"loss {float(r['loss']):.3f}  accuracy {float(r['accuracy']):.3f}" for r in csv.DictReader(file)
+            f"accuracy {float(r['accuracy']):.1%}  loss {float(r['loss']):.3f}" for r in csv.DictReader(file)
         ]
-    assert all(text in line for text, line in zip(figures, rounds, strict=True))
+    assert all(text.replace("%", " %") in line for text, line in zip(figures, rounds, strict=True))
 
 
 @pytest.mark.sampled(2)

@@ -285,26 +285,6 @@ def test_the_log_has_a_line_a_round(caplog):
 
 
 NAMES = ("loss", "accuracy")
-SERVER = {"global-loss": 2.0, "global-accuracy": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("figures", "text"),
-    [
-        ({"loss": 1.0, "accuracy": 0.5, **SERVER}, "loss 1.000  accuracy 0.500"),
-        ({"train-loss": 3.0, **SERVER}, "global-loss 2.000  global-accuracy 0.250"),
-        ({"train-loss": 3.0}, "train-loss 3.000"),
-        ({}, "failures 1"),
-    ],
-)
-def test_the_bar_names_whose_figures_it_shows(configured, figures, text):
-    class Result:
-        server_round, failures = 1, 1 if text.startswith("failures") else 0
-
-    Result.metrics, Result.metric_names = figures, NAMES
-    bar = ProgressBar(configured(), Console(quiet=True))
-    bar.on_round(Result)
-    assert bar._bar.tasks[0].fields["metrics"] == text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is told as a run goes on; a kernel shows the notebook's bar in `tests.examples.test_notebooks`."""
 
+import io
 from types import SimpleNamespace
 
 import IPython.display
@@ -10,8 +11,9 @@ from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.results import progress
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.strategies import PhaseReport
 
-from ..records.helpers import info
+from ..records.helpers import info, result
 
 
 @pytest.fixture
@@ -20,7 +22,9 @@ def pictures(monkeypatch):
     shown = []
 
     def draw(bar):
-        shown.append(bar._repr_mimebundle_([], [])["text/plain"])
+        console = Console(width=115, file=io.StringIO())
+        console.print(bar)
+        shown.append(console.file.getvalue())
 
     def display(bar, display_id):
         assert display_id
@@ -67,13 +71,86 @@ def test_it_changes_with_the_answers_but_not_too_often(notebook, pictures, monke
     assert len(pictures) == 3
 
 
-def test_a_terminal_says_what_is_waited_for(capsys):
+SERVER = {"loss": 2.0, "accuracy": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("figures", "line", "words"),
+    [
+        ({"means": {"loss": 1.0, "accuracy": 0.5}, "global_metrics": SERVER},
+         "accuracy 50.0 %, best 50.0 %", "accuracy 50.0 %  loss 1.000"),
+        ({"means": {"train-loss": 3.0}, "global_metrics": SERVER},
+         "global-accuracy 25.0 %, best 25.0 %", "global-accuracy 25.0 %  global-loss 2.000"),
+        ({"means": {"accuracy": 0.5}, "pooled": {"accuracy": 0.75}},
+         "pooled-accuracy 75.0 %, best 75.0 %", "pooled-accuracy 75.0 %"),
+        ({"means": {"train-loss": 3.0}}, "train-loss 3", "train-loss 3.000"),
+        ({"train": PhaseReport(failures=["a failure"]), "evaluate": PhaseReport()},
+         "failures 1", "failures 1"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_a_round_begins_with_the_main_metric(configured, capsys, figures, line, words):
+    told = result(3, **figures)
+    bar = progress.ProgressBar(configured(), Console(quiet=True))
+    lines = progress.RoundLines(configured(rounds=5), Console(), "first")
+    for observer in (bar, lines):
+        with started(observer):
+            observer.on_round(told)
+    assert bar._bar.tasks[0].fields["metric"] == line
+    assert capsys.readouterr().out == f"first: round 3/5  {words}  0.1 s\n"
+
+
+def test_the_best_so_far_is_that_of_a_resumed_runs_earlier_rounds_too(configured, tmp_path):
+    (tmp_path / "metrics.csv").write_text("round,loss,accuracy\n1,3.0,0.75\n2,2.0,0.5\n")
+    for metric, texts in (
+        ("accuracy", ["accuracy 25.0 %, best 75.0 %", "accuracy 100.0 %, best 100.0 %"]),
+        ("loss", ["loss 2.5, best 2", "loss 1, best 1"]),
+    ):
+        best = progress.Best(info(3, folder=tmp_path, compared_by=metric))
+        rounds = ({"loss": 2.5, "accuracy": 0.25}, {"loss": 1.0, "accuracy": 1.0})
+        assert [best.of(result(3, means)) for means in rounds] == texts
+
+
+def test_the_time_left_is_said_after_the_first_answer_and_corrected(configured, monkeypatch):
+    """The first half of three rounds takes 10 s, the second 2 s: 50 s are left, then two rounds of 12 s."""
+    bar = progress.ProgressBar(configured(rounds=3), Console(width=80, quiet=True))
+    (task,) = bar._bar.tasks
+    monkeypatch.setattr(bar._bar, "get_time", lambda: clock[0])
+    clock, told = [0.0], []
+    with started(bar):
+        for seconds, phase in ((10.0, "train"), (12.0, "evaluate")):
+            clock[0] = seconds
+            bar.on_answer(1, phase, 1, 1)
+            told.append(str(progress.TimeLeft().render(task)))
+    assert told == ["0:00:50 left", "0:00:24 left"]
+
+
+def test_one_line_fits_a_terminal(configured):
+    console = Console(width=80, force_terminal=True, color_system=None, record=True, file=io.StringIO())
+    bar = progress.ProgressBar(configured(rounds=100), console)
+    with started(bar):
+        bar.on_round(result(12, {"accuracy": 0.5}))
+        bar.on_answer(13, "evaluate", 10, 12)
+        console.print(bar._bar.get_renderable())
+    (line,) = {line for line in console.file.getvalue().splitlines() if "evaluate 10/12" in line}
+    assert " 12/100 evaluate 10/12 accuracy 50.0 %, best 50.0 %" in line
+
+
+@pytest.mark.parametrize("without", [{"CI": "true"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, None])
+def test_a_terminal_says_what_is_waited_for_but_not_where_nobody_watches(
+    capsys, configured, monkeypatch, without
+):
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     with progress.waiting(Console(force_terminal=True), "reading data"):
         pass
     assert "reading data" in capsys.readouterr().out
-    for console in (Console(force_terminal=False), Console(force_terminal=True, quiet=True)):
+    for name, value in (without or {}).items():
+        monkeypatch.setenv(name, value)
+    for console in (Console(force_terminal=bool(without)), Console(force_terminal=True, quiet=True)):
         with progress.waiting(console, "reading data"):
             pass
+        assert isinstance(progress.progress(configured(), console), progress.RoundLines)
     assert capsys.readouterr().out == ""
 
 
