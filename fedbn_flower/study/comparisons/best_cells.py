@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -211,9 +211,13 @@ def shown_difference(found: Difference, metric: str) -> list[str]:
     """
     if math.isnan(found.low):
         return ["", ""]
-    factor, form = (percent(metric), "+z.1f") if metric in PERCENT else (1, "+z.4g")
-    value, low, high = (f"{factor * number:{form}}" for number in found[:3])
+    value, low, high = _as_text(found[:3], metric)
     return [f"{value} ({low} to {high})", p_text(found.p_value)]
+
+
+def _as_text(differences: Iterable[float], metric: str) -> list[str]:
+    factor, form = (percent(metric), "+z.1f") if metric in PERCENT else (1, "+z.4g")
+    return [f"{factor * number:{form}}" for number in differences]
 
 
 def p_text(p_value: float) -> str:
@@ -264,25 +268,31 @@ def verdict(
         members = [next(run for run in runs[cell] if metric in _metrics(run, column)) for cell in found]
         tests = compare_runs(members, metric, [next(iter(by_seed.values())) for by_seed in found.values()])
         if tests.tests:
-            told = on_cases(column, list(found), tests, labels, higher)
-            return _with(told, f"{TOGETHER} {ONE_SEED}")
+            told = on_cases(column, list(found), tests, labels, metric, higher)
+            return replace(told, sentence=f"{told.sentence} {ONE_SEED}")
         lacking = f" Nor from the cases: {tests.why_not}."
     resolution = _resolution(every, metric)
     best = cannot_be_told_from_best(rows, higher, events, resolution=resolution)
     seeds_of_each = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
-    told = _with(over_seeds(column, best, labels, seeds_of_each, lacking), TOGETHER)
+    told = over_seeds(column, best, labels, metric, seeds_of_each, lacking)
     return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
 
 
 def over_seeds(
-    column: str, best: BestCells[K], labels: Mapping[K, str], seeds: str, lacking: str, where: str = ""
+    column: str,
+    best: BestCells[K],
+    labels: Mapping[K, str],
+    metric: str,
+    seeds: str,
+    lacking: str,
+    where: str = "",
 ) -> Verdict[K]:
     """Return what the cells' values under several seeds say; ``where`` they are of, if not usual ones."""
     if best.reason:
         words = f"Which is best{where} cannot be known from {best.reason}.{lacking}"
         return Verdict(column, sentence=f"{words} The best mean is that of {labels[best.best]}.")
-    words = f"{in_words(best, labels, 'mean')} (paired t-tests over {seeds} seeds, {CORRECTED})."
-    return Verdict(column, frozenset(best.alike), True, words, _defined(best))
+    words = f"{in_words(best, labels, 'mean', metric)} (paired t-tests over {seeds} seeds, {CORRECTED})."
+    return Verdict(column, frozenset(best.alike), True, f"{words} {TOGETHER}", _defined(best))
 
 
 def on_cases(
@@ -290,6 +300,7 @@ def on_cases(
     cells: Sequence[K],
     found: OnCases,
     labels: Mapping[K, str],
+    metric: str,
     higher: bool,
     which: str = "held-out",
 ) -> Verdict[K]:
@@ -298,14 +309,9 @@ def on_cases(
     test, pairs = found.tests
     named = Pairs(cells, pairs.values, pairs.compare)
     best = told_from_best(named, higher)
-    words = (
-        f"{in_words(best, labels, 'value')} ({test} on the same {found.cases:,} {which} cases, {CORRECTED})."
-    )
+    tested = f"{test} on the same {found.cases:,} {which} cases, {CORRECTED}"
+    words = f"{in_words(best, labels, 'value', metric)} ({tested}). {TOGETHER}"
     return Verdict(column, frozenset(best.alike), True, words, _defined(best), named)
-
-
-def _with(told: Verdict[K], words: str) -> Verdict[K]:
-    return replace(told, sentence=f"{told.sentence} {words}") if told.known else told
 
 
 def _defined(best: BestCells[K]) -> dict[K, Difference]:
@@ -327,16 +333,36 @@ def _resolution(runs: Sequence[Run], metric: str) -> float:
     return 1 / min(counts) if metric == "accuracy" and counts and min(counts) else 0.0
 
 
-def in_words(best: BestCells[K], labels: Mapping[K, str], what: str) -> str:
-    """Return which rows are marked, and which are worse, in words; ``what`` is compared."""
+def in_words(best: BestCells[K], labels: Mapping[K, str], what: str, metric: str = "") -> str:
+    """Return which rows are marked, and which are worse, in words; ``what`` is compared.
+
+    With a ``metric``, each has its difference from the best, as `shown_difference` has it in the table.
+    """
     others = [cell for cell in labels if cell in best.behind]
     alike, worse = ([c for c in others if (c in best.alike) is like] for like in (True, False))
     first = f"Marked *: {labels[best.best]}, which"
     words = f"{first} is best"
     if alike:
-        words = f"{first} has the best {what}, and {_named(alike, labels)}, which cannot be told from it"
-    return f"{words}; {_named(worse, labels)} {'is' if len(worse) == 1 else 'are'} worse" if worse else words
+        named = _named(alike, labels, best, metric)
+        words = f"{first} has the best {what}, and {named}, which cannot be told from it"
+    if not worse:
+        return words
+    return f"{words}; {_named(worse, labels, best, metric)} {'is' if len(worse) == 1 else 'are'} worse"
 
 
-def _named(cells: Sequence[K], labels: Mapping[K, str]) -> str:
-    return joined([labels[cell] for cell in cells]) if len(cells) <= MOST_NAMED else f"{len(cells)} others"
+def _named(cells: Sequence[K], labels: Mapping[K, str], best: BestCells[K], metric: str) -> str:
+    """Return rows by name with their differences, of many how many they are, and between which these lie."""
+    found = _defined(best) if metric else {}
+    unit = " points" if metric in PERCENT else ""
+    if len(cells) > MOST_NAMED:
+        differences = sorted(found[cell].difference for cell in cells if cell in found)
+        least, most = _as_text([differences[0], differences[-1]], metric) if differences else ("", "")
+        return f"{len(cells)} others" + (f" ({least} to {most}{unit})" if differences else "")
+
+    def named(cell: K) -> str:
+        if cell not in found:
+            return labels[cell]
+        value, low, high = _as_text(found[cell][:3], metric)
+        return f"{labels[cell]} ({value}{unit}, 95 % {low} to {high})"
+
+    return joined(list(map(named, cells)))

@@ -84,7 +84,7 @@ def told_out_of_fold(methods: Mapping[str, Sequence[Folds]], metric: str, higher
     if all(len(of) == 1 for of in methods.values()):
         found = _on_cases([of[0] for of in methods.values()], metric)
         if found.tests:
-            told = on_cases(POOLED, list(methods), found, labels, higher, "out-of-fold")
+            told = on_cases(POOLED, list(methods), found, labels, metric, higher, "out-of-fold")
             return Verdict(POOLED, told.alike, True, f"{told.sentence} {ONE_DIVISION}")
         lacking = f" Nor from the cases: {found.why_not}."
     seeds = list(dict.fromkeys(folds.seed for of in methods.values() for folds in of))
@@ -93,7 +93,7 @@ def told_out_of_fold(methods: Mapping[str, Sequence[Folds]], metric: str, higher
         for name, of in methods.items()
     }
     best = cannot_be_told_from_best(values, higher)
-    told = over_seeds(POOLED, best, labels, str(len(seeds)), lacking, " out of fold")
+    told = over_seeds(POOLED, best, labels, metric, str(len(seeds)), lacking, " out of fold")
     return replace(told, differences={})
 
 

@@ -178,11 +178,11 @@ def test_a_sweeps_page_marks_all_cells_that_cannot_be_told_from_the_best(tmp_pat
         ["fedavg", "silobn", "80.0 ± 1.6 *"],
         ["fedavg", "fedbn", "80.2 ± 0.8 *"],
     ]
-    words = "Marked *: fedavg fedbn, which has the best mean, and fedavg silobn, which cannot be told"
+    words = "Marked *: fedavg fedbn, which has the best mean, and fedavg silobn (-0.2 points, 95 % -"
     assert [text for text in found.text["p"] if words in text]
     latex = "".join(found.text["pre"])
     assert r"fedavg & silobn & 80.0 $\pm$ 1.6 * & 80.0 $\pm$ 1.6 &" in latex
-    assert r"\end{tabular}" + "\n" + r"\par\smallskip{\footnotesize " + words in latex
+    assert r"\end{tabular}" + "\n" + r"\par\smallskip{\footnotesize " + words.replace("%", r"\%") in latex
 
 
 def test_the_scale_of_the_heat_map_is_as_wide_as_the_noise(tmp_path):

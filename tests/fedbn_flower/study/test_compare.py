@@ -146,14 +146,14 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     folders = [str(tmp_path / name) for name in ("good", "bad")]
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
     words = (
-        "Marked *: good fedavg fedbn plain, which is best; bad fedavg silobn plain is worse (paired t-tests "
-        "over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all "
-        "pairs together."
+        "Marked *: good fedavg fedbn plain, which is best; bad fedavg silobn plain (-30.0 points, 95 % -30.0 "
+        "to -30.0) is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % "
+        "intervals that hold for all pairs together."
     )
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
     page = (tmp_path / "to" / "compare.html").read_text()
-    assert page.count(words.partition(" 5 %)")[0]) == 2  # below the table, and in LaTeX, where % is escaped
+    assert page.count(words.partition(" 95 %")[0]) == 2  # below the table, and in LaTeX, where % is escaped
     assert "80.0 ± 1.6 *" in page
 
 

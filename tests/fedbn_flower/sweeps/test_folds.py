@@ -238,7 +238,8 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     told = told_out_of_fold(methods, "accuracy", True)
     assert (told.of("a"), told.of("b")) == ("yes", "no")
     assert told.sentence == (
-        "Marked *: a, which is best; b is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %)."
+        "Marked *: a, which is best; b (-40.0 points, 95 % -40.0 to -40.0) is worse (paired t-tests over 5 "
+        "seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs together."
     )
     few = told_out_of_fold({name: of[:2] for name, of in methods.items()}, "accuracy", True)
     words = (

@@ -183,6 +183,11 @@ def told(folder):
     return {row["strategy"]: row[TOLD] for row in rows}
 
 
+def behind(row):
+    """What the sentence says of a row's difference, which is what the table has to the digit."""
+    return row["difference from the best"].replace(" (", " points, 95 % ").removesuffix(")")
+
+
 def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_path):
     grid = compared(configured, tmp_path)
     cells = {row["strategy"]: row for row in table(tmp_path)}
@@ -193,9 +198,10 @@ def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_
     ]
     assert cells["fedadam"]["mean over clients"] == "80.2 +- 0.8"
     assert told(tmp_path) == {"fedavg": "yes", "fedadam": "yes", "fedyogi": "no"}
+    fedavg, fedyogi = (f"{name} ({behind(cells[name])})" for name in ("fedavg", "fedyogi"))
     words = (
-        "Marked *: fedadam, which has the best mean, and fedavg, which cannot be told from it; fedyogi is "
-        "worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals "
+        f"Marked *: fedadam, which has the best mean, and {fedavg}, which cannot be told from it; {fedyogi} "
+        "is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals "
         "that hold for all pairs together."
     )
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
@@ -207,15 +213,15 @@ def test_differences_from_the_best_have_p_values_by_scipy(configured, tmp_path):
     compared(configured, tmp_path)
     rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
     cells = {row["strategy"]: row for row in table(tmp_path)}
-    for name, behind in (("fedavg", -0.2), ("fedyogi", -30.2)):
+    for name, less in (("fedavg", -0.2), ("fedyogi", -30.2)):
         found = ttest_rel(ACCURACIES[name], ACCURACIES["fedadam"])
         p_value, ends = min(1, 3 * found.pvalue), found.confidence_interval(1 - 0.05 / 3)
         row, columns = rows[name], ("difference from the best, low", "difference from the best, high")
-        assert 100 * float(row["difference from the best"]) == pytest.approx(behind)
+        assert 100 * float(row["difference from the best"]) == pytest.approx(less)
         assert [float(row[column]) for column in columns] == pytest.approx([*ends])
         assert float(row["p (Bonferroni)"]) == pytest.approx(p_value)
         low, high = (f"{100 * end:+.1f}" for end in ends)
-        assert cells[name]["difference from the best"] == f"{behind:+.1f} ({low} to {high})"
+        assert cells[name]["difference from the best"] == f"{less:+.1f} ({low} to {high})"
         assert cells[name]["p (Bonferroni)"] == (f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001")
     assert (rows["fedadam"]["p (Bonferroni)"], cells["fedadam"]["difference from the best"]) == ("", "")
 
@@ -236,7 +242,32 @@ def test_a_difference_of_one_case_is_not_told(configured, tmp_path, examples, to
 def test_of_a_loss_the_lowest_is_best_and_may_be_alone(configured, tmp_path):
     grid = compared(configured, tmp_path, **{"higher-is-better": []})
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "no", "fedyogi": "yes"}
-    assert grid.sentence.startswith("Marked *: fedyogi, which is best; fedavg and fedadam are worse (")
+    fedavg, fedadam = (f"{row['strategy']} ({behind(row)})" for row in table(tmp_path)[:2])
+    assert grid.sentence.startswith(f"Marked *: fedyogi, which is best; {fedavg} and {fedadam} are worse (")
+
+
+def test_of_many_rows_the_sentence_has_the_number_and_the_ends_of_the_differences(configured, tmp_path):
+    """Seven are behind by 10, 20, ..., 70 points, more or less by 1 under each seed."""
+    grid = Comparison(tmp_path, ["server-lr"])
+    for number in range(8):
+        for seed in range(5):
+            accuracy = 0.9 - number / 10 + (number * seed % 3 - 1) / 100 * bool(number)
+            add_run(grid, configured(server_lr=1 + number, seed=seed), summary(accuracy, accuracy, []))
+    differences = [row["difference from the best"].partition(" ")[0] for row in table(tmp_path)[1:]]
+    most, least = differences[-1], differences[0]
+    assert f"server-lr=1.0, which is best; 7 others ({most} to {least} points) are worse (" in grid.sentence
+
+
+def test_a_difference_of_a_loss_has_no_unit(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for strategy, more in (("fedavg", 0.0), ("fedadam", 0.5)):
+        for seed in range(5):
+            found = summary(0.5, 0.5, []) | {"compared-by": "loss"}
+            loss = 1 + more + (bool(more) * seed) / 100
+            add_run(grid, configured(strategy=strategy, seed=seed), found | {"mean": {"loss": loss}})
+    words = behind(table(tmp_path)[1]).replace(" points", "")
+    assert f"fedadam ({words}) is worse (" in grid.sentence
+    assert words.startswith("+0.52, 95 % +0.50")
 
 
 def test_where_all_are_alike_it_says_so(configured, tmp_path):
@@ -244,7 +275,7 @@ def test_where_all_are_alike_it_says_so(configured, tmp_path):
     for rate in (0.1, 0.2):
         for seed in range(5):
             add_run(grid, configured(server_lr=rate, seed=seed), summary(0.5 + seed / 100, 0.5, []))
-    words = "Marked *: server-lr=0.1, which has the best mean, and server-lr=0.2, which cannot be told from"
+    words = "Marked *: server-lr=0.1, which has the best mean, and server-lr=0.2"
     assert grid.sentence.startswith(words)
 
 

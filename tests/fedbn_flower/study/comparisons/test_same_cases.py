@@ -165,9 +165,11 @@ def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, cap
     p = {i: min(1, 3 * of.p_value) for i, of in found.items()}
     assert p[2] < 0.001 < 0.05 < p[other]
     name = list(METHODS)[best]
+    numbers = {i: (100 * (means[i] - means[best]), 100 * of.low, 100 * of.high) for i, of in found.items()}
+    less = {i: "{:+.1f} points, 95 % {:+.1f} to {:+.1f}".format(*of) for i, of in numbers.items()}
     words = (
-        f"Marked *: {name}, which has the best value, and {list(METHODS)[other]}, which cannot be told "
-        f"from it; {list(METHODS)[2]} is worse (McNemar's test on the same 200 "
+        f"Marked *: {name}, which has the best value, and {list(METHODS)[other]} ({less[other]}), which "
+        f"cannot be told from it; {list(METHODS)[2]} ({less[2]}) is worse (McNemar's test on the same 200 "
         "held-out cases, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs "
         "together. One seed says nothing of how training varies."
     )
