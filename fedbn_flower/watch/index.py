@@ -41,9 +41,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 GONE = (0, 0, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
-    """A run by its name, the path of its folder below the one that is watched."""
+    """A run by its name, the path of its folder below the one that is watched; another one if it changes."""
 
     name: str
     run: Run

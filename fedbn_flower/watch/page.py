@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from html import escape
 from itertools import chain
 from urllib.parse import parse_qs, quote
@@ -9,13 +10,19 @@ from urllib.parse import parse_qs, quote
 from ..config.help import as_text
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.text import number_of, visible
+from ..names import short
 from ..records.metrics import shown, spelt
+from ..results.report.runs_by_seed import SEED, Group, common_metric, legend, metrics_table
+from ..results.report.verdicts import Marks, verdicts
+from ..results.run_reader import Run
 from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
 from .figures import swatches
 from .index import DOWN, Entry, Index, differing
-from .run_table import cell, columns_of
+from .run_table import cell, columns_of, keys_of
 from .standing import Standing
 
+KEPT = 4
+"""Tables of tests that are kept: those of a few pages, whose runs have not changed."""
 MOST_SMOOTH = 1000
 """Rounds over which curves are smoothed."""
 
@@ -141,10 +148,14 @@ def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
     return asked.metric or next((entry.run.main_metric for entry in entries), "loss")
 
 
+def ticked(asked: Asked, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the runs that are ticked; all if none is."""
+    return [entry for entry in entries if entry.name in asked.run] or entries
+
+
 def drawn_lines(asked: Asked, entries: Sequence[Entry]) -> list[Line]:
     """Return the curves of the runs that are ticked, else of the first `MOST_LINES`; or of groups."""
-    metric = metric_of(asked, entries)
-    chosen = [entry for entry in entries if entry.name in asked.run] or entries
+    metric, chosen = metric_of(asked, entries), ticked(asked, entries)
     groups = groups_of(chosen, asked.by) if asked.by else {entry.name: [entry] for entry in chosen}
     return [line_of(name, found, metric, asked.axis) for name, found in list(groups.items())[:MOST_LINES]]
 
@@ -175,6 +186,7 @@ def runs_page(index: Index, asked: Asked, standing: Standing | None) -> str:
         f"{of_curves(asked, metrics, metric_of(asked, entries))}<button>Show</button></div>\n"
         f"{picture('curves', 'Curves of the runs; their figures are in the table')}"
         f'<section aria-label="Table of runs" data-part="table">{runs_table(index, asked)}</section>\n'
+        '<section aria-label="Which differences are real" data-part="real"></section>\n'
         '<p><button formaction="difference">Difference of the ticked runs</button></p></form>\n',
     )
 
@@ -191,6 +203,33 @@ def runs_table(index: Index, asked: Asked) -> str:
     said = "".join(f"<p>{html(line)}</p>" for line in (count, *index.damaged.values()))
     groups = _groups(asked, entries, lines, colours) if asked.by else ""
     return groups + table(["star", "draw", *heads, "note"], rows) + said
+
+
+def real_differences(index: Index, asked: Asked) -> str:
+    """Return which runs of those ticked differ in more than their seed, by tests, as a sweep's table does."""
+    return _tested(tuple(e for e in ticked(asked, index.chosen(asked.where)) if e.run.summary.rounds))
+
+
+@lru_cache(KEPT)
+def _tested(entries: tuple[Entry, ...]) -> str:
+    """Return the table and the sentence of runs that have ended; empty if nothing is known of them."""
+    names = {key: values for key, values in keys_of(entries).items() if key != SEED}
+    cells: dict[tuple[str, ...], list[Run]] = {}
+    for number, entry in enumerate(entries):
+        cells.setdefault(tuple(short(of[number]) for of in names.values()), []).append(entry.run)
+    if len(cells) > MOST_LINES:
+        kinds = f"{len(cells)} groups of runs that differ only in their seed"
+        return f"<p>These are {kinds}; at most {MOST_LINES} are compared by tests. Tick some.</p>"
+    groups = [Group(dict(zip(names, cell, strict=True)), runs) for cell, runs in cells.items()]
+    metric, told = common_metric(groups), Marks[int]()
+    if groups:
+        datasets = [entry.run.dataset for entry in entries]
+        told = verdicts()(entries[0].run.folder.parent).compare(groups, metric, datasets)
+    if not told.sentence:
+        return ""
+    found = metrics_table(groups, metric, told=told).html(told.alike if told.known else ())
+    words = html(f"{legend(groups, metric)} {told.sentence}")
+    return f'<h2>Which differences are real</h2>\n{found}<p class="note">{words}</p>\n'
 
 
 def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colours: Mapping[str, str]) -> str:

@@ -14,18 +14,27 @@ MOST_KEYS = 6
 ALGORITHMS = ("strategy", "client", "objective")
 
 
+def keys_of(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """Return the algorithms and other keys in which runs differ, with each run's value.
+
+    Keys that follow from the algorithms are left out.
+    """
+    every = {key: [as_text(entry.keys.get(key)) for entry in entries] for key in differing(entries)}
+    algorithms = [key for key in ALGORITHMS if key in every]
+    names = [*zip(*(every[key] for key in algorithms), strict=True)] or [()] * len(entries)
+    own = [key for key in every if len({*zip(names, every[key], strict=True)}) > len({*names})]
+    return {key: every[key] for key in dict.fromkeys([*algorithms, *own])}
+
+
 def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[str]]:
     """Return the columns of a table of runs: of words, keys in which they differ, and of figures.
 
     What is asked for has one, too.
     """
-    every = {key: [str(entry.keys.get(key)) for entry in entries] for key in differing(entries)}
-    algorithms = [key for key in ALGORITHMS if key in every]
-    names = [*zip(*(every[key] for key in algorithms), strict=True)] or [()] * len(entries)
-    own = [key for key in every if len({*zip(names, every[key], strict=True)}) > len({*names})]
+    own = [*keys_of(entries)]
     measured = {name for entry in entries for name in entry.figures}
     wanted = [key for key in asked if key not in measured and any(key in entry.keys for entry in entries)]
-    keys = list(dict.fromkeys([*algorithms, *wanted, *own]))[:MOST_KEYS]
+    keys = list(dict.fromkeys([*(key for key in own if key in ALGORITHMS), *wanted, *own]))[:MOST_KEYS]
     metrics = [entry.run.main_metric for entry in entries]
     measured -= {*keys}
     figures = dict.fromkeys([*metrics, "loss", PRIVACY[0], SECONDS, "failures", *asked])

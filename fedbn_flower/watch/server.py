@@ -33,6 +33,7 @@ from .page import (
     drawn_lines,
     federation_page,
     metric_of,
+    real_differences,
     runs_page,
     runs_table,
     standing_tables,
@@ -267,6 +268,7 @@ def pages_of(standing: Standing) -> "dict[str, Page]":
 PAGES: dict[str, Page] = {
     "": lambda handler, asked: runs_page(handler.server.index, asked, handler.server.standing),
     "table": lambda handler, asked: runs_table(handler.server.index, asked),
+    "real": lambda handler, asked: real_differences(handler.server.index, asked),
     "difference": lambda handler, asked: difference_page(handler.server.index, asked),
     "curves.json": _curves,
     "curves.csv": _curves_csv,

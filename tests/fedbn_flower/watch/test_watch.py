@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from filelock import FileLock
+from scipy.stats import ttest_rel
 
 pytest.importorskip("bokeh", reason="needs the extra watch")
 
@@ -196,6 +197,30 @@ def test_a_group_is_the_mean_of_its_runs_and_their_spread(runs):
     mean, spread = (0.7512345678901234 + 0.8125) / 2, (0.8125 - 0.7512345678901234) / 2**0.5
     assert line.y == pytest.approx([0.5, mean])
     assert line.spread == pytest.approx([0, spread])
+
+
+def test_which_differences_are_real_is_told_by_tests_over_seeds(tmp_path):
+    pytest.importorskip("fedbn_flower.study")
+    avg, yogi = (0.5, 0.51, 0.52, 0.5, 0.53), (0.8, 0.82, 0.81, 0.79, 0.83)
+    for seed in range(5):
+        write_run(tmp_path / f"avg-{seed}", (0.25, avg[seed]), seed=seed)
+        write_run(tmp_path / f"yogi-{seed}", (0.25, yogi[seed]), seed=seed, strategy="fedyogi")
+    write_run(tmp_path / "runs-on", (0.25,), strategy="fedadam")
+    interval = ttest_rel(avg, yogi).confidence_interval()
+    with served(tmp_path) as server:
+        status, text, _ = get(server, "real")
+        assert get(server, "real?where=strategy=fedavg")[1] == ""
+    assert status == 200
+    assert f">-29.8 ({100 * interval.low:.1f} to {100 * interval.high:.1f})</td>" in text
+    assert "Marked *: fedyogi, which is best; fedavg is worse (paired t-tests over 5 seeds" in text
+    assert "fedadam" not in text
+
+
+def test_many_groups_are_not_tested(runs, monkeypatch):
+    monkeypatch.setattr("fedbn_flower.watch.page.MOST_LINES", 1)
+    write_run(runs / "yogi", strategy="fedyogi")
+    with served(runs) as server:
+        assert "These are 2 groups of runs that differ only in their seed" in get(server, "real")[1]
 
 
 def test_smoothing_is_the_mean_of_the_last_values():
