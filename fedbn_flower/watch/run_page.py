@@ -54,6 +54,7 @@ def facts(entry: Entry) -> str:
         "whole run": (time_text(figures.get(SECONDS)), figures.get(SECONDS)),
         "lost or refused": (str(int(entry.total(FAILURES))), None),
         "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
+        f"clients in a sum, {entry.keys.get('secagg-min')} at least": (_sums(entry), None),
     }
     totals = {way: entry.total(f"bytes-{way}") for way in ("sent", "received")}
     said |= {way: (f"{total / 1e6:.2f} MB", total) for way, total in totals.items()}
@@ -65,6 +66,16 @@ def facts(entry: Entry) -> str:
 def _epsilon(entry: Entry) -> str:
     spent, budget = entry.figures.get(PRIVACY[0]), entry.keys.get("dp-epsilon")
     return "" if spent is None else f"{spent:.4g} of {budget:g}" if budget else f"{spent:.4g}"
+
+
+def _sums(entry: Entry) -> str:
+    """Return of how many clients sums were, with secure aggregation; empty without."""
+    if (mode := entry.keys.get("secagg", "off")) == "off":
+        return ""
+    said = entry.run.summary.extensions.get("secagg", {}).get("sums-of")
+    counts = {*(said or (int(row["replies"]) for row in entry.run.metrics))} - {0}
+    numbers = " to ".join(map(str, sorted({min(counts, default=0), max(counts, default=0)})))
+    return numbers if mode == "on" else f"{numbers}, unmasked"
 
 
 def rounds(entry: Entry) -> str:

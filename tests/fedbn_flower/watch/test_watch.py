@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import threading
 from contextlib import contextmanager
@@ -212,7 +213,8 @@ def test_which_differences_are_real_is_told_by_tests_over_seeds(tmp_path):
         assert get(server, "real?where=strategy=fedavg")[1] == ""
     assert status == 200
     assert f">-29.8 ({100 * interval.low:.1f} to {100 * interval.high:.1f})</td>" in text
-    assert "Marked *: fedyogi, which is best; fedavg is worse (paired t-tests over 5 seeds" in text
+    assert "Marked *: fedyogi, which is best; fedavg" in text
+    assert "is worse (paired t-tests over 5 seeds" in text
     assert "fedadam" not in text
 
 
@@ -221,6 +223,26 @@ def test_many_groups_are_not_tested(runs, monkeypatch):
     write_run(runs / "yogi", strategy="fedyogi")
     with served(runs) as server:
         assert "These are 2 groups of runs that differ only in their seed" in get(server, "real")[1]
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("off", None), ("plain", "2 to 3, unmasked"), ("on", "2 to 3")])
+def test_of_how_many_clients_sums_are(tmp_path, mode, shown):
+    """Of a run that goes on, as its rounds say; of one that has ended, as its summary does."""
+    keys = {"secagg": mode, "secagg-min": 2}
+    folder = write_run(tmp_path / "run", (0.5,), rounds=3, names=(*SITES, "third"), **keys)
+    add_round(folder, 2, 0.5, names=SITES)
+    add_round(folder, 3, 0.5, names=())  # no sum
+    with served(tmp_path) as server:
+        assert _fact(get(server, "facts?of=run")[1], "clients in a sum, 2 at least") == shown
+    summary = {"rounds": 3, "extensions": {"secagg": {"mode": mode, "sums-of": [2, 3]}}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with served(tmp_path) as server:
+        assert _fact(get(server, "facts?of=run")[1], "clients in a sum, 2 at least") == shown
+
+
+def _fact(text, name):
+    found = re.search(rf"<dt>{name}</dt><dd><data[^>]*>([^<]*)<", text)
+    return found and found[1]
 
 
 def test_smoothing_is_the_mean_of_the_last_values():
