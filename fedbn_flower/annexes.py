@@ -40,6 +40,7 @@ ANNEXES: dict[str, Annex] = {
         "runs of any Flower app",
         {
             "commands": {"app": "command:app"},
+            "runs": {"app": "reading:run_of_app"},
             "public": {"AppResult": "run_app:AppResult", "run_app": "run_app:run_app"},
         },
     ),

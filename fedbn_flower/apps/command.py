@@ -85,4 +85,5 @@ def app_parser() -> Parser:
     parser.add_argument("--workers", metavar="N", type=int, default=0, help="Ray's workers [one a core]")
     parser.add_argument("--seed", metavar="N", type=int, help="of random, NumPy and PyTorch [drawn]")
     parser.add_argument("--run-dir", metavar="DIR", help="new folder for the results [a new one under runs/]")
+    parser.add_argument("--track", metavar="NAME", default="none", help="tensorboard, mlflow or wandb [none]")
     return parser

@@ -15,13 +15,15 @@ from ..core.files import csv_text, json_text, write_atomically
 from ..core.version import __version__
 from ..records.array_file import array_file, writable
 from ..records.stored import APP, CONFIG, KIND
+from ..records.summary import SUMMARY_FILE, Summary
 from ..runtime.collected_output import logs_to
 from .line import Line
-from .results import EVALUATE, SERVER, TRAIN, Results
+from .results import EVALUATE, LOSS, SERVER, TRAIN, Results
+from .rounds import Rounds
 
 LOGGER, FLOWER = logging.getLogger("flwr.fedbn"), logging.getLogger("flwr")
 
-LOG, HISTORY, ARRAYS = "log.txt", "history.csv", "model.safetensors"
+LOG, METRICS, ARRAYS = "log.txt", "metrics.csv", "model.safetensors"
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
@@ -39,7 +41,7 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 def write_results(folder: Path, results: Results) -> None:
     """Write the table of rounds and the arrays, as far as there are some."""
-    write_history(folder, results)
+    write_metrics(folder, results)
     if arrays := writable(ARRAYS, results.arrays()):
         write_atomically(folder / ARRAYS, array_file(ARRAYS, arrays))
 
@@ -51,10 +53,30 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted(names, key=lambda name: [name.startswith(side) for side in reversed(sides)])
 
 
-def write_history(folder: Path, results: Results) -> None:
+def write_summary(folder: Path, results: Results, rounds: Rounds, seconds: float) -> None:
+    """Write what a run that has ended came to: of each side the last numbers.
+
+    Runs are compared by the accuracy, if it is measured, else the loss, else by what comes first.
+    """
+    clients, server = results.latest(EVALUATE), results.latest(SERVER)
+    names = [*clients, *server]
+    found = {
+        "rounds": rounds.total,
+        "seconds": seconds,
+        **({"seconds-per-round": seconds / rounds.total} if rounds.total else {}),
+        **({"aggregated": clients} if clients else {}),
+        **({"global": server} if server else {}),
+        "compared-by": next((name for name in ("accuracy", LOSS, *names) if name in names), ""),
+        "failures": rounds.failures,
+    }
+    summary = Summary.model_validate(found)
+    write_atomically(folder / SUMMARY_FILE, json_text(summary.as_json(), indent=2) + "\n")
+
+
+def write_metrics(folder: Path, results: Results) -> None:
     """Write a row for each round so far."""
     if rows := results.rows():
-        write_atomically(folder / HISTORY, csv_text(columns_of(rows), rows))
+        write_atomically(folder / METRICS, csv_text(columns_of(rows), rows))
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

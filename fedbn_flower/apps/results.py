@@ -26,6 +26,8 @@ from ..core.private import (
 from .rounds import Rounds
 
 TRAIN, EVALUATE, SERVER, LOSS = "train-", "evaluate-", "server-", "loss"
+START = "start"
+"""The column that numbers several strategies which ran in turn."""
 
 
 class Results:
@@ -66,10 +68,18 @@ class Results:
         """Return a row for each round, of each strategy that ran; those of several are numbered."""
         tables = [table for table in map(_by_round, self.found) if table]
         return [
-            {**({"start": number} if len(tables) > 1 else {}), "round": server_round, **table[server_round]}
+            {**({START: number} if len(tables) > 1 else {}), "round": server_round, **table[server_round]}
             for number, table in enumerate(tables, start=1)
             for server_round in sorted(table)
         ]
+
+    def latest(self, side: str) -> dict[str, float]:
+        """Return the numbers of the last round of the last strategy in which a side was measured."""
+        for row in reversed(self.rows()):
+            found = {name.removeprefix(side): row[name] for name in row if name.startswith(side)}
+            if numbers := {name: float(value) for name, value in found.items() if is_number(value)}:
+                return numbers
+        return {}
 
     def arrays(self) -> dict[str, NDArray]:
         """Return the arrays of the last strategy that gave some; those of legacy ones are numbered."""
@@ -80,6 +90,15 @@ class Results:
             if parameters.tensors:
                 return _legacy_arrays(parameters)
         return {}
+
+
+def is_number(cell: object) -> bool:
+    """Return whether a cell of the table of rounds is a number, as a value or in the file."""
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:

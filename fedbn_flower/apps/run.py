@@ -4,18 +4,21 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 
+from .. import annexes
+from ..config.keys import RUN_KEYS
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
+from ..records.events import RunInfo
 from ..runtime.auto_grid import AutoGrid
 from ..runtime.grid import RUN_ID, LocalGrid
 from ..runtime.inline import InlineGrid
@@ -25,11 +28,11 @@ from ..strategies.signature import LegacyApi
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
 from .clients import AppClients
-from .folder import ARRAYS, logged, write_config, write_history, write_results
+from .folder import ARRAYS, logged, write_config, write_metrics, write_results, write_summary
 from .legacy import legacy_servers_on
 from .line import Line
 from .randomness import seed_libraries
-from .results import Results
+from .results import START, Results, is_number
 from .rounds import Rounds
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 AUTO, INLINE, RAY = BACKENDS = ("auto", "inline", "ray")
 DEBUGGERS = ("debugpy", "pydevd")
+NONE, *_ = TRACKERS = get_args(RUN_KEYS["track"].annotation)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Settings:
     verbose: bool = False
     ray_address: str = ""
     device: str = "cpu"
+    track: str = NONE
+    """The tracker of experiments that gets the configuration and every round."""
     nodes_from: str = ""
     """Where their number is from, if nobody gave it."""
 
@@ -78,8 +84,11 @@ class Settings:
             value = getattr(self, key.replace("-", "_"))
             if type(value) is not int or not least <= value <= most:
                 raise not_allowed(key, value, f"a whole number from {least} to {most}")
-        if self.backend not in BACKENDS:
-            raise not_allowed("backend", self.backend, f"one of {', '.join(BACKENDS)}")
+        for key, names in {"backend": BACKENDS, "track": TRACKERS}.items():
+            if (name := getattr(self, key)) not in names:
+                raise not_allowed(key, name, f"one of {', '.join(names)}")
+        if self.track != NONE:
+            annexes.load("installed", "trackers", "track")(self)
         if self.backend == INLINE and self.workers:
             raise not_allowed("workers", self.workers, f"0 with backend {INLINE!r}, which has none")
 
@@ -116,8 +125,9 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
     rounds = Rounds()
     outcome = Outcome(Results(rounds), rounds)
     started = time.monotonic()
-    rounds.watchers += [line, _history_writer(folder, outcome.results)]
-    with logged(folder, line) as log:
+    tracked = Tracked(app, settings, folder, outcome.results)
+    rounds.watchers += [line, tracked]
+    with logged(folder, line) as log, tracked:
         try:
             with importable(app.folder, app.server.reference, app.client.reference):
                 _run(app, settings, outcome)
@@ -127,6 +137,7 @@ def run_in_folder(app: FlowerApp, settings: Settings, folder: Path, show_line: b
         finally:
             outcome.seconds = time.monotonic() - started
             write_results(folder, outcome.results)
+        write_summary(folder, outcome.results, rounds, outcome.seconds)
     return outcome
 
 
@@ -151,17 +162,41 @@ def _described(app: FlowerApp, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _history_writer(folder: Path, results: Results) -> Callable[[Rounds], None]:
-    """Return what writes the table of the rounds before each new one."""
-    written = 0
+class Tracked:
+    """Writes the table of the rounds before each new one, and sends them to the tracker, if there is one."""
 
-    def on_phase(rounds: Rounds) -> None:
-        nonlocal written
-        if rounds.total > written:
-            written = rounds.total
-            write_history(folder, results)
+    def __init__(self, app: FlowerApp, settings: Settings, folder: Path, results: Results) -> None:
+        self._folder, self._results = folder, results
+        self._written = self._sent = 0
+        found = annexes.brought("observers").values() if settings.track != NONE else ()
+        self._trackers = [tracker for trackers in found for tracker in trackers(settings)]
+        own = {f"run-config.{key}": value for key, value in app.run_config.items()}
+        config = {"app": app.name, **own, NODES: settings.num_supernodes, "seed": settings.seed}
+        self._info = RunInfo(config, folder, 1, 0, app.name, "", (), (), "", frozenset())
 
-    return on_phase
+    def __enter__(self) -> None:
+        for tracker in self._trackers:
+            tracker.on_start(self._info)
+
+    def __call__(self, rounds: Rounds) -> None:
+        if rounds.total > self._written:
+            self._written = rounds.total
+            write_metrics(self._folder, self._results)
+            self._send()
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        self._send()
+        for tracker in self._trackers:
+            tracker.on_end(None, error)
+
+    def _send(self) -> None:
+        """Send the rounds that are new; those of several strategies are numbered on."""
+        rows = self._results.rows() if self._trackers else []
+        for number, row in enumerate(rows[self._sent :], start=self._sent):
+            numbers = {name: float(cell) for name, cell in row.items() if is_number(cell)}
+            for tracker in self._trackers:
+                tracker.send(number if START in row else row["round"], numbers)
+        self._sent = len(rows)
 
 
 def _run(app: FlowerApp, settings: Settings, outcome: Outcome) -> None:

@@ -20,7 +20,7 @@ from ..core.private import History
 from ..results.run_directory import default_run_folder, folder_locked, prepare_run_folder
 from .app import FlowerApp, app_in, app_of
 from .folder import columns_of
-from .run import AUTO, Outcome, Settings, run_in_folder
+from .run import AUTO, NONE, Outcome, Settings, run_in_folder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,7 +56,7 @@ class AppResult:
 
     @cached_property
     def history(self) -> DataFrame:
-        """One row per round: ``history.csv``."""
+        """One row per round: ``metrics.csv``."""
         from pandas import DataFrame
 
         return DataFrame(self._rows, columns=columns_of(self._rows))
@@ -76,6 +76,7 @@ def run_app(
     workers: int = 0,
     seed: int | None = None,
     run_dir: str | PathLike[str] | None = None,
+    track: str = NONE,
     progress: bool = True,
 ) -> AppResult:
     """Run a Flower app, unchanged, on virtual nodes in this process or on Ray's workers.
@@ -104,6 +105,8 @@ def run_app(
         which ``config.json`` has.
     run_dir : str or Path, optional
         A new or empty folder; by default a new one under ``runs/``.
+    track : str
+        A tracker of experiments that gets every round: ``tensorboard``, ``mlflow`` or ``wandb``.
     progress : bool
         Whether a terminal shows a line of progress.
 
@@ -136,10 +139,11 @@ def run_app(
     overrides = [run_config] if isinstance(run_config, str) else run_config
     found = _app(_server_or_folder(app, server_app), client_app, overrides)
     drawn = secrets.randbelow(SEEDS) if seed is None else seed
+    how: dict[str, Any] = {"backend": backend, "workers": workers, "seed": drawn, "track": track}
     if num_supernodes is None:
-        settings = Settings(found.num_supernodes, backend, workers, drawn, nodes_from=found.nodes_from)
+        settings = Settings(found.num_supernodes, **how, nodes_from=found.nodes_from)
     else:
-        settings = Settings(num_supernodes, backend, workers, drawn)
+        settings = Settings(num_supernodes, **how)
     folder = _folder(run_dir)
     colour_in_terminals_only()
     with folder_locked(folder, "run-dir"):

@@ -154,6 +154,8 @@ class RoundFigures(Part):
     """Whose metrics the other fields have, by key."""
     global_: Figures | None = None
     mean: Figures | None = None
+    aggregated: Figures | None = None
+    """Of a Flower app: what its strategy made of its clients' metrics."""
     pooled: Figures | None = None
     client_mean: Figures | None = None
     worst_client: Figures | None = None
@@ -181,6 +183,7 @@ class RoundFigures(Part):
             "global": self.global_,
             "pooled": self.pooled,
             "mean": self.mean,
+            "aggregated": self.aggregated,
             "client-mean": self.client_mean,
             "worst-client": self.worst_client,
             "worst-tenth": self.worst_tenth,
@@ -192,7 +195,7 @@ class RoundFigures(Part):
     @property
     def main(self) -> Figures:
         """The clients' means over examples, else the global model's metrics; empty without either."""
-        return self.mean or self.global_ or {}
+        return self.mean or self.aggregated or self.global_ or {}
 
 
 class Summary(RoundFigures, RunFigures):

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import annexes
 from ..core.files import PARQUET
 from ..core.free_memory import regular
-from ..core.ground.columns import SECONDS, SIMULATED_SECONDS
+from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
 from ..data.notes import Note
 from ..names import short
 from ..records.cases import binary_cases
 from ..records.checkpoint import goes_by_real_clock
-from ..records.stored import damage_as_user_errors, rows_of, seen
+from ..records.stored import APP, RUN, checked_kind, damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
 from .manifest import LEARNT, read_manifest
 from .summary import class_columns, columns_by_class
@@ -28,12 +29,35 @@ Points = dict[int, float]
 SIMULATED, REAL, MEGABYTES = "simulated seconds", "seconds", "MB sent and received"
 COSTS = (SIMULATED, REAL, MEGABYTES)
 """What a figure may have on its axis in place of the round."""
+EVERY_RUN = (RUN, APP)
+"""The kinds of folders that hold a run, of ours or of a Flower app."""
+CURVES = {
+    "": "clients, held out (mean over examples)",
+    GLOBAL: "global model, held out",
+    "train-": "clients, training (weighted mean)",
+    POOLED: "clients, held out (pooled)",
+}
+"""Prefixes of columns of metrics, each with what these are of."""
 
 
 def dataset_name(text: str) -> str:
     """Return a dataset as a person calls it: of a file or folder, the last part of its path."""
     kind, colon, path = text.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", ".", "~")) else text
+
+
+class Told(NamedTuple):
+    """How a Flower app's run is told, whose keys are its own."""
+
+    title: str
+    where: tuple[str, ...]
+    sentence: str
+    command: Sequence[str]
+    """The words that run it again; none if no command can."""
+    metrics: Sequence[str]
+    """The names of those of which there are curves."""
+    curves: Mapping[str, str]
+    """In the place of `CURVES`."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +72,20 @@ class Run:
     summary: Summary
     metrics: list[dict[str, str]]
     without_noise: "Run | None" = None
+    told: Told | None = None
 
     @classmethod
-    def read(cls, folder: Path, key: str = "folder") -> "Run":
-        """Read the folder.
+    def read(cls, folder: Path, key: str = "folder", kinds: Sequence[str] = (RUN,)) -> "Run":
+        """Read the folder of a run of these kinds.
 
         Raises
         ------
         UserError
             When the folder is not a run's, or its summary is damaged; the message begins with the key.
         """
+        if checked_kind(folder, key, *kinds) == APP:
+            found: Run = annexes.load("runs", APP, key)(folder, key)
+            return found
         config = seen(read_manifest(folder, key))
         summary = Summary.read(folder, key) or Summary()
         with damage_as_user_errors(key, folder):
@@ -96,6 +124,8 @@ class Run:
     @property
     def title(self) -> str:
         """Two lines: algorithms and seed, then data, partition and clients."""
+        if self.told:
+            return self.told.title
         return f"{self.algorithms}, seed {self.config.get('seed')}\n{', '.join(self.where)}"
 
     @property
@@ -104,9 +134,11 @@ class Run:
         return dataset_name(str(self.config.get("dataset")))
 
     @property
-    def where(self) -> tuple[str, str, str]:
+    def where(self) -> tuple[str, ...]:
         """Data, partition and number of clients, in words."""
         config = self.config
+        if self.told:
+            return self.told.where
         return f"on {self.dataset}", str(config.get("partition")), f"{config.get('num-clients')} clients"
 
     @cached_property

@@ -226,21 +226,24 @@ def deciding_column(columns: Collection[Collection[str]]) -> str:
     """Return the column of a table by which its runs are compared, from the columns that each run has.
 
     It is that of the site left out in turn, if every run has one; pooled over the clients' examples where all
-    runs have that; else the clients' mean over examples if clients evaluate, else the global model's value.
+    runs have that; else the clients' mean over examples if clients evaluate, or what a Flower app's strategy
+    made of their metrics; else the global model's value.
     """
     if columns and all(LEFT_OUT in found for found in columns):
         return LEFT_OUT
     if columns and all(POOLED in found for found in columns):
         return POOLED
-    return OVER_EXAMPLES if any(OVER_EXAMPLES in found for found in columns) else GLOBAL
+    of_clients = (name for name in (OVER_EXAMPLES, AGGREGATED) if any(name in found for found in columns))
+    return next(of_clients, GLOBAL)
 
 
 def _of_all(summary: Summary) -> dict[str, OfClient]:
     """Return the metrics of the global model, and those over all clients, by group."""
     found = {
-        "global": summary.global_,
-        "pooled": summary.pooled,
-        "mean over examples": summary.mean,
+        GLOBAL: summary.global_,
+        POOLED: summary.pooled,
+        OVER_EXAMPLES: summary.mean,
+        AGGREGATED: summary.aggregated,
         "mean over clients": summary.client_mean,
         JAIN_OF_CLIENTS: summary.client_jain if len(summary.clients) > 1 else None,
     }
@@ -255,6 +258,7 @@ def _of_all(summary: Summary) -> dict[str, OfClient]:
 
 
 POOLED, OVER_EXAMPLES, GLOBAL = "pooled", "mean over examples", "global"
+AGGREGATED = "clients, as aggregated"
 NOBODY: Mapping[str, Mapping[str, Any]] = {}
 
 

@@ -17,7 +17,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
-from ..records.stored import RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
+from ..records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..records.summary import OfClient, Summary
 from ..results.composition import privacy_of_runs
 from ..results.held_out import CASES, compared_cases_table
@@ -33,7 +33,7 @@ from ..results.report.sections.results import means
 from ..results.report.sweep_page import LINES, counts_by_site, curves, curves_figure, with_note
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from ..results.run_reader import Run
+from ..results.run_reader import EVERY_RUN, Run
 from ..results.summary import GLOBAL, LEFT_OUT, NON_METRICS, POOLED, metrics_by_group
 from .comparisons.best_cells import Verdict, difference_of
 from .comparisons.gain import Gain, gain_section, gain_table, gains_of
@@ -187,7 +187,7 @@ def of_two(this: Path, other: Path) -> DataFrame:
     from pandas import DataFrame
 
     for folder in (this, other):
-        checked_kind(folder, "compare", RUN)
+        checked_kind(folder, "compare", *EVERY_RUN)
     groups = read_groups([this, other])
     runs = [group.runs[0] for group in groups]
     if without := [run.folder for run in runs if not run.summary.rounds]:
@@ -227,17 +227,17 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
     Raises
     ------
     UserError
-        When a folder is not of a run, a sweep or a search.
+        When a folder is not of a run, a sweep, a search or a Flower app's run.
     """
     found = []
     for folder in folders:
         name = _names(folders)[folder]
-        kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH)
+        kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH, APP)
         if kind == SWEEP:
             groups = Sweep.read(folder, "compare").groups
             found += [Group({FOLDER: name, **g.names}, g.runs) for g in groups if g.runs]
         else:
-            run = Run.read(folder / "best" if kind == SEARCH else folder, "compare")
+            run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
             found.append(Group({FOLDER: name}, [run]))
     return found
 
@@ -294,9 +294,10 @@ def in_common(groups: Sequence[Group]) -> str:
     """Return what all runs have in common, in words: data, partition, clients, algorithms, rounds, seed."""
     runs = [run for group in groups for run in group.runs]
     told = [
-        (*run.where, *(f"{key} {without_folders(str(run.config.get(key)))}" for key in SAID)) for run in runs
+        (*run.where, *(f"{key} {without_folders(str(run.config[key]))}" for key in SAID if key in run.config))
+        for run in runs
     ]
-    same = [values[0] for values in zip(*told, strict=True) if len(set(values)) == 1]
+    same = [words for words in told[0] if all(words in others for others in told)]
     return f"All {', '.join(same)}." if same else ""
 
 

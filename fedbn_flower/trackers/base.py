@@ -45,7 +45,11 @@ class Tracker(Observer):
         self._try(self._start, info)
 
     def on_round(self, result: RoundResult) -> None:
-        self._try(self.log, result.server_round, numbers_of(result))
+        self.send(result.server_round, numbers_of(result))
+
+    def send(self, server_round: int, numbers: Mapping[str, float]) -> None:
+        """Send the numbers of a round, unless something has failed before."""
+        self._try(self.log, server_round, numbers)
 
     def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
         self._try(self.end, self._folder, error is not None)

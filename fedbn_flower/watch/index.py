@@ -19,7 +19,7 @@ from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
 from ..results.run_directory import LOCK
-from ..results.run_reader import Run
+from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
 
 NOTES = "watch.json"
@@ -162,7 +162,7 @@ class Index:
 
     def _entry(self, name: str, folder: Path, is_locked: bool) -> Entry:
         """Read a run's folder; raise a UserError where a file in it is damaged."""
-        run = Run.read(folder, self.key)
+        run = Run.read(folder, self.key, EVERY_RUN)
         with damage_as_user_errors(self.key, folder):
             notes = json_object(folder / NOTES) if (folder / NOTES).exists() else {}
             entry = Entry(name, run, notes, is_locked)

@@ -227,7 +227,7 @@ def test_a_killed_run_leaves_no_process(marked_environment, tmp_path, how):
         [sys.executable, "-c", code, *words, "--run-dir", str(tmp_path / "run")],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_for((tmp_path / "run" / "history.csv").exists, run)
+    wait_for((tmp_path / "run" / "metrics.csv").exists, run)
     assert len(processes_with(mark)) > 3
     run.send_signal(how)
     run.wait(LONG)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ...core.files import csv_lines, no_formula, write_atomically
 from ...core.ground.collector import no_collection
-from ...core.ground.columns import CLIENT_MEAN, GLOBAL, POOLED, TEST
+from ...core.ground.columns import CLIENT_MEAN, TEST
 from ...job.inputs import RunInputs
 from ...records.metrics import percent, with_unit
-from ..run_reader import Points, Run
+from ..run_reader import CURVES, Points, Run
 from ..terminal import shorten_middle
 from .drawer import begun
 
@@ -54,13 +54,6 @@ MAX_NAMED = 8  # clients that are shown by name
 MAX_COLUMNS = 4  # figures of metrics side by side
 MAX_CLIENTS_DRAWN = 2000  # of a heat map; more are drawn as means of neighbours
 MAX_BARS = 30  # clients or classes, above which counts are a heat map
-CURVES = (
-    ("", "clients, held out (mean over examples)"),
-    (GLOBAL, "global model, held out"),
-    ("train-", "clients, training (weighted mean)"),
-    (POOLED, "clients, held out (pooled)"),
-)
-"""Prefixes of columns in ``metrics.csv``, each with its label."""
 
 
 def plot_partitions(path: Path, inputs: RunInputs) -> None:
@@ -156,7 +149,7 @@ def curves(run: Run) -> "InlineFigure":
         for axes in panels[len(names) :]:
             axes.set_visible(False)
         for axes, name in zip(panels, names, strict=False):
-            draw_curves(axes, run.metrics, name)
+            draw_curves(axes, run, name)
         legend_below(figure)
         figure.suptitle(plain(run.title), fontsize="medium")
     return figure
@@ -169,22 +162,19 @@ def metric_names(run: Run) -> list[str]:
     """
     columns = run.metrics[0] if run.metrics else {}
     names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
+    names += run.told.metrics if run.told else ()
     found = [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
     return sorted(found, key=lambda name: name != run.main_metric)
 
 
-def draw_curves(
-    axes: "Axes", rows: list[dict[str, str]], name: str, at: Mapping[int, float] | None = None
-) -> None:
+def draw_curves(axes: "Axes", run: Run, name: str, at: Mapping[int, float] | None = None) -> None:
     """Draw a metric by round; a round without a value leaves no gap. ``at`` says where to draw a round."""
-    factor = percent(name)
+    factor, curves = percent(name), run.told.curves if run.told else CURVES
     found: dict[str, Points] = {}
-    for prefix, label in CURVES:
-        if points := {
-            int(r["round"]): factor * float(r[prefix + name]) for r in rows if r.get(prefix + name)
-        }:
-            found[label] = points
-    for number, (_, label) in enumerate(CURVES):
+    for prefix, label in curves.items():
+        if points := run.points(prefix + name):
+            found[label] = {server_round: factor * value for server_round, value in points.items()}
+    for number, label in enumerate(curves.values()):
         if line := found.get(label):
             style = line_style(number, len(line))
             xs = [at[r] if at else r for r in line]

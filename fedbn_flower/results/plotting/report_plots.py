@@ -49,7 +49,7 @@ def metric_curve(run: Run, name: str, cost: str = "") -> InlineFigure:
     """Draw a held-out metric by round, or by one of `run_reader.COSTS`."""
     figure = new_figure(4.6, 3.1)
     axes = figure.subplots()
-    draw_curves(axes, run.metrics, name, run.costs(cost) if cost else None)
+    draw_curves(axes, run, name, run.costs(cost) if cost else None)
     if cost:
         set_cost_axis(axes, cost)
     legend_below(figure)

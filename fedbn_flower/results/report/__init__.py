@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.files import write_atomically
-from ...records.stored import RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
+from ...records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
@@ -30,8 +30,8 @@ def write_report(folder: Path, reference: Path | None = None, own: Sequence[str]
     Raises
     ------
     UserError
-        When the folder is not of a run, a sweep or a search, the reference is not the same run, or a section
-        of one's own fails.
+        When the folder is not of a run, a sweep, a search or a Flower app's run, the reference is not the
+        same run, or a section of one's own fails.
     """
     with damage_as_user_errors("report", str(folder)):
         content = _page(folder, reference, own)
@@ -51,14 +51,14 @@ def begin_figures(folder: Path) -> None:
 
 
 def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
-    kinds = (RUN,) if reference or own else (RUN, SWEEP, SEARCH)
+    kinds = (RUN,) if reference else (RUN, APP) if own else (RUN, SWEEP, SEARCH, APP)
     kind = checked_kind(folder, "report", *kinds)
-    if kind == RUN:
-        from ..run_reader import Run
+    if kind in (RUN, APP):
+        from ..run_reader import EVERY_RUN, Run
         from .reference import with_reference
         from .run_page import run_page
 
-        run = Run.read(folder, "report")
+        run = Run.read(folder, "report", EVERY_RUN)
         return run_page(with_reference(run, reference) if reference else run, own)
     if kind == SEARCH:
         from .search_page import search_page

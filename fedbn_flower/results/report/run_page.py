@@ -40,6 +40,8 @@ def run_page(run: Run, own: Sequence[str] = ()) -> str:
 
 def title_of(run: Run) -> str:
     """Return the study's own title, or else who trained what on what, by which algorithms."""
+    if run.told:
+        return run.told.title
     strategy, *further = (short(str(run.config.get(k))) for k in ("strategy", "client", "objective"))
     named = joined([strategy, *(name for name in further if name not in PLAIN)], "and")
     model = short(without_folders(str(run.config.get("model"))))
@@ -50,6 +52,8 @@ def title_of(run: Run) -> str:
 
 def sentence(run: Run) -> str:
     """Describe the run in plain English."""
+    if run.told:
+        return run.told.sentence
     config, summary = run.config, run.summary
     model, strategy, client, objective = (
         without_folders(str(config.get(key))) for key in ("model", "strategy", "client", "objective")
@@ -82,7 +86,7 @@ def _key_metrics(run: Run) -> dict[str, str]:
     digits = decimals(metric, (figures.get(metric) for figures in by_group.values()))
     values = {
         f"{spelt(metric)}, {MODELS[key]}": shown(metric, by_group[key][metric], digits)
-        for key in ("global", "pooled", "mean", "client-mean", "worst-client")
+        for key in ("global", "pooled", "mean", "aggregated", "client-mean", "worst-client")
         if not (key == "mean" and "pooled" in by_group) and not (key == "client-mean" and "mean" in by_group)
         if by_group.get(key, {}).get(metric) is not None
     }

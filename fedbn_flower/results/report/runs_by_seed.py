@@ -13,6 +13,7 @@ from ...records.metrics import PERCENT, heading, percent
 from ...records.stored import CONFIG, GRID, rows_of
 from ..run_reader import Points, Run
 from ..summary import (
+    AGGREGATED,
     JAIN_OF_CLIENTS,
     LEFT_OUT,
     NON_METRICS,
@@ -143,7 +144,7 @@ def headline(groups: Sequence[Group], metric: str) -> tuple[str, str]:
         column = OVER_EXAMPLES
     if column == LEFT_OUT:  # measured once, at the end
         return column, ""
-    prefixes = {"pooled": POOLED, OVER_EXAMPLES: "", "global": GLOBAL}
+    prefixes = {"pooled": POOLED, OVER_EXAMPLES: "", AGGREGATED: "", "global": GLOBAL}
     return column, prefixes[column] + metric
 
 

@@ -22,7 +22,7 @@ def still_rising(run: Run, metric: str = "") -> str:
     metric = metric or run.main_metric
     _, column = headline([Group({}, [run])], metric)
     points = run.points(column)
-    if len(points) < FEWEST_ROUNDS or not run.summary.rounds:
+    if len(points) < FEWEST_ROUNDS or not run.summary.rounds or run.told:  # which is better, nobody says
         return ""
     sign = 1 if run.higher_is_better(metric) else -1
     rounds, values = [*points], [sign * value for value in points.values()]

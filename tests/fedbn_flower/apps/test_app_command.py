@@ -244,7 +244,7 @@ def test_an_interrupted_run_says_where_its_results_are(folder, capsys):
     client.write_text(stopping)
     assert main(["app", str(folder), "--run-dir", "run", "--backend", "inline"]) == 130
     assert capsys.readouterr().err.endswith("interrupted\nresults so far are in run\n")
-    assert (folder.parent / "run" / "history.csv").read_text().splitlines()[1].startswith("1,")
+    assert (folder.parent / "run" / "metrics.csv").read_text().splitlines()[1].startswith("1,")
 
 
 def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
@@ -254,7 +254,7 @@ def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
         main(["app", str(folder), "--run-dir", "run", "--backend", "inline"])
     assert raised.value.code == 3
     assert capsys.readouterr().err.endswith("results so far are in run\n")
-    assert len((folder.parent / "run" / "history.csv").read_text().splitlines()) == 3
+    assert len((folder.parent / "run" / "metrics.csv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("arguments", ["", "min_fit_clients=2"])

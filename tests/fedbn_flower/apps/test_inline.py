@@ -33,7 +33,7 @@ def test_an_app_in_a_folder_with_a_strategy_of_flowers(tmp_path):
     np.testing.assert_array_equal(result.arrays["0"], [2.0, 2.0])
     assert (result.rounds, result.failures, result.place) == (2, 0, {"backend": "inline"})
     np.testing.assert_array_equal(load_file(tmp_path / "run" / "model.safetensors")["0"], [2.0, 2.0])
-    assert (tmp_path / "run" / "history.csv").read_text() == (
+    assert (tmp_path / "run" / "metrics.csv").read_text() == (
         "round,train-loss,evaluate-accuracy\n1,2.0,1.0\n2,4.0,2.0\n"
     )
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -383,7 +383,7 @@ def test_an_app_may_change_the_current_folder(run, tmp_path):
         FedAvg().start(grid, arrays, num_rounds=0, evaluate_fn=lambda *_: MetricRecord({"loss": 1.0}))
 
     run(main, run_dir="run")
-    assert (tmp_path / "run" / "history.csv").read_text().split() == ["round,server-loss", "0,1.0"]
+    assert (tmp_path / "run" / "metrics.csv").read_text().split() == ["round,server-loss", "0,1.0"]
 
 
 def test_results_of_several_strategies_are_numbered_and_written_meanwhile(run, tmp_path):
@@ -395,7 +395,7 @@ def test_results_of_several_strategies_are_numbered_and_written_meanwhile(run, t
                 grid, ArrayRecord([np.full(1, value)]), num_rounds=2,
                 evaluate_fn=lambda number, arrays: MetricRecord({"seen": number, "list": [1, 2]}),
             )  # fmt: skip
-        history = tmp_path / "run" / "history.csv"
+        history = tmp_path / "run" / "metrics.csv"
         written.append([line[:3] for line in history.read_text().splitlines()[1:]])
 
     result = run(main, evaluating())

@@ -1,15 +1,18 @@
 """What a reviewer looks for: names as in papers, equal decimals, curves of sites, free lines."""
 
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedbn_flower.records.metrics import decimals, heading, spelt
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting.comparison_plots import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
+from fedbn_flower.results.run_reader import Run
 
 from .html_page import page
 from .test_cases import LOCALLY
@@ -85,7 +88,7 @@ def test_a_legend_covers_no_line():
     rows = [{"round": str(r), "iou": "0.5", "global-iou": "0.4", "pooled-iou": "0.3"} for r in range(1, 4)]
     figure = new_figure(4.6, 3.1)
     axes = figure.subplots()
-    draw_curves(axes, rows, "iou")
+    draw_curves(axes, Run(Path(), {}, Summary(), rows), "iou")
     legend_below(figure)
     figure.as_png()
     legend, inside = figure.legends[0].get_window_extent(), axes.get_window_extent()

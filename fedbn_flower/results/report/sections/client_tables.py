@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ....records.metrics import decimals, heading, shown, spelt
 from ....records.summary import JAIN, NewClients, OfClient, Summary
 from ...run_reader import Run
-from ...summary import NOBODY, NON_METRICS, shown_index, shown_mean
+from ...summary import AGGREGATED, NOBODY, NON_METRICS, shown_index, shown_mean
 from ..html import folded, paragraph
 from ..tables import Table
 from .intervals import NOTHING_BESIDE, Beside, Intervals, below, with_interval
@@ -17,6 +17,7 @@ MODELS = {
     "global": "global model",
     "pooled": "all clients' examples pooled",
     "mean": "mean over examples",
+    "aggregated": AGGREGATED,
     "client-mean": "mean over clients",
     "worst-client": "worst client",
     "worst-tenth": "worst tenth of clients",

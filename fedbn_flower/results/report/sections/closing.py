@@ -23,8 +23,10 @@ from .client_tables import metrics_table
 
 def how_to_reproduce(run: Run) -> Iterator[str]:
     """Yield the command, the versions and all settings of a run."""
-    yield command(map(shlex.quote, command_of(run.config)))
-    if uses_session_objects(run.config):
+    words = run.told.command if run.told else command_of(run.config)
+    if words:
+        yield command(map(shlex.quote, words))
+    if not words or uses_session_objects(run.config):
         yield paragraph("The run was given Python objects, which a command cannot name.", "note")
     if run.summary.privacy and run.config.get("dp-seed", NO_SEED) == NO_SEED:
         yield paragraph("Its noise followed from a secret key: the command draws other noise.", "note")

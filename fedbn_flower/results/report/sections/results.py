@@ -25,6 +25,9 @@ MEANS = "Mean over examples weights all held-out examples equally; mean over cli
 
 def means(runs: Iterable[Run]) -> str:
     """Return what the means in a table of these runs are over, and on whose examples clients were tested."""
+    runs = [*runs]
+    if any(run.told for run in runs):
+        return ""
     words = tested_on(run.summary for run in runs)
     return f"{words[:1].upper()}{words[1:]}. {MEANS}" if words else MEANS
 
