@@ -13,7 +13,9 @@ from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
 from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
+from ..results.rare_event import led_by_rare_event
 from ..results.resume import resume_hint
+from ..results.run_reader import Run
 from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
@@ -88,7 +90,7 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     with waiting(console, "starting workers"):
         pool = pool_for(config)
     try:
-        summary = simulate(Federation(config), folder, pool, [progress(config, console)])
+        simulate(Federation(config), folder, pool, [progress(config, console)])
     except RunFailed as error:
         print(f"{cell_name(config)} failed: {error}", file=sys.stderr)
         if isinstance(error, RunCutOff):
@@ -97,5 +99,5 @@ def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:
     finally:
         if pool:
             pool.close()
-    show(console, summary_table(config, summary))
+    show(console, summary_table(config, led_by_rare_event(Run.read(folder)).summary))
     return True

@@ -286,6 +286,7 @@ def shown(name: str, value: float | None, digits: int | None = None) -> str:
 
 
 WORDS = {
+    "expected-over-observed": "expected over observed events",
     "sensitivity-at": "sensitivity at specificity",
     "balanced-accuracy": "balanced accuracy",
     "average-precision": "average precision",

@@ -25,6 +25,7 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
 from ..records.stored import rows_of
 from ..records.summary import OfClient, Summary, tested_on
+from .rare_event import main_first
 from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
@@ -248,9 +249,9 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     clients = summary.clients
     title, caption = f"{cell_name(config)}: {summary.rounds} rounds{best}", tested_on([summary]) or None
     table = Table(title=title, caption=caption)
-    first = summary.global_ or next(iter(clients.values()), summary.mean or {})
+    first = summary.global_ or summary.pooled or next(iter(clients.values()), summary.mean or {})
     left_out = {*NON_METRICS, *class_columns(summary)}
-    names = [name for name in first if name not in left_out]
+    names = main_first(summary, summary.compared_by, (name for name in first if name not in left_out))
     table.add_column("model")
     for column in ("training examples", *names):
         table.add_column(column, justify="right")

@@ -18,7 +18,9 @@ from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration
 from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
+from ..results.rare_event import led_by_rare_event
 from ..results.run_directory import folder_locked
+from ..results.run_reader import Run
 from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike
@@ -197,7 +199,7 @@ class _SearchRunner:
             **{"value": float(best["value"]), "test": test, "command": again, "folder": "best"},
         }
         write_search(self.folder, {**self.description, "best": found})
-        show(self.console, summary_table(config, summary))
+        show(self.console, summary_table(config, led_by_rare_event(Run.read(folder)).summary))
         say(self.console, f"best: trial {best['trial']}, {_in_words(values)}")
         say(self.console, f"its {self.by} on the validation share: {shown(self.by, float(best['value']))}")
         if test is not None:

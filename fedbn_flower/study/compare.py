@@ -22,6 +22,7 @@ from ..records.summary import OfClient, Summary
 from ..results.composition import privacy_of_runs
 from ..results.held_out import CASES, compared_cases_table
 from ..results.plotting.plots import save_figure
+from ..results.rare_event import led_by_rare_event, main_first
 from ..results.report.html import page, paragraph, section, without_folders
 from ..results.report.reference import compared
 from ..results.report.runs_by_seed import FOLDER, Group, Sweep, common_metric, headline, legend, metrics_table
@@ -197,7 +198,7 @@ def of_two(this: Path, other: Path) -> DataFrame:
     main = common_metric(groups)
     column, _ = headline(groups, main)
     found = {}
-    for name in sorted(_common_metrics(runs, column), key=lambda name: name != main):
+    for name in main_first(runs[0].summary, main, _common_metrics(runs, column)):
         first, second = (float(_whole(run, column)[name] or 0) for run in runs)
         tested = _tested(runs, name, column) or Difference(second - first, NAN, NAN, NAN)
         found[name] = [first, second, *tested]
@@ -308,14 +309,17 @@ INTERVALS = "In brackets: 95 % intervals, of single runs; they do not cover how 
 
 def side_by_side(groups: Sequence[Group], metric: str) -> dict[str, Table]:
     """Return the tables by their headings: the metric by site, and all metrics; none of many groups."""
-    complete = [Group(group.names, [run for run in group.runs if run.summary.rounds]) for group in groups]
+    complete = [
+        Group(group.names, [led_by_rare_event(run) for run in group.runs if run.summary.rounds])
+        for group in groups
+    ]
     if not 1 < len(complete) <= MOST_GROUPS or not all(group.runs for group in complete):
         return {}
     column, _ = headline(complete, metric)
     by_case = [CASE_DICE] if all(run.summary.by_case for group in complete for run in group.runs) else []
     found = {
         **{f"{heading(name)} by site": _by_site(complete, name, column) for name in (metric, *by_case)},
-        f"All metrics, {column}": _of_all_metrics(complete, column),
+        f"All metrics, {column}": _of_all_metrics(complete, metric, column),
     }
     return {name: table for name, table in found.items() if len(table.rows) > 1}
 
@@ -332,11 +336,12 @@ def _by_site(groups: Sequence[Group], metric: str, column: str) -> Table:
     return _table("site", groups, rows)
 
 
-def _of_all_metrics(groups: Sequence[Group], column: str) -> Table:
-    """Return a row for each metric that all runs have, with a column for each group."""
+def _of_all_metrics(groups: Sequence[Group], metric: str, column: str) -> Table:
+    """Return a row for each metric that all runs have, the main one first, with a column for each group."""
     every = [run for group in groups for run in group.runs]
     rows = []
-    for number, name in enumerate(_common_metrics(every, column)[:MOST_METRICS]):
+    names = main_first(every[0].summary, metric, _common_metrics(every, column))
+    for number, name in enumerate(names[:MOST_METRICS]):
         digits = decimals(name, (_whole(run, column).get(name) for run in every))
         cells = (_cell(group.runs, name, "", column, digits) for group in groups)
         difference = _difference(every, name, column, digits) if number < MOST_DIFFERENCES else ""

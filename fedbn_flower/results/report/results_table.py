@@ -1,15 +1,20 @@
 """The main metric of a run by site, or of a sweep by cell: the table that a paper shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...core.errors import not_allowed
 from ...records.metrics import decimals, shown, spelt
+from ...records.summary import OfClient
 from ..held_out import ALL_SITES, held_out_table
+from ..rare_event import LEADING, is_led, led_by_rare_event, main_first
 from ..run_reader import Run
 from .runs_by_seed import Sweep, common_metric, metrics_table
 from .sections.intervals import Intervals
 from .tables import Table
 from .verdicts import verdicts
+
+CROSS_FITTED = ", cross-fitted"
 
 
 def results_table(found: Run | Sweep) -> Table:
@@ -31,35 +36,36 @@ def results_table(found: Run | Sweep) -> Table:
 
 
 def _of_run(run: Run) -> Table:
-    """Return the main metric of each site and of all, with its interval and how many cases it is of."""
+    """Return the main metric of each site and of all, with its interval and how many cases it is of.
+
+    Of a rare event the `LEADING` metrics stand beside it.
+    """
     metric, found, counted = run.main_metric, Intervals.of(run), held_out_table([run])
+    summary = led_by_rare_event(run).summary
+    names = main_first(summary, metric, [metric, *(LEADING if is_led(summary) else ())])
     header, counts = [], {}
     if counted:
         header, counts = [*counted.header[1:]], {site: numbers for site, *numbers in counted.rows}
-    none = [""] * len(header)
-    rows = []
-    digits = decimals(metric, (client.get(metric) for client in run.summary.clients.values()))
-    for number, client in run.summary.clients.items():
-        name = str(client.get("name", number))
-        beside = found.beside(name).intervals if found else {}
-        rows.append(
-            [
-                name,
-                shown(metric, client.get(metric), digits),
-                _ends(metric, beside.get(metric), digits),
-                *counts.get(name, none),
-            ]
-        )
-    whole = run.summary.pooled or run.summary.mean or run.summary.global_ or {}
-    beside = found.beside_pooled.intervals if found else {}
-    text, ends = shown(metric, whole.get(metric), digits), _ends(metric, beside.get(metric), digits)
-    rows.append([ALL_SITES, text, ends, *counts.get(ALL_SITES, none)])
-    if halves := run.summary.cross_fitted:
-        value = (halves.pooled or halves.mean or {}).get(metric)
-        rows.append(
-            [f"{ALL_SITES}, cross-fitted", shown(metric, value, digits), "", *counts.get(ALL_SITES, none)]
-        )
-    return Table(["site", spelt(metric), "95 % interval", *header], rows)
+    digits = {name: decimals(name, (of.get(name) for of in summary.clients.values())) for name in names}
+
+    def row(site: str, values: OfClient, intervals: Mapping[str, Any]) -> list[str]:
+        cells = [site]
+        for name in names:
+            cells.append(shown(name, values.get(name), digits[name]))
+            if name == metric:
+                cells.append(_ends(metric, intervals.get(metric), digits[name]))
+        return [*cells, *counts.get(site.removesuffix(CROSS_FITTED), [""] * len(header))]
+
+    rows = [
+        row(name := str(client.get("name", number)), client, found.beside(name).intervals if found else {})
+        for number, client in summary.clients.items()
+    ]
+    whole = summary.pooled or summary.mean or summary.global_ or {}
+    rows.append(row(ALL_SITES, whole, found.beside_pooled.intervals if found else {}))
+    if halves := summary.cross_fitted:
+        rows.append(row(ALL_SITES + CROSS_FITTED, halves.pooled or halves.mean or {}, {}))
+    columns = (column for name in names for column in [spelt(name), *["95 % interval"] * (name == metric)])
+    return Table(["site", *columns, *header], rows)
 
 
 def _ends(metric: str, interval: Sequence[float | None] | None, digits: int) -> str:

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbn_flower.clients import Predicted
-from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, exact_curve
-
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...core.text import joined, number_of
 from ...names import short
-from ...records.cases import SCORE, TARGET
+from ...records.cases import TARGET
 from ...records.metrics import decimals, shown, spelt
-from ..held_out import CASES, have_same_cases
+from ..held_out import CASES
+from ..rare_event import AUROC, CALIBRATION, SENSITIVITY, figures, rare_cases
 from ..run_reader import Run
 from .html import key_values, page, paragraph, without_folders
 from .sections.client_tables import MODELS
@@ -25,9 +23,6 @@ ENDINGS = {
     "budget": "the privacy budget was spent",
 }
 """Why a run may end before its last round."""
-RARE = 0.2
-"""A share of events below which an accuracy says little."""
-SPECIFICITY = "0.9"
 PLAIN = ("fedavg", "plain")
 """A client and an objective that a title need not name."""
 
@@ -96,20 +91,15 @@ def _key_metrics(run: Run) -> dict[str, str]:
 
 def _of_rare_event(run: Run) -> dict[str, str]:
     """Return what is said of a rare event, by name; empty of other runs, and where cases are not kept."""
-    cases = run.binary_cases
-    if cases is None or have_same_cases(run):
+    cases = rare_cases(run)
+    if cases is None:
         return {}
-    truth, scores = (cases[TARGET] == 1).to_numpy(), cases[SCORE].to_numpy()
-    events = int(truth.sum())
-    if not 0 < events < RARE * len(truth):
-        return {}
-    predicted, curve = Predicted("classes", 2), exact_curve(truth, scores)
-    sensitivity = SensitivityAt(predicted, SPECIFICITY).of_curve(curve)
+    found = figures(cases)
     return {
-        "AUROC": f"{Auroc(predicted).of_curve(curve):.3f}",
-        spelt(f"sensitivity-at:{SPECIFICITY}"): f"{sensitivity:.3f}",
-        "expected over observed events (1 if calibrated)": f"{scores.sum() / events:.2f}",
-        f"events ({run.event}) of {len(truth):,} {CASES}": f"{events:,}",
+        spelt(AUROC): f"{found[AUROC]:.3f}",
+        spelt(SENSITIVITY): f"{found[SENSITIVITY]:.3f}",
+        f"{spelt(CALIBRATION)} (1 if calibrated)": f"{found[CALIBRATION]:.2f}",
+        f"events ({run.event}) of {len(cases):,} {CASES}": f"{(cases[TARGET] == 1).sum():,}",
     }
 
 

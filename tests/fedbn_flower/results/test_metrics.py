@@ -228,7 +228,7 @@ def test_a_mean_says_how_many_clients_have_no_value(configured):
     assert "55.0 % (1 of 3 has none)" in rows["mean over examples"]
     assert "75.0 % (1 of 3 has none)" in rows["mean over clients"]
     assert text.count("none)") == 2
-    run = SimpleNamespace(class_columns=(), main_metric="accuracy")
+    run = SimpleNamespace(class_columns=(), main_metric="accuracy", summary=Summary())
     of_report = _table(run, "model", {"mean over clients": found["client-mean"]}, found["clients"])
     assert [cell for cell in of_report.rows[0] if "none" in cell] == ["75.0 % (1 of 3 has none)"]
     clients = {"0": {"accuracy": None}, "1": {"accuracy": None}, "2": {"accuracy": 1.0}}

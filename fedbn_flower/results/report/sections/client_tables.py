@@ -1,10 +1,11 @@
 """Tables of models, clients and classes: a row each, with their held-out metrics."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....records.metrics import decimals, heading, shown, spelt
 from ....records.summary import JAIN, NewClients, OfClient, Summary
+from ...rare_event import led_by_rare_event, main_first
 from ...run_reader import Run
 from ...summary import AGGREGATED, NOBODY, NON_METRICS, shown_index, shown_mean
 from ..html import folded, paragraph
@@ -30,6 +31,7 @@ MEANS = (MODELS["mean"], MODELS["client-mean"])
 
 def metrics_table(run: Run) -> Table:
     """Return the summary's metrics: each client's if they are few, the global model's, the clients' means."""
+    run = led_by_rare_event(run)
     return _with_intervals(run, run.summary, run.summary.by_group, Intervals.of(run))
 
 
@@ -95,7 +97,7 @@ def _table(
     """
     left_out = {*NON_METRICS, *run.class_columns}
     names = list(dict.fromkeys(name for metrics in models.values() for name in metrics))
-    names = main_first(run, (name for name in names if name not in left_out))
+    names = main_first(run.summary, run.main_metric, (name for name in names if name not in left_out))
     digits = {name: decimals(name, (metrics.get(name) for metrics in models.values())) for name in names}
     counted = any("num-examples" in metrics for metrics in models.values())
     rows = [
@@ -119,11 +121,6 @@ def _table(
     ]
     header = [first, *(["training examples"] if counted else []), *counts, *map(spelt, names)]
     return Table(header, rows)
-
-
-def main_first(run: Run, metrics: Iterable[str]) -> list[str]:
-    """Return metrics in their order, but for the one by which runs are compared."""
-    return sorted(metrics, key=lambda name: name != run.main_metric)
 
 
 def _name(run: Run, partition: str) -> str:
@@ -195,7 +192,8 @@ def twice(
         Of the other metrics, as the summary has those of the plain ones.
     """
     pairs = list(_pairs(run, found, intervals or {}))
-    metrics = main_first(run, (name for name in found.mean or {} if name not in run.class_columns))
+    metrics = (name for name in found.mean or {} if name not in run.class_columns)
+    metrics = main_first(run.summary, run.main_metric, metrics)
     keys = list(dict.fromkeys(key for client in found.clients.values() for key in client))
     parameters = [key for key in keys if parameter and key.startswith(parameter)]
     header = [
