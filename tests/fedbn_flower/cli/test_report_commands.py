@@ -116,5 +116,7 @@ def test_a_folder_of_no_run_is_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["report", "."]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: report: '.' is not the folder of a run, a sweep or a search: it has no")
+    assert error.startswith(
+        "error: report: '.' is not the folder of a run, a sweep, a search or a Flower app's run: it has no"
+    )
     assert error.count("\n") == 1

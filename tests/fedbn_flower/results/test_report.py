@@ -239,7 +239,9 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
 
 
 def test_another_folder_is_refused_in_a_line(tmp_path):
-    with pytest.raises(UserError, match=r"^report: '.*' is not the folder of a run, a sweep or a search"):
+    with pytest.raises(
+        UserError, match=r"^report: '.*' is not the folder of a run, a sweep, a search or a Flower app's run"
+    ):
         write_report(tmp_path)
 
 

@@ -176,7 +176,7 @@ def test_folders_of_one_name_are_distinguished(tmp_path):
     [
         (
             ["compare", "nowhere", "nowhere"],
-            "error: compare: 'nowhere' is not the folder of a run, a sweep or a search: it has no",
+            "error: compare: 'nowhere' is not the folder of a run, a sweep, a search or a Flower app's run:",
         ),
         (["compare"], "error: compare: the following arguments are required: DIR"),
         (["compare", "one"], "error: compare: 'one' is one run; expected at least two"),
