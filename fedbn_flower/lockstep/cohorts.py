@@ -42,13 +42,15 @@ def _why_one_by_one(inputs: RunInputs) -> str:
     most, products = int(sizes.max()), np.mean(sizes) * config.local_epochs * _weights(task.model)
     enough = GROUP if products < LITTLE_WORK else 2 * GROUP
     buffered = config.asynchronous
-    if (buffered.size if buffered else int(config.fraction_train * config.num_training)) < enough:
+    everywhere = config.fast == "always"
+    a_round = buffered.size if buffered else int(config.fraction_train * config.num_training)
+    if a_round < enough and not everywhere:
         return f"fewer than {enough} a round"
     if GROUP * task.train.width * most > MAX_VALUES:
         return "clients have too many examples to be held at once"
     settings = config.messages_for(task.objective)
     return (
-        reason_not_supported(client, task)
+        reason_not_supported(client, task, everywhere)
         or reason_not_equivalent(client, task, settings)
         or reason_of_batches(client, task, settings, sizes, GROUP)
     )

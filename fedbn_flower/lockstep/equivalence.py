@@ -24,7 +24,7 @@ from fedbn_flower.clients.training import LocalTask, LocalTraining, all_work, lo
 from fedbn_flower.clients.update import Received, by_name
 from fedbn_flower.core.ground.wire import CLIENT_LR, CONTROL, EVAL_SPLITS, SERVER_ROUND
 
-from .stacked_modules import stacked
+from .stacked_modules import stacked, takes_stacked_layers
 from .train import fit_in_lockstep
 
 # Batches of 8 and 6, and of 8: with mask, without, and one client alone at the end. Of 4 examples, BatchNorm
@@ -76,20 +76,21 @@ def reason_of_batches(
         How many clients train at once.
     """
     few, many = _batch_sizes(sizes, task.training.batch_size)
-    model = copy.deepcopy(task.model)
-    load_entries(model.state_dict(), task.initial)
-    real = replace(task.train, rows=np.resize(task.train.rows, cohort * many))
-    inputs, _ = real.prepared(np.arange(len(real)))
-    with torch.no_grad(), seeded(0):
-        among, alone = model.eval()(inputs)[:few], model(inputs[:few])
-    if not _agree(among.numpy(force=True), alone.numpy(force=True)):
-        return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
+    if declared := takes_stacked_layers(task.model):
+        model = copy.deepcopy(task.model)
+        load_entries(model.state_dict(), task.initial)
+        real = replace(task.train, rows=np.resize(task.train.rows, cohort * many))
+        inputs, _ = real.prepared(np.arange(len(real)))
+        with torch.no_grad(), seeded(0):
+            among, alone = model.eval()(inputs)[:few], model(inputs[:few])
+        if not _agree(among.numpy(force=True), alone.numpy(force=True)):
+            return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
     if many < min(SIZES):  # of fewer examples BatchNorm shows rounding alone
         return ""
     examples = _random_examples(task.train, [many] * cohort)
     one_step = LocalTraining(batch_size=many)
     found = _difference(client, task, settings, examples, one_step, rounds=1)
-    return found and f"{BROKEN}a trial of {cohort} times {many} {found}"
+    return found and f"{BROKEN if declared else ''}a trial of {cohort} times {many} {found}"
 
 
 def _batch_sizes(sizes: NDArray[np.integer], batch_size: int) -> tuple[int, int]:
@@ -114,7 +115,12 @@ def _difference(
         CLIENT_LR: RATE if _has_classes(task.train) else RATE / 10,  # at 0.1 a squared error diverges
         EVAL_SPLITS: "",
     }
-    clients = replace(task, training=training), examples
+    task = replace(task, training=training)
+    if not takes_stacked_layers(task.model):  # of many layers, rounding in float32 is more than the tolerance
+        model = copy.deepcopy(task.model).double()
+        task = replace(task, model=model, initial=_doubled(task.initial))
+        examples = [replace(one, columns=_doubled(one.columns)) for one in examples]
+    clients = task, examples
     try:
         with seeded(0):
             stacked_way, plain_way = (
@@ -127,6 +133,10 @@ def _difference(
     pairs = zip_longest(stacked_way, plain_way, fillvalue=("", np.empty(0)))
     differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
     return next((f"disagreed on {name}" for name in differ), "")
+
+
+def _doubled(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    return {n: a.astype(np.float64) if a.dtype == np.float32 else np.asarray(a) for n, a in arrays.items()}
 
 
 def _outcomes(
@@ -181,14 +191,16 @@ def _outcomes(
 def _random_examples(like: Examples, sizes: Iterable[int]) -> list[Examples]:
     rng = np.random.default_rng(0)
     inputs, targets = like.prepared(np.arange(min(len(like), sum(SIZES))))
-    found = []
-    for size in sizes:
-        x = rng.random((size, *inputs.shape[1:]), np.float32)
-        y = targets.numpy(force=True)[rng.integers(len(targets), size=size)]
-        if y.dtype.kind == "f":  # large targets would diverge at any learning rate
-            y = rng.random(y.shape, np.float32)
-        found.append(Examples({"x": x, "y": y}, np.arange(size), device=like.device))
-    return found
+
+    def drawn(values: torch.Tensor, size: int) -> NDArray:
+        if values.is_floating_point():  # large targets would diverge at any learning rate
+            return rng.random((size, *values.shape[1:]), np.float32)
+        return values.numpy(force=True)[rng.integers(len(values), size=size)]
+
+    return [
+        Examples({"x": drawn(inputs, size), "y": drawn(targets, size)}, np.arange(size), device=like.device)
+        for size in sizes
+    ]
 
 
 def _has_classes(examples: Examples) -> bool:

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 Factors = list[tuple[Tensor, Tensor]]
 WIDE = 64  # outputs of a layer from which on its products have an example's outputs as rows
@@ -181,16 +183,59 @@ class StackedBatchNorm(Stacked):
         return (centred * scale.view(shape) + bias.view(shape)).view(x.shape)
 
 
+class Vmapped(Stacked):
+    """Many models of any architecture: `torch.func.vmap` over the entries of a stacked model.
+
+    Models with equally many examples in a batch run together, so there is no padding.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A model without stacked layers whose entries are stacked, see `stacked`.
+    count : int
+        Of how many models.
+    """
+
+    def __init__(self, model: nn.Module, count: int) -> None:
+        super().__init__(count)
+        self.run = vmap(partial(functional_call, model), in_dims=(0, 1), out_dims=1)
+        self.entries = dict(model.state_dict(keep_vars=True))
+        self.buffer_names = self.entries.keys() - dict(model.named_parameters())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = _by_example(x, self.active)
+        if self.mask is None:
+            y: Tensor = self.run({name: entry[: self.active] for name, entry in self.entries.items()}, x)
+            return y.flatten(0, 1)
+        outputs: dict[int, Tensor] = {}
+        sizes = self.mask.sum(0).int().tolist()
+        for size in set(sizes):
+            models = [i for i, own in enumerate(sizes) if own == size]
+            taken = {name: entry[models] for name, entry in self.entries.items()}
+            y = self.run(taken, x[:size, models])
+            outputs |= zip(models, y.unbind(1), strict=True)
+            for name in self.buffer_names:
+                self.entries[name][models] = taken[name]
+        return pad_sequence([outputs[i] for i in range(len(sizes))]).flatten(0, 1)
+
+
 @lru_cache(maxsize=4)
 def stacked(model: nn.Module, count: int) -> nn.Module:
     """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
-    Its state dict has the model's names, and shapes with ``count`` in front. Its input and output have the
-    models' examples by turns, see `Stacked`. The model must be supported, see `reason_not_supported`, and
-    what it trains must stay the same.
+    Its state dict has the model's names, and shapes with ``count`` in front. Where its layers are `Stacked`,
+    its input and output have the models' examples by turns; a model with other layers runs as `Vmapped`. The
+    model must be supported, see `reason_not_supported`, and what it trains must stay the same.
     """
-    layers = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
-    return copy.deepcopy(model, layers)  # each layer replaced by its stacked one
+    parts: dict[int, nn.Module | Tensor | None]
+    if takes_stacked_layers(model):
+        parts = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
+    else:
+        parts = {
+            id(e): _parameter(e, count) if isinstance(e, nn.Parameter) else _zeros(e, count)
+            for e in model.state_dict(keep_vars=True).values()
+        }
+    return copy.deepcopy(model, parts)  # each replaced by its stacked one
 
 
 def stacked_layers(model: nn.Module) -> list[Stacked]:
@@ -205,6 +250,43 @@ STACKED: dict[type[nn.Module], Callable[[Any, int], nn.Module]] = {
     nn.BatchNorm2d: StackedBatchNorm,
 }
 """Layers with parameters or buffers -> their stacked version."""
+
+
+EXAMPLE_WISE = frozenset(
+    {
+        nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
+        nn.AvgPool1d, nn.AvgPool2d, nn.CELU, nn.ELU, nn.Flatten, nn.GELU, nn.Hardshrink, nn.Hardsigmoid,
+        nn.Hardswish, nn.Hardtanh, nn.Identity, nn.LeakyReLU, nn.LogSigmoid, nn.LogSoftmax, nn.MaxPool1d,
+        nn.MaxPool2d, nn.Mish, nn.ReLU, nn.ReLU6, nn.SELU, nn.Sequential, nn.SiLU, nn.Sigmoid, nn.Softmax,
+        nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.Threshold, nn.ZeroPad2d,
+    }
+)  # fmt: skip
+"""Modules without parameters and buffers that process each example separately, subject to `CONDITIONS`."""
+
+CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
+    nn.BatchNorm1d: lambda m: m.affine and m.track_running_stats and m.momentum is not None,
+    nn.BatchNorm2d: lambda m: m.affine and m.track_running_stats and m.momentum is not None,
+    nn.Conv2d: lambda m: m.padding_mode == "zeros",
+    nn.Flatten: lambda m: m.start_dim >= 1,
+    nn.LogSoftmax: lambda m: m.dim in {1, -1},
+    nn.Softmax: lambda m: m.dim in {1, -1},
+}
+"""Modules that are supported only if the condition holds."""
+
+
+def is_stackable(module: nn.Module) -> bool:
+    """Return whether a module, without its children, has a stacked version or needs none."""
+    kind = type(module)
+    entries = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return (
+        (kind in STACKED and not list(module.children()))
+        or (not entries and (kind in EXAMPLE_WISE or vars(kind).get("lockstep_safe") is True))
+    ) and (kind not in CONDITIONS or CONDITIONS[kind](module))
+
+
+def takes_stacked_layers(model: nn.Module) -> bool:
+    """Return whether every module is stackable, so that a stacked model is made of stacked layers."""
+    return all(map(is_stackable, model.modules()))
 
 
 def _zeros(entry: Tensor, count: int) -> Tensor:

@@ -1,8 +1,7 @@
 """Which models, objectives and clients are supported in lockstep."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,40 +13,22 @@ from fedbn_flower.clients.problems import Problem
 from fedbn_flower.clients.training import LocalTask
 from fedbn_flower.core.ground.settings import overridden
 
-from .stacked_modules import STACKED
-
-EXAMPLE_WISE = frozenset(
-    {
-        nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
-        nn.AvgPool1d, nn.AvgPool2d, nn.CELU, nn.ELU, nn.Flatten, nn.GELU, nn.Hardshrink, nn.Hardsigmoid,
-        nn.Hardswish, nn.Hardtanh, nn.Identity, nn.LeakyReLU, nn.LogSigmoid, nn.LogSoftmax, nn.MaxPool1d,
-        nn.MaxPool2d, nn.Mish, nn.ReLU, nn.ReLU6, nn.SELU, nn.Sequential, nn.SiLU, nn.Sigmoid, nn.Softmax,
-        nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.Threshold, nn.ZeroPad2d,
-    }
-)  # fmt: skip
-"""Modules without parameters and buffers that process each example separately, subject to `CONDITIONS`."""
-
-CONDITIONS: dict[type[nn.Module], Callable[[Any], bool]] = {
-    nn.BatchNorm1d: lambda m: m.affine and m.track_running_stats and m.momentum is not None,
-    nn.BatchNorm2d: lambda m: m.affine and m.track_running_stats and m.momentum is not None,
-    nn.Conv2d: lambda m: m.padding_mode == "zeros",
-    nn.Flatten: lambda m: m.start_dim >= 1,
-    nn.LogSoftmax: lambda m: m.dim in {1, -1},
-    nn.Softmax: lambda m: m.dim in {1, -1},
-}
-"""Modules that are supported only if the condition holds."""
+from ..models.channels_last import channels_last
+from .stacked_modules import is_stackable
 
 
-def reason_not_supported(client: type[FedAvgClient], task: LocalTask) -> str:
+def reason_not_supported(client: type[FedAvgClient], task: LocalTask, everywhere: bool = False) -> str:
     """Return the reason that clients cannot train in lockstep, or "" if none is visible.
 
-    A custom module class is supported if it sets ``lockstep_safe = True``: its forward processes each example
-    separately and uses only its child modules. Convolutions gain nothing on a CPU.
+    On a CPU, convolutions gain nothing, and the modules must be stackable; with ``everywhere`` this does not
+    count. A custom module class is stackable if it sets ``lockstep_safe = True``: its forward processes each
+    example separately and uses only its child modules.
     """
-    return next(_client_obstacles(client, task), "") or next(_model_obstacles(task.model), "")
+    gains = everywhere or task.train.device != "cpu"
+    return next(_client_obstacles(client, task, gains), "") or next(_model_obstacles(task.model, gains), "")
 
 
-def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[str]:
+def _client_obstacles(client: type[FedAvgClient], task: LocalTask, gains: bool) -> Iterator[str]:
     """Yield the obstacles other than the model."""
     if task.private:
         yield "each example's gradient is clipped"
@@ -64,9 +45,9 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask) -> Iterator[s
     if task.train.augment:
         yield "examples are augmented"
     inputs, _ = replace(task.train, device="cpu").prepared(np.arange(1))
-    if inputs.dtype != torch.float32:
+    if inputs.dtype not in ({torch.float32, torch.int64} if gains else {torch.float32}):
         yield f"inputs are {inputs.dtype}"
-    if task.train.device == "cpu" and any(isinstance(m, nn.Conv2d) for m in task.model.modules()):
+    if not gains and any(isinstance(m, nn.Conv2d) for m in task.model.modules()):
         yield "convolutions gain nothing on a CPU"
 
 
@@ -81,7 +62,7 @@ _REPLACED = [n for n, method in vars(FedAvgClient).items() if callable(method) a
 """The others, which lockstep replaces."""
 
 
-def _model_obstacles(model: nn.Module) -> Iterator[str]:
+def _model_obstacles(model: nn.Module, gains: bool) -> Iterator[str]:
     if is_half(dtype := precision_of(model)):
         yield f"it computes in {dtype}, whose rounding shows the order of sums"
     module_globals = vars(torch.nn.modules.module).items()
@@ -90,7 +71,7 @@ def _model_obstacles(model: nn.Module) -> Iterator[str]:
     if len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules())):
         yield "a module is used under two names"
     for name, module in model.named_modules():
-        if obstacle := _module_obstacle(module):
+        if obstacle := _module_obstacle(module, gains):
             yield f"module {name or 'model'} ({type(module).__name__}) {obstacle}"
     parameters = list(model.named_parameters(remove_duplicate=False))
     for name, p in parameters:
@@ -105,20 +86,14 @@ def _model_obstacles(model: nn.Module) -> Iterator[str]:
         storages.add(storage)
 
 
-def _module_obstacle(module: nn.Module) -> str:
-    if not _is_supported(module):
+def _module_obstacle(module: nn.Module, gains: bool) -> str:
+    if not gains and not is_stackable(module):
         return "is not supported"
-    if any(value for key, value in vars(module).items() if "hook" in key):
+    layout = dict.fromkeys(
+        module._forward_pre_hooks, channels_last
+    )  # the trial shows that it changes nothing
+    if any(value and value != layout for key, value in vars(module).items() if "hook" in key):
         return "has a hook"
     if any(callable(getattr(type(module), key, None)) for key in vars(module)):
         return "has a method replaced on the instance"
     return "" if vars(module).get("_compiled_call_impl") is None else "is compiled"
-
-
-def _is_supported(module: nn.Module) -> bool:
-    kind = type(module)
-    entries = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    return (
-        (kind in STACKED and not list(module.children()))
-        or (not entries and (kind in EXAMPLE_WISE or vars(kind).get("lockstep_safe") is True))
-    ) and (kind not in CONDITIONS or CONDITIONS[kind](module))

@@ -20,7 +20,7 @@ from fedbn_flower.clients.update import Received, Update
 from fedbn_flower.core.ground.wire import SERVER_ROUND
 
 from .graphs import Steps, graphs_of
-from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
+from .stacked_modules import Stacked, StackedLinear, Vmapped, stacked, stacked_layers
 
 
 @usual_surroundings()
@@ -80,7 +80,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     objective = _stacked_objective([run.objective for run in runs], parameters)
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
     plan = _Plan(runs)
-    layers = stacked_layers(model)
+    layers = stacked_layers(model) or [Vmapped(model, len(runs))]
+    called = layers[0] if isinstance(layers[0], Vmapped) else model
     adaptive = before_head(model) if training.agc else []
     products = _product_layers(layers, training, objective)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
@@ -93,7 +94,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         for product in products:
             product.factors = []  # some may be left where a capture failed
         optimizer.zero_grad()
-        losses, outputs = objective.loss(model, inputs, targets, "none")
+        losses, outputs = objective.loss(called, inputs, targets, "none")
         losses = losses.view(-1, active)
         mean = losses.sum() / len(losses) if mask is None else ((losses * mask).sum(0) / mask.sum(0)).sum()
         torch.autograd.backward(mean)  # the sum of the clients' means
@@ -107,7 +108,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             product.descend(runs[0].learning_rate)
         return losses.detach(), outputs.detach()
 
-    steps = Steps(take, plan.shapes, graphs_of(model, runs[0], parameters))
+    graphs = graphs_of(model, runs[0], parameters) if called is model else None
+    steps = Steps(take, plan.shapes, graphs)
     for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
         if remaining < active:  # later steps also change the finished rows, which are restored at the end
             rows = slice(remaining, active)

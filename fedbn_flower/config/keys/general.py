@@ -361,8 +361,10 @@ class Runtime(KeyGroup):
         description="number of Ray actors, by default one per core; on a GPU, of a sweep's runs side by side",
     )
     ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to use")
-    fast: Literal["auto", "off"] = setting(
-        "auto", description="train clients of small models many at a time, where this is known to be correct"
+    fast: Literal["auto", "always", "off"] = setting(
+        "auto",
+        description="train clients many at a time where this is known to be correct: auto where it should be "
+        "faster, always wherever it can be",
     )
     device: Literal["cpu", "cuda"] = setting("cpu", description="where clients train")
     precision: Literal["fp32", "bf16", "fp16"] = setting(

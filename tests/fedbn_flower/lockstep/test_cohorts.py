@@ -66,6 +66,19 @@ def test_one_line_says_how_clients_train(many, caplog, model):
     assert MODEL_REASONS[model] in line
 
 
+def test_always_is_of_all_networks_and_few_clients_too(many, caplog, tmp_path):
+    """Also of one with a hook that stores pictures channels last."""
+    caplog.set_level(logging.INFO, "flwr.fedbn")
+    found = []
+    for fast in ("always", "off"):
+        config = many(model="cnn", fast=fast, num_clients=3)
+        simulate(Federation(config), tmp_path / fast, None)
+        found.append(load_file(tmp_path / fast / "model.safetensors"))
+    assert "clients train 8 at a time: in lockstep" in caplog.messages
+    for name, entry in found[0].items():
+        np.testing.assert_allclose(entry, found[1][name], atol=1e-5)
+
+
 class Hasty(nn.Module):
     """Says that it treats each example alone, and halves small batches."""
 
