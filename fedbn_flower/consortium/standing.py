@@ -34,7 +34,7 @@ def standing(folder: Path) -> dict[str, Table]:
         *([name, version] for name, version in consortium.versions.items()),
         *([f"study {name}", digest] for name, digest in consortium.studies.items()),
     ]
-    found = {"Sites": sites(folder, consortium), "Agreed on": Table(["", ""], agreed, words=2)}
+    found = {"Sites": sites(folder, consortium), "Agreement": Table(["what", "agreed on"], agreed, words=2)}
     if (said := folder / SAID).exists():
         when = datetime.fromtimestamp(said.stat().st_mtime, UTC)
         lines = [[line] for line in said.read_text().splitlines()]

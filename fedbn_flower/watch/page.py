@@ -1,6 +1,6 @@
 """The pages as HTML. What folders say is escaped here, and nowhere else."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from html import escape
@@ -13,6 +13,7 @@ from ..core.text import number_of, visible
 from ..names import short
 from ..records.metrics import shown, spelt
 from ..results.report.runs_by_seed import SEED, Group, common_metric, legend, metrics_table
+from ..results.report.tables import Table
 from ..results.report.verdicts import Marks, verdicts
 from ..results.run_reader import Run
 from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
@@ -123,6 +124,11 @@ def table(header: Sequence[str], rows: Iterable[str]) -> str:
     )
 
 
+def of_report(found: Table, best: Collection[int] = ()) -> str:
+    """Return a table as reports have it, which a keyboard can scroll."""
+    return found.html(best).replace("<div ", '<div tabindex="0" ', 1)
+
+
 def data(value: object, text: str | None = None) -> str:
     """Return a cell with a number, as it is shown and, for programs, as the file has it."""
     said = as_text(value)
@@ -227,7 +233,7 @@ def _tested(entries: tuple[Entry, ...]) -> str:
         told = verdicts()(entries[0].run.folder.parent).compare(groups, metric, datasets)
     if not told.sentence:
         return ""
-    found = metrics_table(groups, metric, told=told).html(told.alike if told.known else ())
+    found = of_report(metrics_table(groups, metric, told=told), told.alike if told.known else ())
     words = html(f"{legend(groups, metric)} {told.sentence}")
     return f'<h2>Which differences are real</h2>\n{found}<p class="note">{words}</p>\n'
 
@@ -288,4 +294,4 @@ def federation_page(standing: Standing) -> str:
 def standing_tables(standing: Standing) -> str:
     """Return what is said of a consortium."""
     tables = standing.tables(standing.stamp).items()
-    return "".join(f"<h2>{html(title)}</h2>\n{found.html()}" for title, found in tables)
+    return "".join(f"<h2>{html(title)}</h2>\n{of_report(found)}" for title, found in tables)

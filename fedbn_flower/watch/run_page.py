@@ -100,7 +100,7 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     ]
     latest = of.failures[: -LATEST - 1 : -1]
     failures = [words(r["round"], r["phase"], of.names[int(r["partition"])], r["reason"]) for r in latest]
-    head = ["site", "last answer in round", "", html(spelt(metric)), "lost or refused"]
+    head = ["site", "last answer in round", "late", html(spelt(metric)), "lost or refused"]
     lost_answers = table(["round", "phase", "site", "why"], failures) if failures else "<p>None.</p>\n"
     return f"<h2>Sites</h2>\n{table(head, rows)}<h2>Lost and refused answers</h2>\n{lost_answers}"
 

@@ -2,6 +2,8 @@
 
 import os
 from datetime import UTC, datetime
+from importlib.resources import files
+from itertools import product
 
 import pytest
 
@@ -15,7 +17,8 @@ from fedbn_flower.consortium.agreement import read, write
 from fedbn_flower.consortium.authority import fingerprint, new_key, public_text
 from fedbn_flower.watch.standing import standing_of
 
-from .folders import write_run
+from .browser import IN_A_BROWSER
+from .folders import append, write_run
 from .test_watch import get, served
 
 NODES = """{"nodes": [
@@ -108,3 +111,41 @@ def test_the_command_shows_the_same(folder, capsys):
     said = capsys.readouterr().out
     assert "2026-11-28 09:30:00Z" in said
     assert read(folder).server in said
+
+
+FIGURE = "document.querySelector('.bk-Figure')"
+PAGES = {
+    "": f"{FIGURE} && document.querySelector('[data-part=real] table')",
+    "?by=strategy&smooth=2": FIGURE,
+    "run?of=avg-0&sites=on": "document.querySelectorAll('.bk-Figure').length === 2",
+    "difference?run=avg-0&run=yogi-0": "document.querySelector('tbody tr')",
+    "federation": "document.querySelector('[data-part=standing] table')",
+}
+"""Every page, and what is true once all of it is there."""
+FOUND = """(async () => (await axe.run(document)).violations
+  .flatMap(({id, nodes}) => nodes.map(node => `${id}: ${node.target}`)))()"""
+
+
+class TestInABrowser:
+    pytestmark = IN_A_BROWSER
+
+    @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
+    def test_axe_finds_nothing(self, browser, folder, width, scheme):
+        """On every page, of which narrow ones scroll."""
+        pytest.importorskip("axe_core_python", reason="needs axe-core-python, of the extra dev")
+        axe = files("axe_core_python").joinpath("axe.min.js").read_text()
+        for seed, (strategy, accuracy) in product(range(5), (("avg", 0.5), ("yogi", 0.75))):
+            accuracies = (0.25, accuracy + seed / 100)
+            write_run(folder / f"{strategy}-{seed}", accuracies, seed=seed, strategy=f"fed{strategy}")
+        append(folder / "avg-0" / "failures.csv", [(2, "train", 1, "no answer within 5 s")])
+        (folder / "doctor.txt").write_text("wrong  clock  an hour ahead; set it\n")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.call("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.call("Emulation.setEmulatedMedia", features=features)
+        with served(folder, standing=standing_of(None, folder)) as server:
+            for path, is_there in PAGES.items():
+                browser.open(f"{server.address}{path}")
+                browser.until(f"location.href.endsWith('/{path}') && {is_there}")
+                browser.run(f"{axe}; true")
+                assert browser.run(FOUND) == [], path

@@ -20,7 +20,7 @@ from fedbn_flower.watch.command import index_of
 from fedbn_flower.watch.curves import ROUND, line_of, smoothed
 from fedbn_flower.watch.server import Server
 
-from .browser import BROWSER, Browser
+from .browser import IN_A_BROWSER
 from .folders import SITES, add_round, append, write_run
 
 MARKUP = "<img src=x onerror=alert(1)>&"
@@ -260,19 +260,6 @@ def test_a_site_that_is_behind_and_what_was_refused_are_named(runs):
 
 # ---- in a browser -----------------------------------------------------------------------------------
 
-in_a_browser = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
-
-
 CHANGE = "new Event('change', {bubbles: true})"
 SOURCE = "Bokeh.documents.map(one => one.get_model_by_name('lines')).find(Boolean).data"
 
@@ -280,7 +267,7 @@ SOURCE = "Bokeh.documents.map(one => one.get_model_by_name('lines')).find(Boolea
 class TestInABrowser:
     """In one browser, whose network ends at this machine."""
 
-    pytestmark = in_a_browser
+    pytestmark = IN_A_BROWSER
 
     def test_the_numbers_of_the_page_are_those_of_the_files(self, browser, runs):
         with served(runs) as server:
