@@ -6,17 +6,22 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
-from ..records.metrics import shown
+from ..records.events import Observer, RoundResult
+from ..records.metrics import shown, with_unit
 from ..records.stored import EXPERIMENT
 from ..records.summary import Summary
-from ..results.progress import WINDOW, progress, say
+from ..results.progress import WINDOW, RoundLines, TimeLeft, is_live, say
+from ..results.report.runs_by_seed import spread
+from ..results.report.tables import Table
 from ..results.run_directory import LOCK, default_run_folder, folder_locked
 from ..runtime.pools import pool_for
 from .cells import Cell, Outcome, cells_of, run_cell
@@ -24,42 +29,93 @@ from .experiment import Experiment, swept_keys
 from .grid_table import Comparison
 from .processes import run_in_parallel, side_by_side, workers_of
 
+AROUND = 6
+"""Lines of a terminal around the rows of the table: its header, the bar, what was printed last."""
 
-class RoundsBar:
-    """A progress bar over the rounds of all runs, read from their folders; use as a context manager."""
+
+class LiveTable(Observer):
+    """A table of all cells that fills as runs go on, above a bar over all rounds; use as a context manager.
+
+    Rounds are read from the runs' folders. Of more rows than a terminal shows there is only the bar.
+    """
 
     def __init__(self, cells: Sequence[Cell], console: Console) -> None:
         self._cells = cells
+        self._ended: dict[str, Summary | None] = {}
+        self._metric = ""
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(None, table_column=Column(ratio=1)),
             MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
+            TimeLeft(),
+            expand=True,
             speed_estimate_period=WINDOW,
         )
         total = sum(cell.config.rounds for cell in cells)
         self._task = self._bar.add_task(f"{len(cells)} runs, rounds", total=total)
+        for cell in cells:
+            if summary := cell.summary:
+                self.ended(cell, summary)
+        self.update()
+        self._bar.advance(self._task, 0)  # from here on the time of a round is measured
+        self._fits = len(self._rows()) < console.height - AROUND
+        self._live = Live(console=console, transient=True, get_renderable=self.drawn)
 
-    def __enter__(self) -> "RoundsBar":
-        self._bar.start()
-        return self
+    def __enter__(self) -> None:
+        self._live.start()
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._live.stop()
+
+    def ended(self, cell: Cell, summary: Summary | None) -> None:
+        """Take the summary of a run, None of one that failed."""
+        self._ended[cell.name] = summary
+        self._metric = summary.compared_by if summary else self._metric
 
     def update(self) -> None:
-        """Read the number of rounds done and redraw."""
-        self._bar.update(self._task, completed=sum(cell.rounds_done for cell in self._cells))
+        """Read the number of rounds done, to be drawn."""
+        self._rounds = {
+            c.name: c.config.rounds if c.name in self._ended else c.rounds_done for c in self._cells
+        }
+        self._bar.update(self._task, completed=sum(self._rounds.values()))
+
+    def on_round(self, result: RoundResult) -> None:
+        self.update()
+
+    def drawn(self) -> Group:
+        """Return the table and the bar."""
+        header = ["", "runs", "rounds", with_unit(self._metric) or "metric"]
+        rows = [self._row(name, cells) for name, cells in self._rows().items()]
+        return Group(*([Table(header, rows).terminal()] if self._fits else []), self._bar)
+
+    def _rows(self) -> dict[str, list[Cell]]:
+        rows: dict[str, list[Cell]] = {}
+        for cell in self._cells:
+            rows.setdefault(cell.name.rpartition("-seed")[0], []).append(cell)
+        return rows
+
+    def _row(self, name: str, cells: Sequence[Cell]) -> list[str]:
+        ended = [self._ended[cell.name] for cell in cells if cell.name in self._ended]
+        rounds = sum(self._rounds[cell.name] for cell in cells)
+        total = sum(cell.config.rounds for cell in cells)
+        values = [value for one in ended if one and (value := value_of(one)) is not None]
+        failed = sum(one is None for one in ended)
+        words = filter(None, [spread(values, self._metric), f"{failed} failed" if failed else ""])
+        return [name, f"{len(ended)}/{len(cells)}", f"{rounds}/{total}", ", ".join(words)]
 
 
-def end_line(name: str, summary: Summary) -> str:
-    """Return a line on a completed run, with the metric that runs are compared by.
+def value_of(summary: Summary) -> float | None:
+    """Return the metric by which runs are compared.
 
     It is that of the site left out, if one is; the clients' mean; or else the global model's value.
     """
-    by, left_out = summary.compared_by, summary.left_out
-    value = ((left_out and left_out.mean) or summary.main).get(by)
+    left_out = summary.left_out
+    return ((left_out and left_out.mean) or summary.main).get(summary.compared_by)
+
+
+def end_line(name: str, summary: Summary) -> str:
+    """Return a line on a completed run, with its `value_of`."""
+    by, value = summary.compared_by, value_of(summary)
     metric = f"  {by} {shown(by, value)}" if value is not None else ""
     return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"
 
@@ -142,13 +198,16 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         if len(missing) < len(cells):
             say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are already done")
         failed = 0
+        live = LiveTable(cells, console) if is_live(console) and missing else None
         try:
-            with closing(_outcomes(missing, console)) as outcomes:
+            with live or nullcontext(), closing(_outcomes(missing, console, live)) as outcomes:
                 for cell, (summary, problem) in outcomes:
                     comparison.add(cell.config, summary, problem, cell.name)
-                    if summary:
+                    if live:
+                        live.ended(cell, summary)
+                    elif summary:
                         say(console, end_line(cell.name, summary))
-                    else:
+                    if not summary:
                         print(f"{cell.name} failed: {problem}", file=sys.stderr)
                         failed += 1
         finally:
@@ -161,22 +220,22 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     return failed
 
 
-def _outcomes(cells: Sequence[Cell], console: Console) -> Generator[tuple[Cell, Outcome]]:
+def _outcomes(
+    cells: Sequence[Cell], console: Console, live: LiveTable | None
+) -> Generator[tuple[Cell, Outcome]]:
     """Yield each cell's outcome as it ends."""
     parallel = side_by_side(cells)
     if parallel:
-        with RoundsBar(cells[:parallel], console) if console.is_terminal else nullcontext(None) as bar:
-            configs = [cell.prepare() for cell in cells[:parallel]]
-            tick = bar.update if bar else list
-            workers = workers_of(cells)
-            with closing(run_in_parallel(configs, workers, tick)) as outcomes:
-                for number, outcome in outcomes:
-                    yield cells[number], outcome
+        configs = [cell.prepare() for cell in cells[:parallel]]
+        tick = live.update if live else list
+        with closing(run_in_parallel(configs, workers_of(cells), tick)) as outcomes:
+            for number, outcome in outcomes:
+                yield cells[number], outcome
     rest = cells[parallel:]
     pool = pool_for(rest[0].config, len(rest)) if rest else None
     try:
         for cell in rest:
-            watch = progress(cell.config, console, cell.name)
+            watch = live or RoundLines(cell.config, console, cell.name)
             yield cell, run_cell(cell.prepare(), pool, [watch])
     finally:
         if pool:

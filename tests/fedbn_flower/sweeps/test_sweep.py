@@ -1,16 +1,22 @@
 """Sweeps in this process: gone on with on their folder, and failures that stop nothing else."""
 
 import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedbn_flower import cli
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import run_folder
 from fedbn_flower.results.progress import RoundLines
 from fedbn_flower.sweeps import sweep
-from fedbn_flower.sweeps.cells import DONE
+from fedbn_flower.sweeps.cells import DONE, cells_of
+
+from ..results.test_metrics import summary
+from ..results.written import write_run
 
 
 @pytest.fixture
@@ -54,6 +60,50 @@ def interrupt_at(monkeypatch, name, server_round):
 
 
 A, B = (f"fedyogi-fedbn-plain-client-lr={rate}-seed0" for rate in ("0.01", "0.1"))
+
+
+def test_in_a_terminal_the_cells_are_a_table_that_fills(configured, tmp_path):
+    """One of four runs was done, one ends, one fails, one has done three of its four rounds."""
+    names = ("fedavg", "fedadam")
+    configs = [configured(strategy=name, seed=seed, rounds=4) for name in names for seed in (0, 1)]
+    cells = cells_of(configs, [], tmp_path)
+    done = write_run(cells[0].folder, summary(0.5, 0.5, []) | {"rounds": 4})
+    (done / DONE).touch()
+    write_run(cells[3].folder, metrics="round,accuracy\n1,0.1\n2,0.1\n3,0.1\n")
+    console = Console(width=80, height=30, color_system=None, file=io.StringIO())
+    live = sweep.LiveTable(cells, console)
+    live.ended(cells[1], Summary.model_validate(summary(0.7, 0.5, [])))
+    live.ended(cells[2], None)
+    live.update()
+    console.print(live.drawn())
+    words = [line.split() for line in console.file.getvalue().splitlines() if "fed" in line or "runs" in line]
+    header, first, second, bar = words
+    assert header == ["runs", "rounds", "accuracy,", "%"]
+    assert first == ["fedavg-fedbn-plain", "2/2", "8/8", "60.0", "±", "14.1"]
+    assert second == ["fedadam-fedbn-plain", "1/2", "7/8", "1", "failed"]
+    assert bar[:3] == ["4", "runs,", "rounds"]
+    assert "15/16" in bar
+    low = Console(width=80, height=8, file=io.StringIO())
+    low.print(sweep.LiveTable(cells, low).drawn())
+    assert "fedavg" not in low.file.getvalue()
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_sweep_is_told_in_a_live_table_or_in_lines(swept, capsys, monkeypatch, live):
+    tables = []
+
+    class Watched(sweep.LiveTable):
+        def update(self):
+            super().update()
+            tables.append(sum(self._rounds.values()))
+
+    monkeypatch.setattr(sweep, "is_live", lambda _: live)
+    monkeypatch.setattr(sweep, "LiveTable", Watched)
+    assert swept("--seed 0,1 --rounds 2 --run-dir g") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert tables == ([0, 1, 2, 3, 4] if live else [])
+    assert sum(": round " in line for line in told) == (0 if live else 4)
+    assert sum(": 2 rounds  accuracy " in line for line in told) == (0 if live else 2)
 
 
 def test_started_again_a_sweep_runs_what_is_new(swept, capsys):
