@@ -10,7 +10,7 @@ from ..config.gone import GONE
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
 from ..config.keys import ALIASES, RUN_KEYS
 from ..config.named_algorithms import NOT_GIVEN
-from ..config.unused_keys import built_in_settings
+from ..config.unknown_keys import built_in_settings
 from ..core.ground.columns import HeldOut
 from ..core.methods import paper_of
 from ..names import APP

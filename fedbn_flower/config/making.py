@@ -24,7 +24,7 @@ from .given import ABSOLUTE, given_by_key
 from .keys import RUN_KEYS, flag_of
 from .named_algorithms import NOT_GIVEN, Named, named, resolve, settings_of
 from .run_config import RunConfig
-from .unused_keys import check_used
+from .unknown_keys import check_used
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (

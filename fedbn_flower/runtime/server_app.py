@@ -18,11 +18,11 @@ from fedbn_flower.strategies.messages.npy import array_bytes
 from .. import annexes
 from ..config.making import run_config
 from ..config.run_config import RunConfig
-from ..config.unused_keys import FLOWER
 from ..core.errors import RunCutOff, RunFailed, UserError
 from ..core.ground.columns import without_prefixes
 from ..core.logs import colour_in_terminals_only
 from ..core.private import Run, retry_invoker_of
+from ..job.checks.unused_keys import FLOWER
 from ..records.events import Observer, RoundResult, RunInfo
 from ..results.plotting.drawer import drawing_apart
 from ..results.resume import check_unchanged, load_checkpoint

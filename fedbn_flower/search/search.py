@@ -16,7 +16,7 @@ from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title
 from ..config.making import run_config
 from ..config.named_algorithms import NAMED, named, settings_of, with_full_paths
 from ..config.run_config import RunConfig
-from ..config.unused_keys import check_used
+from ..config.unknown_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
 from ..results.resume import as_before, is_fixed

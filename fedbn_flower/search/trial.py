@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.unused_keys import SEARCH
 from ..core.errors import RunFailed
+from ..job.checks.unused_keys import SEARCH
 from ..records.events import Observer, RoundResult, deciding
 from ..records.stored import rows_of
 from ..records.summary import SUMMARY_FILE, Summary

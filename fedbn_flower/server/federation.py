@@ -17,7 +17,6 @@ from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.partial_sums import takes_sums
 
 from ..config.run_config import RunConfig
-from ..config.unused_keys import SIMULATION, Caller
 from ..core.errors import refuse
 from ..core.ground.columns import HALVES
 from ..core.ground.settings import overridden
@@ -35,7 +34,7 @@ from ..extensions import Moment
 from ..job.checks.model_fit import check_fit, decides
 from ..job.checks.notices import notices
 from ..job.checks.privacy_fit import privacy_of
-from ..job.checks.unused_keys import unused_keys, unused_line
+from ..job.checks.unused_keys import SIMULATION, Caller, unused_keys, unused_line
 from ..job.inputs import inputs_of
 from ..job.rule import errors_of_custom_rules, make_strategy, state_of, step_more
 from ..job.what_is_learnt import what_is_learnt

@@ -28,12 +28,13 @@ from fedbn_flower.apps.app import app_in
 from fedbn_flower.apps.command import app_parser
 from fedbn_flower.apps.run import Settings
 from fedbn_flower.cli import main
-from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.consortium.command import consortium_parser
 from fedbn_flower.consortium.local import LOG, PID
+from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION
 from fedbn_flower.models.libraries import is_of_library
 from fedbn_flower.watch.command import watch_parser
 from tests.fedbn_flower.apps.written import write_app
+from tests.unused import unused_without_data
 
 from .pages import DOCS, ROOT, blocks
 
@@ -54,7 +55,7 @@ def understood(arguments, caller=SIMULATION):
 
     job = parse_command_line(arguments)
     configs, caller = (job.configs, caller) if isinstance(job, Job) else (job.configs(), SEARCH)
-    assert not any(told(config, caller, unused_by_config(config, caller)) for config in configs)
+    assert not any(unused_without_data(config, caller) for config in configs)
     return job
 
 

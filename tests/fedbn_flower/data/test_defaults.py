@@ -6,9 +6,9 @@ from PIL import Image
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.run_config import defaults_for
-from fedbn_flower.config.unused_keys import SIMULATION, given_keys
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.notices import notices
+from fedbn_flower.job.checks.unused_keys import SIMULATION, given_keys
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.sweeps.experiment import Experiment
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedbn_flower import UserError
-from fedbn_flower.config.unused_keys import FLOWER, SIMULATION
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits.subgroups import NONE, Attribute, attributes_of, given_subgroups
-from fedbn_flower.job.checks.unused_keys import unused_keys
+from fedbn_flower.job.checks.unused_keys import FLOWER, SIMULATION, unused_keys
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.server.federation import Federation

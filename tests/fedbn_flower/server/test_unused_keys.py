@@ -10,9 +10,9 @@ from PIL import Image
 from fedbn_flower import cli
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
-from fedbn_flower.config.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, built_in_settings, given_keys
+from fedbn_flower.config.unknown_keys import built_in_settings
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.job.checks import unused_keys as by_data
+from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, given_keys
 from fedbn_flower.names import APP
 from fedbn_flower.server.federation import Federation
 
@@ -129,7 +129,7 @@ def test_a_key_is_told_where_nothing_reads_it_and_only_there(name, told_of):
 
 
 def test_every_key_of_the_tables_has_a_case():
-    keys = {key for text, _ in (*UNREAD, *by_data.UNREAD) for key in text.split()}
+    keys = {key for text, _ in UNREAD for key in text.split()}
     known = {*RUN_KEYS, *built_in_settings()}
     assert keys <= known
     # Without metrics that one is refused; of tables there are tests below.

@@ -15,13 +15,14 @@ from PIL import Image
 
 from fedbn_flower import cli
 from fedbn_flower.cli.parser import Job, parse_command_line
-from fedbn_flower.config.unused_keys import SEARCH, SIMULATION, told, unused_by_config
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.job.checks.unused_keys import SEARCH, SIMULATION
 from fedbn_flower.names import APP
 from fedbn_flower.results.progress import cell_name
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.sweeps.experiment import swept_keys
+from tests.unused import unused_without_data
 
 FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
@@ -166,7 +167,7 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     configs = job.configs if isinstance(job, Job) else job.configs()[:1]
     assert len(configs) == RUNS[path.stem]
     caller = SIMULATION if isinstance(job, Job) else SEARCH
-    assert not any(told(config, caller, unused_by_config(config, caller)) for config in configs)
+    assert not any(unused_without_data(config, caller) for config in configs)
     keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
     assert len({cell_name(config, keys) for config in configs}) == len(configs)
     given = tomllib.loads(path.read_text())
