@@ -7,7 +7,9 @@ from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..core.files import csv_lines
 from ..core.free_memory import regular
@@ -17,7 +19,9 @@ from .index import Entry
 from .run_table import cell
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[Any]
 
 ROUND = "round"
 AXES = (ROUND, *COSTS)
@@ -76,9 +80,8 @@ def csv_of(lines: Sequence[Line], axis: str, metric: str) -> str:
     return csv_lines(["run", axis, metric, "standard deviation"], chain.from_iterable(every))
 
 
-@dataclass
 class Sites:
-    """A column of ``clients.csv``, of which only what has been added is read again.
+    """A column of ``clients.csv`` by site and round, of which only what has been added is read again.
 
     Parameters
     ----------
@@ -86,26 +89,26 @@ class Sites:
         The file.
     metric : str
         The column that is read beside round, phase and partition.
+
+    Attributes
+    ----------
+    answered : dict[int, int]
+        The last round of each partition.
     """
 
-    path: Path
-    metric: str
-    _place: int = 0
-    _begin: object = None
+    def __init__(self, path: Path, metric: str) -> None:
+        self.path, self.metric, self._begin, self._place = path, metric, (0, b""), 0
 
-    def read(self) -> "DataFrame":
-        """Return the rows so far: ``round``, ``partition`` and ``value``, which may be empty."""
-        import pandas as pd
+    def read(self) -> "Sites":
+        """Read what is new, and return itself."""
         import pyarrow as pa
         from pyarrow import csv as columns
 
         with regular(self.path).open("rb") as file:
-            header = file.readline()
-            begin = self.path.stat().st_ino, header
-            if begin != self._begin or self.path.stat().st_size < self._place:
-                self._begin, self._place = begin, len(header)
-                self._frame = pd.DataFrame({"round": [], "partition": [], "value": []})
-                self._frame = self._frame.astype({"round": "int32", "partition": "int32", "value": float})
+            header, status = file.readline(), self.path.stat()
+            if (begin := (status.st_ino, header)) != self._begin or status.st_size < self._place:
+                self._begin, self._place, self.answered = begin, len(header), dict[int, int]()
+                self._values = np.empty((0, 0))  # by partition and round
             options = columns.ConvertOptions(
                 include_columns=["round", "phase", "partition", self.metric],
                 include_missing_columns=True,
@@ -113,13 +116,29 @@ class Sites:
                 null_values=["", "nan"],
             )
             reading = columns.ReadOptions(column_names=next(csv.reader([header.decode()])))
-            frames, place = [self._frame], file.seek(self._place)
+            file.seek(self._place)
             while added := (block := file.read(BLOCK))[: block.rfind(b"\n") + 1]:
-                new = columns.read_csv(pa.BufferReader(added), reading, convert_options=options).to_pandas()
-                frames.append(new[new.pop("phase") != "new"].set_axis(self._frame.columns, axis=1))
-                place = file.seek(place + len(added))
-        self._frame, self._place = pd.concat(frames, ignore_index=True), place
-        return self._frame
+                self._add(columns.read_csv(pa.BufferReader(added), reading, convert_options=options))
+                self._place = file.seek(self._place + len(added))
+        return self
+
+    def _add(self, rows: Any) -> None:
+        """Take rows; of a site's phases in a round, the last that has a value counts."""
+        rounds, phases, partitions, values = (column.to_numpy() for column in rows.columns)
+        old = phases != "new"
+        known = old & ~np.isnan(values)
+        self.answered |= dict(zip(partitions[old].tolist(), rounds[old].tolist(), strict=True))
+        needed = (partitions.max() + 1, rounds.max() + 1)
+        more = [(0, max(0, size - has)) for size, has in zip(needed, self._values.shape, strict=True)]
+        grown = np.pad(self._values, more, constant_values=np.nan)
+        grown[partitions[known], rounds[known]] = values[known]
+        self._values = grown
+
+    def of(self, partition: int) -> tuple["Numbers", "Numbers"]:
+        """Return the rounds in which a site has a value, and the values."""
+        values = self._values[partition] if partition < len(self._values) else np.empty(0)
+        rounds = np.flatnonzero(~np.isnan(values))
+        return rounds, values[rounds]
 
 
 @dataclass(frozen=True)
@@ -127,13 +146,13 @@ class Federation:
     """What a run's folder says of its sites."""
 
     entry: Entry
-    rows: "DataFrame"
+    sites: Sites
 
     @cached_property
     def names(self) -> dict[int, str]:
         """The sites' names by partition; of data without names, their numbers."""
         named = self.entry.run.client_names
-        seen = {*named, *map(int, self.rows["partition"].unique()), *self.failed}
+        seen = {*named, *self.sites.answered, *self.failed}
         return {partition: named.get(partition, str(partition)) for partition in sorted(seen)}
 
     @cached_property
@@ -149,29 +168,23 @@ class Federation:
             found.setdefault(int(row["partition"]), []).append(row)
         return found
 
-    def values(self) -> "DataFrame":
-        """Return the value of each site in each round: of its phases the last that has one."""
-        return self.rows.dropna(subset=["value"]).drop_duplicates(["round", "partition"], keep="last")
-
     def lines(self, most: int) -> list[Line]:
         """Return the curves of the first sites."""
-        few = list(self.names)[:most]
-        values = self.values().astype({"round": float})
-        values = values[values["partition"].isin(few)].groupby("partition")
-        return [Line(self.names[p], rows["round"].tolist(), rows["value"].tolist()) for p, rows in values]
+        few = ((name, *self.sites.of(partition)) for partition, name in [*self.names.items()][:most])
+        return [Line(name, x.astype(float).tolist(), y.tolist()) for name, x, y in few if len(x)]
 
-    def grid(self, metric: str) -> "DataFrame":
+    def grid(self, metric: str) -> "Numbers":
         """Return a metric, or the number of failures, by site (rows) and round (columns)."""
-        import pandas as pd
-
-        if metric == FAILURES:
-            every = pd.DataFrame(self.failures, columns=["round", "partition"]).astype(int).assign(value=1.0)
-            found = every.groupby(["partition", "round"])["value"].sum().unstack()
-        else:
-            found = self.values().pivot(index="partition", columns="round", values="value")
-        rounds = range(1, self.entry.rounds_done + 1)
-        found = found.reindex(index=[*self.names], columns=rounds)
-        return found.fillna(0.0) if metric == FAILURES else found
+        done = self.entry.rounds_done
+        found = np.full((len(self.names), done), 0.0 if metric == FAILURES else np.nan)
+        for place, partition in enumerate(self.names):
+            rounds, values = self.sites.of(partition)
+            if metric == FAILURES:
+                failed = [int(row["round"]) for row in self.failed.get(partition, ())]
+                rounds, values = np.unique(np.array(failed, dtype=int), return_counts=True)
+            shown = (rounds > 0) & (rounds <= done)
+            found[place, rounds[shown] - 1] = values[shown]
+        return found
 
 
 def client_columns(entry: Entry) -> list[str]:

@@ -8,7 +8,7 @@ from bokeh.embed import json_item
 from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, HoverTool, LinearColorMapper
 from bokeh.palettes import Category10, Cividis256
 from bokeh.plotting import figure
-from bokeh.themes import Theme
+from bokeh.themes import DARK_MINIMAL, LIGHT_MINIMAL, built_in_themes
 
 from ..records.metrics import heading
 from .curves import ROUND, Line, smoothed
@@ -16,8 +16,6 @@ from .curves import ROUND, Line, smoothed
 COLOURS = Category10[10]
 DASHES = ("solid", "dashed", "dotted")
 """Of the lines after the tenth, and after the twentieth."""
-INK = {False: ("#1d2129", "#e1e4e9", "#ffffff"), True: ("#e4e7ec", "#2f353f", "#14171c")}
-"""Text, rules and paper, by whether the page is dark."""
 LOOK = {"tools": "pan,box_zoom,wheel_zoom,reset", "sizing_mode": "stretch_width", "toolbar_location": "above"}
 MOST_NAMES = 40
 """Sites whose names stand beside a heat map."""
@@ -68,14 +66,13 @@ def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bo
 
 def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     """Return a picture of a metric by site (rows of the grid, the first on top) and round, to embed."""
-    values = grid.to_numpy(dtype=float)
-    rows, rounds = values.shape
+    rows, rounds = grid.shape
     ranges = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5)}
     plot = figure(**LOOK, **ranges, height=min(720, max(220, 90 + 22 * rows)))
-    known = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+    known = grid[np.isfinite(grid)] if np.isfinite(grid).any() else np.zeros(1)
     low, high = float(known.min()), float(known.max())
     colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")
-    drawn = plot.image([values], x=0.5, y=-0.5, dw=rounds, dh=rows, color_mapper=colours)
+    drawn = plot.image([grid], x=0.5, y=-0.5, dw=rounds, dh=rows, color_mapper=colours)
     told = [("round", "$x{0}"), ("site", "$y{0}"), (metric, "@image{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "site"
@@ -87,15 +84,5 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
 
 
 def _item(plot: Any, dark: bool) -> Any:
-    ink, rule, paper = INK[dark]
-    lines = dict.fromkeys(("axis_line_color", "major_tick_line_color", "minor_tick_line_color"), rule)
-    texts = {"axis_label_text_color": ink, "axis_label_text_font_style": "normal"}
-    bar = {"background_fill_color": paper, "major_label_text_color": ink, "title_text_color": ink}
-    attributes = {
-        "Plot": {"background_fill_color": paper, "border_fill_color": paper, "outline_line_color": rule},
-        "Axis": {"major_label_text_color": ink, **lines, **texts},
-        "Grid": {"grid_line_color": rule},
-        "BaseColorBar": bar,
-    }
     plot.toolbar.logo = None  # it leads to another site
-    return json_item(plot, theme=Theme(json={"attrs": attributes}))
+    return json_item(plot, theme=built_in_themes[DARK_MINIMAL if dark else LIGHT_MINIMAL])

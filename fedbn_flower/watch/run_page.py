@@ -89,8 +89,8 @@ def rounds(entry: Entry) -> str:
 def sites(of: Federation, colours: Mapping[str, str]) -> str:
     """Return a table of the sites, with their lines' colours, and the latest lost and refused answers."""
     last, metric = of.entry.rounds_done, of.entry.run.main_metric
-    answered = of.rows.groupby("partition")["round"].max().to_dict()
-    values = of.values().drop_duplicates("partition", keep="last").set_index("partition")["value"].to_dict()
+    answered = of.sites.answered
+    values = {partition: v for partition in of.names for v in of.sites.of(partition)[1][-1:].tolist()}
     rows = [
         f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(answered.get(partition))}'
         f"<td>{_behind(last, answered.get(partition), of.failed.get(partition, []))}</td>"

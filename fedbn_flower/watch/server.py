@@ -6,14 +6,16 @@ import hmac
 import json
 import secrets
 import socket
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import PurePosixPath
+from math import isnan
+from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from bokeh.resources import Resources
@@ -22,7 +24,7 @@ from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import csv_lines, json_text
 from ..records.metrics import spelt
 from ..records.stored import damage_as_user_errors
-from .assets import SCRIPT, STYLES
+from ..results.report.style import STYLE
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, line_of
 from .figures import curves, data_of, heat_map, swatches
 from .index import Entry, Index
@@ -41,9 +43,6 @@ from .page import (
 from .run_page import facts, heat_of, rounds, run_page, sites
 from .standing import Standing
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 LONGEST = 10_000
 """Bytes of a note."""
 KEPT = 3
@@ -58,6 +57,7 @@ HEADERS = {
 """Of every answer: a page loads nothing but what this server sends."""
 STANDING = "standing"
 """The part of a page with a consortium's tables."""
+ASSETS = tomllib.loads(Path(__file__).with_name("assets.toml").read_text())
 KINDS = {".json": "application/json", ".csv": "text/csv", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -221,23 +221,23 @@ def _curves_csv(handler: Handler, asked: Asked) -> str:
 
 
 def _heat(handler: Handler, asked: Asked) -> str:
-    names, grid, metric = _grid(handler, asked)
-    item = heat_map(grid, names, metric, asked.dark)
+    metric, federation = _by_site(handler, asked)
+    item = heat_map(federation.grid(metric), [*federation.names.values()], metric, asked.dark)
     return json_text({"item": item, "caption": f"{spelt(metric)} by site and round; a gap is no answer"})
 
 
 def _heat_csv(handler: Handler, asked: Asked) -> str:
-    names, grid, _ = _grid(handler, asked)
-    values = grid.astype(object).where(grid.notna(), "").to_numpy().tolist()
-    rows = ([name, *row] for name, row in zip(names, values, strict=True))
-    return csv_lines(["site", *map(str, grid.columns)], rows)
+    metric, federation = _by_site(handler, asked)
+    grid = federation.grid(metric)
+    sites = zip(federation.names.values(), grid, strict=True)
+    rows = ([name, *("" if isnan(v) else v for v in values.tolist())] for name, values in sites)
+    return csv_lines(["site", *map(str, range(1, grid.shape[1] + 1))], rows)
 
 
-def _grid(handler: Handler, asked: Asked) -> "tuple[list[str], DataFrame, str]":
-    """Return the sites' names, the values by site and round, and of what they are."""
+def _by_site(handler: Handler, asked: Asked) -> tuple[str, Federation]:
+    """Return of what a heat map is, and the sites."""
     entry = _entry(handler, asked)
-    federation = handler.server.federation(entry, metric := heat_of(entry, asked))
-    return [*federation.names.values()], federation.grid(metric), metric
+    return (metric := heat_of(entry, asked)), handler.server.federation(entry, metric)
 
 
 def _sites(handler: Handler, asked: Asked) -> str:
@@ -279,7 +279,7 @@ PAGES: dict[str, Page] = {
     "heat.json": _heat,
     "heat.csv": _heat_csv,
     "bokeh.js": lambda handler, asked: str(Resources("inline", components=["bokeh"]).js_raw[0]),
-    "watch.js": lambda handler, asked: SCRIPT,
-    "watch.css": lambda handler, asked: STYLES,
+    "watch.js": lambda handler, asked: str(ASSETS["script"]),
+    "watch.css": lambda handler, asked: STYLE + ASSETS["styles"],
 }
 """What may be asked for, by the address's last part."""
