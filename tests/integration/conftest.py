@@ -14,7 +14,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-from .processes import LONG, ROOT, SOONER, marked
+from .processes import LONG, ROOT, SOONER, light_app, marked
 
 
 @pytest.fixture
@@ -49,6 +49,12 @@ def undrawn_project(tmp_path_factory, flwr_project):
     with (project / "fedbn_flower" / "runtime" / "server_app.py").open("a") as file:
         file.write(f"{(ROOT / 'tests' / 'pictures.py').read_text()}\n\ndraw_none()\n")
     return project
+
+
+@pytest.fixture(scope="session")
+def undrawn_app(tmp_path_factory, undrawn_project):
+    """The same as `light_app`."""
+    return light_app(tmp_path_factory.mktemp("light") / "fedbn-flower", undrawn_project)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,15 @@ SOONER = {
 """The environment of a federation that waits less than by default."""
 FORKING = SOONER | {"FEDBN_TEST_FORKS": "1"}
 """And which forks what answers a message, see `sooner/forks.py`."""
+DOORS = """import sys
+
+sys.path.insert(0, {project!r})
+
+from fedbn_flower import client_app, server_app
+
+client = client_app.app
+server = server_app.app
+"""
 
 
 LONG = 1800.0
@@ -40,6 +49,20 @@ def wait_for(condition, process=None):
         assert condition() or not ended, "it has ended before"
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+def light_app(folder, project):
+    """An app of two files, which find the rest in a project: a SuperNode unpacks all of an app for every
+    message."""
+    folder.mkdir()
+    text = (project / "pyproject.toml").read_text()
+    for side in ("client", "server"):
+        app = f'"fedbn_flower.{side}_app:app"'
+        assert text.count(app) == 1
+        text = text.replace(app, f'"doors:{side}"')
+    (folder / "pyproject.toml").write_text(text)
+    (folder / "doors.py").write_text(DOORS.format(project=str(project)))
+    return folder
 
 
 def start_flwr_run(federation, app, folder, name, **keys):

@@ -31,7 +31,7 @@ def rows(folder, name):
         return list(csv.DictReader(file))
 
 
-def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn_project):
+def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn_app):
     """Of four SuperNodes three train at once, and any two answers make a version."""
     run = tmp_path / "run"
     client = shutil.copy(Path(__file__).with_name("unequal.py"), tmp_path)
@@ -39,7 +39,7 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn
     federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
     federation.environment |= FORKING
     with federation:
-        started = start_flwr_run(federation, undrawn_project, tmp_path, "run", **keys)
+        started = start_flwr_run(federation, undrawn_app, tmp_path, "run", **keys)
         wait_for((tmp_path / "waiting").exists, started)
         federation.start_supernode(3)
         wait_for(lambda: rounds_done(run) >= 2, started)

@@ -53,9 +53,9 @@ class Owned(LocalFederation):
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory, undrawn_project):
+def federation(tmp_path_factory, undrawn_app):
     federation = Owned(tmp_path_factory.mktemp("federation"), SITES)
-    federation.app = undrawn_project
+    federation.app = undrawn_app
     federation.environment |= FORKING
     with federation:
         yield federation

@@ -24,7 +24,17 @@ from fedbn_flower.secagg.words import UNMASK
 from tests.fedbn_flower.secagg.grids import STEPS, Lossy, run_on, spellings
 
 from .hospital import rounds_done
-from .processes import FORKING, LONG, bits, kill_servers, kill_superlink, marked, start_flwr_run, wait_for
+from .processes import (
+    FORKING,
+    LONG,
+    bits,
+    kill_servers,
+    kill_superlink,
+    light_app,
+    marked,
+    start_flwr_run,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -105,9 +115,10 @@ class Owned(LocalFederation):
 
 @contextmanager
 def federation_in(folder, sites, project):
-    shutil.copytree(project, folder / "app")
+    shutil.copytree(project, folder / "project")
+    light_app(folder / "app", folder / "project")
     for module, text in CHANGES:
-        with (folder / f"app/fedbn_flower/{module}.py").open("a") as file:
+        with (folder / f"project/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
     with marked() as (_, environment):
         federation = Owned(folder / "federation", sites, restart_after=1)

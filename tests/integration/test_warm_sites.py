@@ -53,12 +53,12 @@ class TwoKinds(LocalFederation):
 
 
 @pytest.fixture
-def sites(tmp_path, undrawn_project):
+def sites(tmp_path, undrawn_app):
     shutil.copy(Path(__file__).with_name("staged.py"), tmp_path)
     with marked() as (mark, environment):
         federation = TwoKinds(tmp_path / "federation", SITES, restart_after=1e6)
         federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
-        federation.app = undrawn_project
+        federation.app = undrawn_app
         with federation:
             yield federation, mark
 
