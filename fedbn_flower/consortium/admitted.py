@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..core.errors import UserError
 from ..core.files import json_text, write_atomically
-from .agreement import Address, Consortium, Digest, Name, _Table, checked
+from .agreement import FILE, Address, Consortium, Digest, Name, _Table, checked
 from .authority import is_signed, sign
 
 SUFFIX = ".admitted"
@@ -36,16 +36,10 @@ class Admitted(_Table):
 
 def write_admitted(folder: Path, consortium: Consortium) -> Path:
     """Write the signed list of a consortium into its folder, and return its file."""
-    said = Admitted(
-        consortium=consortium.name,
-        serial=consortium.serial,
-        server=consortium.server,
-        sites={
-            name: AdmittedSite(partition_id=site.partition_id, key=site.key, fingerprint=site.fingerprint)
-            for name, site in consortium.admitted.items()
-        },
-        studies=consortium.studies,
-    )
+    told = {*AdmittedSite.model_fields}
+    sites = {name: site.model_dump(by_alias=True, include=told) for name, site in consortium.admitted.items()}
+    agreed = consortium.model_dump(include={"serial", "server", "studies"})
+    said = checked(Admitted, {"consortium": consortium.name, "sites": sites, **agreed}, FILE)
     text = json_text(said.model_dump(by_alias=True))
     signature = base64.b64encode(sign(folder, text.encode())).decode()
     path = folder / f"{consortium.name}{SUFFIX}"

@@ -39,6 +39,8 @@ PATTERNS = {
 """What a message says of each pattern."""
 NAMES, HOSTS, ADDRESSES, TEXTS, DIGESTS = PATTERNS
 
+BOUNDS = {SECAGG_REQUIRED, SECAGG_MIN, *map(flag_of, Floors.model_fields)}
+"""Keys of a node config that no run can loosen."""
 Value = bool | int | float | str
 Name = Annotated[str, Field(pattern=NAMES)]
 Host = Annotated[str, Field(pattern=HOSTS)]
@@ -54,17 +56,16 @@ class _Table(BaseModel):
 
 
 def checked_bounds(bounds: dict[str, Value]) -> dict[str, Value]:
-    """Return the bounds of a site: keys of a node config that no run can loosen.
+    """Return the bounds of a site.
 
     Raises
     ------
     UserError
         For another key, or a value that is not allowed.
     """
-    known = {SECAGG_REQUIRED, SECAGG_MIN, *map(flag_of, Floors.model_fields)}
     for key, value in bounds.items():
-        if key not in known:
-            raise unknown_name("bounds", key, known)
+        if key not in BOUNDS:
+            raise unknown_name("bounds", key, BOUNDS)
         if isinstance(value, str) and not re.fullmatch(PLAIN_TEXT, value):
             raise not_allowed(key, value, PATTERNS[TEXTS])
     if type(bounds.get(SECAGG_REQUIRED, False)) is not bool:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -134,11 +135,10 @@ def sign(folder: Path, content: bytes) -> bytes:
 
 def is_signed(certificate: Path, content: bytes, signature: bytes) -> bool:
     """Return whether a signature on a content is that of an authority."""
-    try:
+    with suppress(InvalidSignature):
         _key_of(certificate).verify(signature, content, ec.ECDSA(SHA384()))
-    except InvalidSignature:
-        return False
-    return True
+        return True
+    return False
 
 
 def _key_of(path: Path) -> PublicKey:
@@ -180,7 +180,6 @@ def _name(common: str) -> x509.Name:
 
 
 def _alternative(name: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    return x509.DNSName(name)

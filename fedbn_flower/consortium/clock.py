@@ -37,18 +37,24 @@ def seconds_ahead(address: str) -> float:
     return 0.0
 
 
+def off(address: str) -> str:
+    """Return by how much this clock is off a server's, such as ``0 h 6 min 0 s behind``; empty if not."""
+    ahead = seconds_ahead(address)
+    if -BEHIND <= ahead <= AHEAD:
+        return ""
+    minutes, seconds = divmod(round(abs(ahead)), 60)
+    return f"{minutes // 60} h {minutes % 60} min {seconds} s {'ahead of' if ahead > 0 else 'behind'}"
+
+
 def main() -> int:
     """Check the clock; return the exit status."""
     if len(sys.argv) != 2:
         print("usage: python -m fedbn_flower.consortium.clock HOST:PORT", file=sys.stderr)
         return 2
-    ahead = seconds_ahead(sys.argv[1])
-    if -BEHIND <= ahead <= AHEAD:
+    if not (found := off(sys.argv[1])):
         return 0
-    minutes, seconds = divmod(round(abs(ahead)), 60)
-    off = f"{minutes // 60} h {minutes % 60} min {seconds} s {'ahead of' if ahead > 0 else 'behind'}"
     print(
-        f"error: this machine's clock is {off} that of {sys.argv[1]}, which refuses SuperNodes more than "
+        f"error: this machine's clock is {found} that of {sys.argv[1]}, which refuses SuperNodes more than "
         "5 s ahead or 5 min behind: set it, and keep it by NTP (timedatectl set-ntp true)",
         file=sys.stderr,
     )

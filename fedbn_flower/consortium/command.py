@@ -5,8 +5,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -15,12 +15,10 @@ from ..core.errors import UserError, not_allowed
 from . import operator
 from .agreement import Value, read, safe_path
 from .authority import CA_CERTIFICATE, authority_fingerprint
+from .findings import shown
 from .kits import make_kit, write_kit
 from .programs import become
 from .standing import ONLINE, standing
-
-if TYPE_CHECKING:
-    from .site import AtSite
 
 Options = argparse.Namespace
 
@@ -55,10 +53,9 @@ def _bounds(given: Sequence[str]) -> Mapping[str, Value]:
         key, equals, value = text.partition("=")
         if not equals:
             raise not_allowed("bound", text, "KEY=VALUE, as secagg-min=3")
-        try:
+        found[key] = value
+        with suppress(ValueError):
             found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
     return found
 
 
@@ -73,8 +70,7 @@ def _new(options: Options) -> None:
 
 def _kit(options: Options) -> None:
     made = make_kit(options.folder, read(options.folder), options.site, options.wheels)
-    digest = write_kit(options.to, made)
-    print(f"{options.to}: SHA-256 {digest}")
+    print(f"{options.to}: SHA-256 {write_kit(options.to, made)}")
     authority = authority_fingerprint(options.folder / CA_CERTIFICATE)
     print(f"authority, to compare over the telephone: {authority}")
 
@@ -134,13 +130,13 @@ def _superlink(options: Options) -> None:
 
 def _join(options: Options) -> int:
     from . import site
-    from .doctor import examine
+    from .doctor import of_site
 
     at = site.AtSite(options.kit)
     site.join(at, options.data, options.port, options.new_key, options.admitted)
     if options.study:
-        _admit_at(at, options.study)
-    failed = 0 if options.new_key else examine(at)  # no list has the new key yet
+        site.admit_study(at, options.study)
+    failed = 0 if options.new_key else shown(of_site(at))  # no list has the new key yet
     if at.admitted is None or options.new_key:
         print("send this line to the operator, and compare the fingerprint over the telephone:")
         print(at.line())
@@ -151,10 +147,10 @@ def _join(options: Options) -> int:
 
 def _run(options: Options) -> int:
     from . import site
-    from .doctor import examine
+    from .doctor import of_site
 
     at = site.AtSite(options.kit)
-    if failed := examine(at, starting=True):
+    if failed := shown(of_site(at, starting=True)):
         return failed
     site.run(at)
     return 0
@@ -167,28 +163,16 @@ def _leave(options: Options) -> None:
 
 
 def _admit_study(options: Options) -> None:
-    from .site import AtSite
-
-    _admit_at(AtSite(options.kit), options.study)
-
-
-def _admit_at(at: "AtSite", study: Path) -> None:
     from . import site
 
-    for sentence in site.sentences(study, at):
-        print(sentence)
-    site.admit_study(at, study)
-    print(f"admitted: {study.stem}")
-
-
-Argument = Mapping[str, object]
+    site.admit_study(site.AtSite(options.kit), options.study)
 
 
 def _here(text: str) -> Path:
     return Path(text).resolve()
 
 
-ARGUMENTS: Mapping[str, Argument] = {
+ARGUMENTS: Mapping[str, Mapping[str, object]] = {
     "folder": {"metavar": "FOLDER", "type": Path, "help": "the consortium's"},
     "site": {"metavar": "SITE", "help": "its name"},
     "line": {"metavar": "LINE", "nargs": "+", "help": "as join has printed it at the site"},
@@ -207,12 +191,7 @@ ARGUMENTS: Mapping[str, Argument] = {
     "--new-key": {"action": "store_true", "help": "make another key"},
     "--admitted": {"type": Path, "metavar": "FILE", "help": "the operator's list"},
     "--study": {"type": Path, "metavar": "STUDY.toml", "help": "as admit-study takes it"},
-    "--kit": {
-        "type": _here,
-        "default": _here("."),
-        "metavar": "DIR",
-        "help": "the unpacked kit's folder [.]",
-    },
+    "--kit": {"type": _here, "default": ".", "metavar": "DIR", "help": "the unpacked kit's folder [.]"},
 }
 """What verbs are given."""
 NEW = "folder --server --sites --name --bound --control"

@@ -2,9 +2,11 @@
 
 import hashlib
 import io
+import platform
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from pydantic import Field, field_validator
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_all, write_atomically
+from ..core.version import __version__
 from .agreement import Address, Consortium, Name, Text, Value, _Table, checked, checked_bounds, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
 from .programs import PROGRAMS
@@ -90,6 +93,12 @@ class KitFolder:
                 raise UserError(f"kit: {name} {is_known if name in expected else 'was added'}; {ANOTHER}")
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of this machine, on which all machines of a consortium agree."""
+    found = {name: version(name).partition("+")[0] for name in ("flwr", "torch")}
+    return {"fedbn-flower": __version__, **found, "python": platform.python_version()}
+
+
 def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | None = None) -> bytes:
     """Return the kit of a site, a zip file.
 
@@ -129,13 +138,10 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
 
 def _page(folder: Path, consortium: Consortium, name: str) -> str:
     template = Path(__file__).with_name("kit_readme.md").read_text()
-    return template.format(
-        site=name,
-        consortium=consortium.name,
-        server=consortium.server,
-        authority=authority_fingerprint(folder / CA_CERTIFICATE),
-        contact=consortium.site(name).contact or "whoever sent you this kit",
-    )
+    told = {"site": name, "consortium": consortium.name, "server": consortium.server}
+    told["authority"] = authority_fingerprint(folder / CA_CERTIFICATE)
+    told["contact"] = consortium.site(name).contact or "whoever sent you this kit"
+    return template.format(**told)
 
 
 def _requirements(versions: Mapping[str, str]) -> str:

@@ -276,8 +276,7 @@ def try_it(arguments: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, help="where everything is kept [a new temporary folder]")
     parser.add_argument("--restart-after", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--node-config", default="", help="added to every SuperNode's node config")
-    demands = "every site demands secagg='on', and has a key to sign with"
-    parser.add_argument("--secagg", action="store_true", help=demands)
+    parser.add_argument("--secagg", action="store_true", help="every site demands secagg='on', and signs")
     parser.add_argument("command", nargs="*", help="what to run against it, after --")
     options = parser.parse_args(arguments)
     if options.sites < 1:

@@ -1,23 +1,22 @@
 """What is looked at on a site's machine: versions, folders, room, key, list, ledger, data."""
 
 import os
-import platform
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.free_memory import available_memory
-from ..core.version import __version__
 from .authority import fingerprint
 from .findings import Finding
+from .kits import versions
 from .log import spent
-from .site import LOCK, AtSite, locked
+from .site import LOCK, AtSite, runs
 
 ROOM, TEMPORARY = 2**30, 2**28
 """Bytes that have to be free beside memories of a model, and for temporary files."""
@@ -30,8 +29,9 @@ MEND = "mend the data, or name others: ./join --data PATH; what a study needs is
 
 def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
     """Compare the versions here with those agreed on, as far as they matter: two numbers of them."""
+    here = versions()
     for name, wanted in agreed.items():
-        found = _version(name)
+        found = here.get(name) or next((one.version for one in distributions(name=name)), "")
         if name == "python":
             old = tuple(int(word) for word in found.split(".")[:2]) < OLDEST_PYTHON
             yield Finding(name, found, f"install Python {wanted}" if old else "")
@@ -42,23 +42,15 @@ def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name, found)
 
 
-def _version(name: str) -> str:
-    if name in ("python", "fedbn-flower"):
-        return platform.python_version() if name == "python" else __version__
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
 def of_folder(name: str, path: Path, writes: bool) -> Finding:
-    """Look whether this user can read a folder, or write into it."""
+    """Look whether this user can read a folder with something in it, or write into one."""
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     wanted = os.R_OK | os.X_OK | (os.W_OK if writes else 0) if nearest.is_dir() else os.R_OK
     if not writes and not path.exists():
         return Finding(name, f"{path} is not there", "name the right one: ./join --data PATH")
     if os.access(nearest, wanted):
-        return Finding(name, str(path))
+        is_empty = not writes and path.is_dir() and not any(path.iterdir())
+        return Finding(name, f"{path} is empty", MEND) if is_empty else Finding(name, str(path))
     info = nearest.stat()
     owned = f"{nearest} is of user {info.st_uid}, group {info.st_gid}, {stat.filemode(info.st_mode)}"
     verb = "write to" if writes else "read"
@@ -108,14 +100,10 @@ def of_key(at: AtSite) -> Iterator[Finding]:
 
 def of_second(at: AtSite, starting: bool) -> Finding:
     """Look whether a SuperNode with this key runs already, which bars one that is starting."""
-    if not at.state.exists() or not os.access(at.state, os.W_OK):
-        return Finding("SuperNode", "none has run here")
-    lock = locked(at)
-    if lock is None:
-        remedy = "stop it (systemctl stop fedbn-supernode): the SuperLink takes one SuperNode a key"
-        return Finding("SuperNode", f"one runs with this key ({at.state / LOCK})", remedy if starting else "")
-    os.close(lock)
-    return Finding("SuperNode", "none runs")
+    if not runs(at):
+        return Finding("SuperNode", "none runs")
+    remedy = "stop it (systemctl stop fedbn-supernode): the SuperLink takes one SuperNode a key"
+    return Finding("SuperNode", f"one runs with this key ({at.state / LOCK})", remedy if starting else "")
 
 
 def of_ledger(node_config: Mapping[str, Any]) -> Finding:
@@ -132,12 +120,6 @@ def of_ledger(node_config: Mapping[str, Any]) -> Finding:
     told = f"epsilon {now:g} is spent" + (f", of at most {most:g}" if most else "")
     over = "no private study is answered any more; its owner may raise dp-max-epsilon in consortium.toml"
     return Finding("ledger", told, over if most and now >= float(most) else "")
-
-
-def of_content(data: Path) -> Iterator[Finding]:
-    """Look whether there is anything."""
-    if data.is_dir() and not any(data.iterdir()):
-        yield Finding("data", f"{data} is empty", MEND)
 
 
 def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Finding]:

@@ -3,13 +3,14 @@
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
 from cryptography import x509
 
-from .clock import AHEAD, BEHIND, seconds_ahead
+from .clock import off
 from .findings import Finding
 
 WAIT = 10.0
@@ -20,18 +21,28 @@ WRONG_NAME, WRONG_ADDRESS, EXPIRED, NOT_YET = 62, 64, 10, 9
 """OpenSSL's numbers of what is wrong with a certificate."""
 
 
-def of_the_way(address: str, authority: Path, at_site: bool = True) -> Iterator[Finding]:
-    """Yield what was found on the way to a SuperLink at ``HOST:PORT``, until something bars it."""
+AT_SITE = "have TCP to it outward let through, and ask whether the SuperLink runs"
+AT_OPERATOR = "start the SuperLink there, and what stands before it: sudo superlink/install"
+
+
+def of_the_way(address: str, authority: Path, otherwise: str = AT_SITE) -> Iterator[Finding]:
+    """Yield what was found on the way to a SuperLink at ``HOST:PORT``, until something bars it.
+
+    ``otherwise`` says what to do where it is not reached; empty where it need not run yet.
+    """
     host, _, port = address.rpartition(":")
     yield from of_proxies(host)
     found = of_name(host)
     yield found
     if found.remedy:
         return
-    found = of_port(host, int(port), at_site)
-    yield found
-    if found.remedy:
+    try:
+        socket.create_connection((host, int(port)), timeout=WAIT).close()
+    except OSError as error:
+        told = f"{'' if otherwise else 'not yet reached: the SuperLink at '}{address}: {error}"
+        yield Finding("port", told, otherwise)
         return
+    yield Finding("port", f"{port} is reached")
     yield of_clock(address)
     yield of_tls(host, int(port), authority)
 
@@ -52,17 +63,6 @@ def of_proxies(host: str) -> Iterator[Finding]:
     proxy = found.get("https") or found.get("all")
     if proxy and not proxy_bypass(host):
         yield Finding("proxy", f"{proxy} is set for https", f"take it out for this host: no_proxy={host}")
-
-
-def of_port(host: str, port: int, at_site: bool) -> Finding:
-    """Connect."""
-    try:
-        with socket.create_connection((host, port), timeout=WAIT):
-            return Finding("port", f"{port} is reached")
-    except OSError as error:
-        outward = f"have TCP to {host}:{port} outward let through, and ask whether the SuperLink runs"
-        here = "start the SuperLink and its proxy: sudo superlink/install, in the consortium's folder"
-        return Finding("port", f"{host}:{port}: {error}", outward if at_site else here)
 
 
 def of_tls(host: str, port: int, authority: Path) -> Finding:
@@ -108,16 +108,13 @@ def _not_verified(host: str, port: int, error: ssl.SSLCertVerificationError) -> 
 
 
 def _unchecked(host: str, port: int) -> x509.Certificate | None:
-    try:
+    with suppress(OSError, ValueError):
         return x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=WAIT).encode())
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def of_clock(address: str) -> Finding:
     """Compare the clocks."""
-    ahead = seconds_ahead(address)
-    if -BEHIND <= ahead <= AHEAD:
-        return Finding("clock", "as the SuperLink's")
-    off = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
-    return Finding("clock", off, "set it, and keep it by NTP: timedatectl set-ntp true")
+    found = off(address) or "as"
+    remedy = "" if found == "as" else "set it, and keep it by NTP: timedatectl set-ntp true"
+    return Finding("clock", f"{found} the SuperLink's", remedy)

@@ -12,6 +12,7 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.version import __version__
 from .agreement import NAME, toml_of
+from .scripts import filled
 
 
 def new(arguments: Sequence[str]) -> int:
@@ -24,22 +25,12 @@ def new(arguments: Sequence[str]) -> int:
     folder = Path(name)
     if folder.exists():
         raise not_allowed("new", name, "a name of which there is no folder yet")
-    places = {
-        "NAME": name,
-        "PACKAGE": name.replace("-", "_"),
-        "VERSION": __version__,
-        "KEYS": tomli_w.dumps(run_config()),
-    }
+    places = {"NAME": name, "PACKAGE": name.replace("-", "_"), "VERSION": __version__}
+    places["KEYS"] = tomli_w.dumps(run_config())
     with os_errors_as_user_errors("new", f"write to {name!r}"):
         for file, text in toml_of(Path(__file__).with_name("new_app.toml")).items():
-            path = folder / _filled(file, places)
+            path = folder / filled(file, places)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, _filled(str(text), places))
+            write_atomically(path, filled(str(text), places))
     print(f"{folder}: README.md says how to run it")
     return 0
-
-
-def _filled(text: str, places: dict[str, str]) -> str:
-    for place, value in places.items():
-        text = text.replace(f"@{place}@", value)
-    return text

@@ -2,17 +2,15 @@
 
 import json
 import os
-import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
-from ..config.making import check_values
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..core.version import __version__
+from ..job.checks.unused_keys import FLOWER
 from .admitted import write_admitted
 from .agreement import FILE, Consortium, Site, Value, checked, read, safe_path, write
 from .authority import (
@@ -24,7 +22,8 @@ from .authority import (
     public_key,
     public_text,
 )
-from .kits import make_kit, write_kit, write_superlink
+from .fit import of_bounds, study_config
+from .kits import make_kit, versions, write_kit, write_superlink
 from .programs import of_user, program, superlink
 from .studies import study_digest, study_keys
 
@@ -50,18 +49,12 @@ def new(
     if folder.exists():
         raise not_allowed("folder", str(folder), "a new folder")
     host = server.rpartition(":")[0] or server
-    said = {
-        "name": folder.name,
-        "server": server if ":" in server else f"{server}:{PORT}",
-        "names": list(dict.fromkeys((host, *names, *LOCAL_NAMES))),
-        "control": control,
-        "authority": "",
-        "versions": versions(),
-        "bounds": dict(bounds),
-        "sites": {name: {"partition-id": number} for number, name in enumerate(sites)},
-    }
-    if len(said["sites"]) != len(sites):
+    if len(set(sites)) < len(sites):
         raise not_allowed("sites", ",".join(sites), "each name once")
+    said: dict[str, Any] = {"name": folder.name, "server": server if ":" in server else f"{server}:{PORT}"}
+    said |= {"names": list(dict.fromkeys((host, *names, *LOCAL_NAMES))), "control": control, "authority": ""}
+    said |= {"versions": versions(), "bounds": dict(bounds)}
+    said["sites"] = {name: {"partition-id": number} for number, name in enumerate(sites)}
     consortium = checked(Consortium, said, FILE)
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
         folder.mkdir(parents=True)
@@ -73,12 +66,6 @@ def new(
     for name in consortium.sites:
         write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
     return consortium
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that all machines of a consortium agree on: those of this one."""
-    found = {name: version(name).partition("+")[0] for name in ("flwr", "torch")}
-    return {"fedbn-flower": __version__, **found, "python": platform.python_version()}
 
 
 def admit(folder: Path, line: str, replaces: bool = False) -> str:
@@ -165,10 +152,19 @@ def study(folder: Path, name: str, file: Path) -> str:
     Raises
     ------
     UserError
-        When no run can have a key or its value. Sites do not look: that would load code that is not admitted.
+        When its server or a site would refuse the run, or it is not of as many clients as there are sites.
     """
-    consortium = read(folder)
-    check_values(study_keys(file))
+    from ..server.federation import Federation
+
+    consortium, keys = read(folder), study_keys(file)
+    if (given := keys.get("num-clients", "")) != (sites := len(consortium.sites)):
+        raise not_allowed("num-clients", given, f"{sites}, as many sites as {FILE} has")
+    config = study_config(keys)
+    for site, its in consortium.sites.items():
+        for found in of_bounds(config, {**consortium.bounds, **its.bounds}):
+            if found.remedy:
+                raise UserError(f"{found.remedy}; that is the bound {found.found} of {site} in {FILE}")
+    Federation(config, FLOWER)
     consortium.studies[name] = digest = study_digest(file)
     _tell(folder, consortium)
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):

@@ -4,6 +4,7 @@ All are the same but for paths and hosts. No other value of ``consortium.toml`` 
 it from files.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from .agreement import toml_of
@@ -11,7 +12,11 @@ from .agreement import toml_of
 
 def script(name: str, **places: str) -> str:
     """Return a text by its name, with values of its places, such as ``FOLDER``."""
-    text = str(toml_of(Path(__file__).with_name("scripts.toml"))[name])
+    return filled(str(toml_of(Path(__file__).with_name("scripts.toml"))[name]), places)
+
+
+def filled(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with the values of its places: of each @NAME@."""
     for place, value in places.items():
         text = text.replace(f"@{place}@", value)
     return text

@@ -12,10 +12,14 @@ from cryptography.hazmat.primitives.serialization import PrivateFormat, load_ssh
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.version import __version__
 from .admitted import Admitted, read_admitted
 from .agreement import Value, _Table, checked, safe_path, toml_of
 from .authority import PrivateKey, authority_fingerprint, fingerprint, new_key, public_text, write_key
+from .findings import shown
+from .fit import of_bounds, study_config
 from .kits import KitFolder
+from .log import spent
 from .programs import become, supernode
 from .scripts import supernode_unit
 from .studies import study_digest, study_keys
@@ -141,19 +145,8 @@ class AtSite(KitFolder):
 
     def command(self) -> list[str]:
         """The command line of the SuperNode: a list, which no shell reads."""
-        words = node_words(self.node_config())
+        words = tomli_w.dumps(self.node_config()).replace(" = ", "=").replace("\n", " ").strip()
         return supernode(self.server, self.settings.port, self.authority, self.key_file, words)
-
-
-def node_words(config: dict[str, Value]) -> str:
-    """Return a node config as Flower reads it from one argument."""
-    return " ".join(f"{key}={_toml(value)}" for key, value in config.items())
-
-
-def _toml(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def join(
@@ -218,7 +211,9 @@ def _take(at: AtSite, path: Path) -> None:
 
 
 def start(at: AtSite) -> None:
-    """Start the SuperNode under systemd, for root; for others say how."""
+    """Start the SuperNode under systemd, for root; for others say how, unless it runs."""
+    if runs(at):
+        return print("the SuperNode runs, and goes by all this; start it anew if the SuperLink has moved")
     if os.geteuid() or not BOOTED.is_dir():
         otherwise = "(as root, this installs a unit; with Docker: docker compose up -d)"
         return print(f"start it: {at.folder}/run   {otherwise}")
@@ -258,6 +253,15 @@ def locked(at: AtSite) -> int | None:
     return descriptor
 
 
+def runs(at: AtSite) -> bool:
+    """Return whether a SuperNode runs with this kit, as far as this user can see."""
+    if not os.access(at.state, os.W_OK):
+        return False
+    if (lock := locked(at)) is not None:
+        os.close(lock)
+    return lock is None
+
+
 def leave(at: AtSite) -> None:
     """Stop, and remove key, memories, ledger and cache; the audit log stays."""
     if not os.geteuid() and (UNITS / UNIT).exists() and BOOTED.is_dir():
@@ -273,47 +277,45 @@ def leave(at: AtSite) -> None:
     print(f"left; the audit log is in {at.audit}. Tell the operator that {at.kit.site} has left")
 
 
-def admit_study(at: AtSite, file: Path) -> str:
-    """Admit a study, of which the sentences were shown, and return its digest.
+def admit_study(at: AtSite, file: Path) -> None:
+    """Show what a study would do, and how it keeps each bound of this site, and admit it.
 
     Raises
     ------
     UserError
-        When the operator's list names studies, and this is none of them.
+        When this site would refuse it, or the operator's list names studies, and this is none of them.
     """
+    print(*sentences(file, at), sep="\n")
+    if shown(of_bounds(study_config(study_keys(file)), at.node_config())):
+        otherwise = "ask the operator for another study, or for a kit with other bounds"
+        raise UserError(f"study: this site would refuse a run of {file.name}; {otherwise}")
     digest = study_digest(file)
-    told = at.admitted.studies if at.admitted else {}
-    if told and digest not in told.values():
-        raise UserError(
-            f"study: {file.name} with the code here has the digest {digest}, which is not in the operator's "
-            "list; is the version of fedbn-flower here the operator's?"
-        )
+    if (told := at.admitted) and told.studies and digest not in told.studies.values():
+        agreed = at.kit.versions["fedbn-flower"]
+        why = f"fedbn-flower is {__version__} here, and {agreed} was agreed on"
+        if __version__ == agreed:
+            why = "the list is older than the study: ask for the new one, then ./join --admitted FILE"
+        raise UserError(f"study: list {told.serial} here does not have {file.name} ({digest}); {why}")
     lines = (at.own / STUDIES).read_text()
     if digest not in lines:
         write_atomically(at.own / STUDIES, f"{lines}{digest} {file.stem}\n")
         (at.own / STUDY_FILES).mkdir(exist_ok=True)
         write_atomically(at.own / STUDY_FILES / f"{file.stem}.toml", file.read_bytes())
-    return digest
+    print(f"admitted: {file.stem}")
 
 
-def sentences(file: Path, at: AtSite | None) -> list[str]:
+def sentences(file: Path, at: AtSite) -> list[str]:
     """Return what a study would run, and what would leave a site, in plain sentences."""
-    from ..config.making import run_config
-
-    keys = study_keys(file)
-    config = run_config(keys).to_user_config()
+    config = study_config(study_keys(file)).to_user_config()
     found = [
         f"{words} {config[key]}." for key, words in STUDY_WORDS if config.get(key) not in (None, "", False)
     ]
     masked = config["secagg"] == "on"
     leaves = "a masked update, of which the server learns the sum" if masked else "its update of the model"
     found.append(f"Each round this site sends {leaves}, and {_metrics(config)}.")
-    if at:
-        from .log import spent
-
-        most = at.kit.bounds.get("dp-max-epsilon")
-        left = f" of at most {most}" if most else "; no bound is set (dp-max-epsilon)"
-        found.append(f"Epsilon spent here over all runs: {spent(at.node_config()):g}{left}.")
+    most = at.kit.bounds.get("dp-max-epsilon")
+    left = f" of at most {most}" if most else "; no bound is set (dp-max-epsilon)"
+    found.append(f"Epsilon spent here over all runs: {spent(at.node_config()):g}{left}.")
     found.append(f"Digest, with the code here: {study_digest(file)}.")
     return found
 

@@ -139,11 +139,13 @@ def assert_understood(words, at_desk, tmp_path):
             check_flower(flower[3:])
         case ["fedbn-sim", "consortium", *rest]:
             consortium_parser().parse_args(rest)
-        case ["./join", *rest]:
+        case ["./join" | "lyon/join", *rest]:
             consortium_parser().parse_args(["join", "kit", *rest])
         case ["sudo", "hospitals/superlink/install"] | ["fedbn-sim", "doctor" | "audit" | "new", *_]:
             pass  # tests/fedbn_flower/consortium has them
-        case ["FLWR_HOME=hospitals/flwr", "flwr", "run", ".", "--stream", "--run-config", "study.toml"]:
+        case ["FLWR_HOME=hospitals/flwr", "flwr", "run", _, "--stream", "--run-config", "study.toml"]:
+            pass  # tests/integration/test_consortium.py has it
+        case ["unzip", "hospitals/kits/lyon.zip", "-d", "lyon"] | ["lyon/run"]:
             pass
         case _ if arguments and arguments[0] in LOOKS:
             look(arguments, at_desk)

@@ -1,9 +1,12 @@
 """A consortium of three sites, whose kits are unpacked."""
 
+import re
 import subprocess
+import tomllib
 import zipfile
 
 import pytest
+import tomli_w
 from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 from fedbn_flower.consortium import operator
@@ -11,7 +14,19 @@ from fedbn_flower.consortium import site as site_module
 from fedbn_flower.consortium.authority import fingerprint, new_key, public_text, write_key
 from fedbn_flower.consortium.site import AtSite
 
+from ...integration.processes import ROOT
+
 SITES = ("lyon", "turin", "porto")
+PAGE = (ROOT / "docs" / "how-to" / "consortium.md").read_text()
+STUDY = re.search(r'```toml title="study.toml"\n(.*?)```', PAGE, re.DOTALL)[1]
+"""The page's, for which the data of `site` are."""
+
+
+def written(path, **keys):
+    """The page's study with other keys, in a file; a key that is None is left out."""
+    keys = tomllib.loads(STUDY) | {key.replace("_", "-"): value for key, value in keys.items()}
+    path.write_text(tomli_w.dumps({key: value for key, value in keys.items() if value is not None}))
+    return path
 
 
 def unpacked(archive, folder):
@@ -45,7 +60,8 @@ def site(folder, tmp_path):
     at = unpacked(folder / "kits" / "lyon.zip", tmp_path / "lyon")
     data = tmp_path / "data"
     data.mkdir()
-    (data / "table.csv").write_text("age,dose,ill\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(60)))
+    rows = (f"{i},{i % 7},{'fm'[i % 2]},{('no', 'yes')[i % 3 == 0]}\n" for i in range(60))
+    (data / "table.csv").write_text("age,dose,sex,ill\n" + "".join(rows))
     at.own.mkdir()
     (at.own / "site.toml").write_text(f'data = "{data}"\n')
     (at.own / "studies").write_text("")

@@ -11,7 +11,7 @@ from fedbn_flower.consortium.admitted import read_admitted
 from fedbn_flower.consortium.agreement import read, write
 from fedbn_flower.core.errors import UserError
 
-from .conftest import SITES, line_of
+from .conftest import SITES, line_of, written
 
 
 def test_what_is_written_is_read_and_written_alike(folder):
@@ -157,9 +157,35 @@ def test_the_superlink_moves(folder):
         operator.move(folder, "a b")
 
 
-@pytest.mark.parametrize("text", ["roundz = 2\n", "rounds = -2\n", 'client = "nosuch"\n'])
-def test_a_study_that_no_run_can_be_is_not_entered(text, folder, tmp_path):
-    (tmp_path / "study.toml").write_text(text)
-    with pytest.raises(UserError):
-        operator.study(folder, "first", tmp_path / "study.toml")
-    assert not read(folder).studies
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"roundz": 2}, "configuration: unknown name 'roundz' (did you mean 'rounds'?)"),
+        ({"rounds": -2}, "rounds: -2 is not allowed"),
+        ({"client": "nosuch"}, "client: unknown name 'nosuch'"),
+        ({"num_clients": None}, "num-clients: missing; expected 3, as many sites as consortium.toml has"),
+        ({"num_clients": 4}, "num-clients: 4 is not allowed; expected 3, as many sites"),
+        ({"clip_update_norm": None}, "clip-update-norm: 0.0 is not allowed; expected a number"),
+        ({"model": "cnn"}, "model: 'cnn' is not allowed"),
+        ({"dataset": None}, "dataset: missing; expected shape:SIZES:OUTPUTS"),
+        ({"dataset": "digits"}, "dataset: 'digits' is not allowed; expected shape:SIZES:OUTPUTS"),
+        ({"dataset": "shape:1x28x28:10"}, "columns: 'age,dose,sex=f|m' is not allowed; expected 'auto' with"),
+        ({"dataset": "shape:3:2"}, "dataset: 'shape:3:2' is not allowed; expected shape:4:..., as many"),
+        ({"data_path": "/srv"}, "data-path: a site sets it in its node config"),
+        ({"secagg_required": True}, "secagg-required: a site sets it in its node config"),
+        ({"attack": "label-flip", "attackers": "0"}, "attack: 'label-flip' is not allowed; expected 'none'"),
+        (
+            {"secagg": "off", "max_num_examples": None},
+            "secagg: 'off' is not allowed at this site; expected 'on' (secagg-min); "
+            "that is the bound secagg-min = 3 of lyon in consortium.toml",
+        ),
+    ],
+)
+def test_a_study_that_its_server_or_a_site_would_refuse_is_not_entered(keys, told, folder, tmp_path, capsys):
+    study, before = written(tmp_path / "study.toml", **keys), sorted(folder.rglob("*"))
+    text = (folder / "consortium.toml").read_text()
+    assert main(["consortium", "study", str(folder), "first", str(study)]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: {told}")
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert (sorted(folder.rglob("*")), (folder / "consortium.toml").read_text()) == (before, text)

@@ -93,11 +93,12 @@ def test_a_port_that_is_closed(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for at_site, told in (
-        (True, f"have TCP to localhost:{port} outward let through"),
-        (False, "start the SuperLink"),
-    ):
-        assert told in wrong(network.of_the_way(f"localhost:{port}", folder / "ca.crt", at_site))
+    for otherwise in (network.AT_SITE, network.AT_OPERATOR):
+        line = wrong(network.of_the_way(f"localhost:{port}", folder / "ca.crt", otherwise))
+        assert f"localhost:{port}: [Errno 111] Connection refused; {otherwise}" in line
+    *_, last = network.of_the_way(f"localhost:{port}", folder / "ca.crt", "")
+    assert (last.what, last.remedy) == ("port", "")
+    assert last.found.startswith(f"not yet reached: the SuperLink at localhost:{port}: ")
 
 
 def test_a_proxy_in_the_environment(folder, serve, monkeypatch):
@@ -276,7 +277,7 @@ def test_data_that_are_as_the_study_reads_them_and_memory_that_is_not_enough(tmp
 
 
 def test_an_empty_folder(tmp_path):
-    assert "is empty; mend the data" in wrong(machine.of_content(tmp_path))
+    assert "is empty; mend the data" in wrong([machine.of_folder("data", tmp_path, writes=False)])
 
 
 def test_the_command_looks_at_a_kit_an_operators_folder_and_data(tmp_path, serve, capsys, monkeypatch):

@@ -89,6 +89,17 @@ def test_join_installs_from_the_wheels_of_a_kit_without_a_registry(folder, tmp_p
     assert (kit / "site").stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)  # for the unit's user
 
 
+def test_join_takes_paths_from_where_it_is_called(folder, tmp_path):
+    kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").folder
+    program = kit / "site" / "programs" / "fedbn-sim"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\npwd\n")
+    program.chmod(0o755)
+    for word, place in (("kit/join", tmp_path), ("./join", kit)):
+        ended = subprocess.run(["bash", word], cwd=place, capture_output=True, text=True)
+        assert ended.stdout == f"{place}\n", ended.stderr
+
+
 def weaken(kit):
     text = (kit / "kit.toml").read_text()
     (kit / "kit.toml").write_text(text.replace("secagg-min = 3", "secagg-min = 2"))
