@@ -121,7 +121,8 @@ class Compared:
         """Return the page, without curves of runs whose metrics cannot be compared."""
         groups, table, different = self.groups, self.table, self.differences
         runs = [run for group in groups for run in group.runs]
-        explanation = f"{legend(groups, self.metric)} {means(runs)} {table.note}".rstrip()
+        told = paragraph(table.note) if table.note else ""
+        explanation = f"{legend(groups, self.metric)} {means(runs)}"
         notes = [paragraph(line, "note") for line in (self.warning, explanation, *self.together) if line]
         first = bool(self.warning)  # stands above the table
         names = paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups)))
@@ -131,7 +132,7 @@ class Compared:
             "Comparison",
             names + paragraph(in_common(groups)),
             [
-                section("Results", *notes[:first], table.html(), *notes[first:]),
+                section("Results", *notes[:first], table.html(), told, *notes[first:]),
                 section("All pairs", *_noted(self.pairs)),
                 *(section(name, *_noted(found)) for name, found in self.beside.items()),
                 section("Differences", different.html() if different.rows else paragraph(ONLY_SEEDS)),

@@ -218,10 +218,14 @@ class Comparison:
         return list(dict.fromkeys(found)) or [self.compared_by]
 
     def table(self) -> Table:
-        """Return the table for a terminal: common values are in the `title`, errors below it."""
+        """Return the table for a terminal: common values are in the `title`, errors below it.
+
+        What is compared is the first column; the differences, too wide for many, are in the sentence.
+        """
         header, rows, problems = self._table()
-        kept = len(header) - len(self._told.header)  # too wide for many terminals; the marks say it, too
-        header, rows = header[:kept], [row[:kept] for row in rows]
+        kept = range(len(header) - len(self._told.header))
+        order = sorted(kept, key=lambda i: i >= len(self.axes) and header[i] != self._told.column)
+        header, rows = [header[i] for i in order], [[row[i] for i in order] for row in rows]
         notes = [f"[{number}] {problem}" for number, problem in enumerate(filter(None, problems), 1)]
         if notes:
             numbers = iter(range(1, len(notes) + 1))

@@ -156,28 +156,31 @@ def metrics_table(
 ) -> Table:
     """Return a row per group: the metric's mean ± sample standard deviation (n - 1), and seconds.
 
-    Groups are marked that cannot be ``told`` from the best, and a sentence stands below the table.
+    Groups are marked that cannot be ``told`` from the best, and a sentence stands below the table. The
+    column that was compared is the first, with the differences beside it.
     """
     values = [group.values(metric) for group in groups]
     reached = [group.to_target for group in groups]
-    columns = list(dict.fromkeys(name for found in values for name in found))
+    columns = dict.fromkeys(name for found in values for name in found)
+    first = [told.column] if told.column in columns else []
+    others = [name for name in columns if name not in first]
     costs = list(dict.fromkeys(name for found in reached for name in found))
     keys = list(dict.fromkeys(key for group in groups for key in group.names))
     rows = [
         [
             *(group.names.get(key, "") for key in keys),
+            *(spread(means.get(name, []), metric) + MARK * (number in told.alike) for name in first),
+            *told.shown(number, metric),
             *(
                 spread(means.get(name, []), JAIN_OF_CLIENTS if name == JAIN_OF_CLIENTS else metric)
-                + (MARK if name == told.column and number in told.alike else "")
-                for name in columns
+                for name in others
             ),
             *(_target_cell(targets.get(name, []), group) for name in costs),
             spread([run.summary.seconds for run in group.runs if run.summary.rounds], "seconds"),
-            *told.shown(number, metric),
         ]
         for number, (group, means, targets) in enumerate(zip(groups, values, reached, strict=True))
     ]
-    header = [*keys, *columns, *costs, "seconds", *told.header]
+    header = [*keys, *first, *told.header, *others, *costs, "seconds"]
     return Table(header, rows, len(keys), links, note=told.sentence)
 
 

@@ -62,7 +62,8 @@ def sweep_page(sweep: Sweep) -> str:
             section(
                 "Results",
                 table.html(told.alike if told.known else ()),
-                paragraph(f"{legend(sweep.groups, metric)} {means(runs)} {table.note}".rstrip(), "note"),
+                paragraph(table.note) if table.note else "",
+                paragraph(f"{legend(sweep.groups, metric)} {means(runs)}", "note"),
                 *(paragraph(line, "note") for line in (*unfinished(sweep.groups, metric), *together)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
