@@ -40,11 +40,10 @@ def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[
         if line.spread:
             low, high = ([y + sign * d for y, d in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
             bands.append(([*line.x, *reversed(line.x)], [*high, *reversed(low)], colour))
-    names = {LINES: "xs ys name colour dash alpha width", BANDS: "xs ys colour"}
-    rows = {LINES: drawn, BANDS: bands}
+    columns = {LINES: ("xs ys name colour dash alpha width", drawn), BANDS: ("xs ys colour", bands)}
     return {
-        source: {name: [row[i] for row in rows[source]] for i, name in enumerate(columns.split())}
-        for source, columns in names.items()
+        source: {name: [row[i] for row in rows] for i, name in enumerate(names.split())}
+        for source, (names, rows) in columns.items()
     }
 
 

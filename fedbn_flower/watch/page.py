@@ -14,7 +14,7 @@ from ..names import short
 from ..records.metrics import shown, spelt
 from ..results.report.runs_by_seed import SEED, Group, common_metric, legend, metrics_table
 from ..results.report.tables import Table
-from ..results.report.verdicts import Marks, verdicts
+from ..results.report.verdicts import Verdicts, verdicts
 from ..results.run_reader import Run
 from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
 from .figures import swatches
@@ -223,19 +223,17 @@ def _tested(entries: tuple[Entry, ...]) -> str:
     cells: dict[tuple[str, ...], list[Run]] = {}
     for number, entry in enumerate(entries):
         cells.setdefault(tuple(short(of[number]) for of in names.values()), []).append(entry.run)
+    if len(cells) < 2 or verdicts() is Verdicts:
+        return ""
     if len(cells) > MOST_LINES:
         kinds = f"{len(cells)} groups of runs that differ only in their seed"
         return f"<p>These are {kinds}; at most {MOST_LINES} are compared by tests. Tick some.</p>"
     groups = [Group(dict(zip(names, cell, strict=True)), runs) for cell, runs in cells.items()]
-    metric, told = common_metric(groups), Marks[int]()
-    if groups:
-        datasets = [entry.run.dataset for entry in entries]
-        told = verdicts()(entries[0].run.folder.parent).compare(groups, metric, datasets)
-    if not told.sentence:
-        return ""
+    metric, datasets = common_metric(groups), [entry.run.dataset for entry in entries]
+    told = verdicts()(entries[0].run.folder.parent).compare(groups, metric, datasets)
     found = of_report(metrics_table(groups, metric, told=told), told.alike if told.known else ())
-    words = html(f"{legend(groups, metric)} {told.sentence}")
-    return f'<h2>Which differences are real</h2>\n{found}<p class="note">{words}</p>\n'
+    words = f'<p class="note">{html(f"{legend(groups, metric)} {told.sentence}")}</p>\n'
+    return told.sentence and f"<h2>Which differences are real</h2>\n{found}{words}"
 
 
 def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colours: Mapping[str, str]) -> str:
@@ -243,10 +241,10 @@ def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colou
     counts = {name: len(found) for name, found in groups_of(entries, asked.by).items()}
     rows = [
         f"<td>{swatch(colours[line.name])}{html(line.name)}</td>{data(counts.get(line.name, 0))}"
-        f"{data(line.x[-1])}{data(line.y[-1], shown(metric, line.y[-1]))}"
-        + (data(line.spread[-1], shown(metric, line.spread[-1])) if line.spread else "<td></td>")
+        f"{data(line.x[-1])}{data(line.y[-1], shown(metric, line.y[-1]))}{data(s, shown(metric, s))}"
         for line in lines
         if line.x
+        for s in line.spread[-1:] or [None]
     ]
     return table(["group", "runs", html(asked.axis), html(metric), "standard deviation"], rows)
 

@@ -25,7 +25,7 @@ from ..core.files import csv_lines, json_text
 from ..records.metrics import spelt
 from ..records.stored import damage_as_user_errors
 from ..results.report.style import STYLE
-from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, line_of
+from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of
 from .figures import curves, data_of, heat_map, swatches
 from .index import Entry, Index
 from .page import (
@@ -193,16 +193,12 @@ def _entry(handler: Handler, asked: Asked) -> Entry:
 
 def _lines(handler: Handler, asked: Asked) -> tuple[list[Line], str, str]:
     """Return the curves of a page, their metric and the caption."""
-    if not asked.of:
-        entries = handler.server.index.chosen(asked.where, asked.sort)
-        metric, lines, of = metric_of(asked, entries), drawn_lines(asked, entries), len(entries)
-    else:
-        entry = _entry(handler, asked)
-        metric = metric_of(asked, [entry])
-        lines, of = [line_of(entry.name, [entry], metric, asked.axis)], 1
-        if asked.sites and asked.axis == ROUND:
-            federation = handler.server.federation(entry, metric)
-            lines, of = [*lines, *federation.lines(MOST_LINES - 1)], 1 + len(federation.names)
+    index = handler.server.index
+    entries = [index.entries[asked.of]] if asked.of else index.chosen(asked.where, asked.sort)
+    metric, lines, of = metric_of(asked, entries), drawn_lines(asked, entries), len(entries)
+    if asked.of and asked.sites and asked.axis == ROUND:
+        federation = handler.server.federation(entries[0], metric)
+        lines, of = [*lines, *federation.lines(MOST_LINES - 1)], 1 + len(federation.names)
     return lines, metric, caption_of(asked, lines, metric, of)
 
 

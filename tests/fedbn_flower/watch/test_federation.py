@@ -109,6 +109,7 @@ def test_what_is_wrong_with_its_file_is_a_line(folder):
 def test_the_command_shows_the_same(folder, capsys):
     assert main(["consortium", "status", str(folder)]) == 1
     said = capsys.readouterr().out
+    assert said.count(" online ") == 1
     assert "2026-11-28 09:30:00Z" in said
     assert read(folder).server in said
 

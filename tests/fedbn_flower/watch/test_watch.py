@@ -219,10 +219,14 @@ def test_which_differences_are_real_is_told_by_tests_over_seeds(tmp_path):
 
 
 def test_many_groups_are_not_tested(runs, monkeypatch):
+    pytest.importorskip("fedbn_flower.study")
     monkeypatch.setattr("fedbn_flower.watch.page.MOST_LINES", 1)
     write_run(runs / "yogi", strategy="fedyogi")
     with served(runs) as server:
         assert "These are 2 groups of runs that differ only in their seed" in get(server, "real")[1]
+    monkeypatch.setattr("fedbn_flower.annexes.is_present", lambda name: name != "study")
+    with served(runs) as server:
+        assert get(server, "real")[:2] == (200, "")
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("off", None), ("plain", "2 to 3, unmasked"), ("on", "2 to 3")])
