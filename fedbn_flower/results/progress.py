@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from flwr.app import MessageType
 from rich.console import Console
@@ -28,6 +29,7 @@ from ..records.summary import OfClient, Summary, tested_on
 from .rare_event import main_first
 from .report import NAME as REPORT
 from .report.tables import Table as Report
+from .run_reader import Run
 from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
 from .terminal import fit_to_width
 
@@ -185,23 +187,46 @@ class ProgressBar(Observer):
 
 
 class NotebookBar(ProgressBar):
-    """The same line as notebook output, updated in place; Rich's own needs ipywidgets."""
+    """The same line as notebook output, updated in place; Rich's own needs ipywidgets.
+
+    While the run goes on, the curve of the main metric is below it. Drawing takes a tenth of the time.
+    """
+
+    _curve = ""
+    _idle_until = 0.0
 
     def on_start(self, info: RunInfo) -> None:
         from IPython.display import display
 
         self._begin(info)
-        self._shown = display(self._bar, display_id=True)  # type: ignore[no-untyped-call]
+        self._info = info
+        self._shown = display(self, display_id=True)  # type: ignore[no-untyped-call]
         self._updated = time.monotonic()
 
-    def on_end(self, *_: object) -> None:
-        self._shown.update(self._bar)
+    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        self._curve = self._curve if error else ""  # the result shows all curves
+        self._shown.update(self)
 
     def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
         super().on_answer(server_round, phase, done, total)
         if time.monotonic() - self._updated >= PAUSE:
-            self._shown.update(self._bar)
+            self._shown.update(self)
             self._updated = time.monotonic()
+
+    def on_round(self, result: RoundResult) -> None:
+        super().on_round(result)
+        began = time.monotonic()
+        if self._info.folder and began >= self._idle_until:
+            from .plotting.report_plots import metric_curve
+
+            figure = metric_curve(Run.read(self._info.folder), self._info.compared_by)
+            self._curve = figure.as_svg(f"live-{id(self)}")
+            self._shown.update(self)
+            self._idle_until = time.monotonic() + 9 * (time.monotonic() - began)
+
+    def _repr_mimebundle_(self, *of: object, **more: object) -> dict[str, str]:
+        shown = self._bar._repr_mimebundle_([], [])
+        return {**shown, "text/html": shown["text/html"] + self._curve}
 
 
 class RoundLines(Observer):

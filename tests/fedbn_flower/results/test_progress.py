@@ -1,10 +1,12 @@
 """What is told as a run goes on; a kernel shows the notebook's bar in `tests.examples.test_notebooks`."""
 
 import io
+from contextlib import suppress
 from types import SimpleNamespace
 
 import IPython.display
 import pytest
+import rich
 from rich.console import Console
 
 from fedbn_flower.records.events import Observer, observed
@@ -14,6 +16,7 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies import PhaseReport
 
 from ..records.helpers import info, result
+from .written import write_run
 
 
 @pytest.fixture
@@ -22,15 +25,15 @@ def pictures(monkeypatch):
     shown = []
 
     def draw(bar):
-        console = Console(width=115, file=io.StringIO())
-        console.print(bar)
-        shown.append(console.file.getvalue())
+        found = bar._repr_mimebundle_()
+        shown.append(found["text/plain"] + found["text/html"].partition("<svg")[2])
 
     def display(bar, display_id):
         assert display_id
         draw(bar)
         return SimpleNamespace(update=draw)
 
+    monkeypatch.setattr(rich, "_console", Console(width=115))
     monkeypatch.setattr(IPython.display, "display", display)
     monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
     return shown
@@ -133,6 +136,26 @@ def test_one_line_fits_a_terminal(configured):
         console.print(bar._bar.get_renderable())
     (line,) = {line for line in console.file.getvalue().splitlines() if "evaluate 10/12" in line}
     assert " 12/100 evaluate 10/12 accuracy 50.0 %, best 50.0 %" in line
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("a failure")])
+def test_the_curve_of_the_main_metric_grows_below_the_line_until_the_run_ends(
+    notebook, pictures, tmp_path, error, drawn_figures
+):
+    """A failed run keeps it. Its axis has the rounds that ``metrics.csv`` has."""
+    with suppress(RuntimeError), observed([notebook], info(folder=tmp_path), lambda: None):
+        for number in (1, 2):
+            rows = "".join(f"{i},1.0,0.{i}\n" for i in range(1, number + 1))
+            write_run(tmp_path / str(number), metrics=f"round,loss,accuracy\n{rows}")
+            for path in (tmp_path / str(number)).iterdir():
+                path.replace(tmp_path / path.name)
+            notebook.on_round(result(number, {"accuracy": number / 10}))
+        if error:
+            raise error
+    has_curve = ["accuracy, %" in picture for picture in pictures]
+    assert has_curve == [False, True, True, bool(error)]
+    assert "accuracy 20.0 %, best 20.0 %" in pictures[2]
+    assert pictures[1] != pictures[2]
 
 
 @pytest.mark.parametrize("without", [{"CI": "true"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, None])
