@@ -244,7 +244,7 @@ def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colou
         f"{data(line.x[-1])}{data(line.y[-1], shown(metric, line.y[-1]))}{data(s, shown(metric, s))}"
         for line in lines
         if line.x
-        for s in line.spread[-1:] or [None]
+        for s in [None, *line.spread][-1:]
     ]
     return table(["group", "runs", html(asked.axis), html(metric), "standard deviation"], rows)
 

@@ -1,9 +1,9 @@
 """How the sites of a consortium stand, as its annex says: asked now and then, not at each look."""
 
-import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 
 from .. import annexes
 from ..core.errors import not_allowed
@@ -25,7 +25,7 @@ class Standing:
     @property
     def stamp(self) -> int:
         """With which to ask for the tables."""
-        return int(time.monotonic() // AGAIN)
+        return int(monotonic() // AGAIN)
 
 
 def standing_of(asked: Path | None, watched: Path) -> Standing | None:

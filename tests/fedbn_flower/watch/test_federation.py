@@ -77,6 +77,16 @@ def test_it_shows_what_is_known_of_the_sites(folder):
         assert said in text
 
 
+def test_the_superlink_is_asked_every_30_seconds(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(operator, "flower", lambda *words: asked.append(words) or NODES)
+    with served(folder, standing=standing_of(None, folder)) as server:
+        for now, times in ((30.0, 1), (59.9, 1), (60.0, 2)):
+            monkeypatch.setattr("fedbn_flower.watch.standing.monotonic", lambda now=now: now)
+            assert get(server, "standing")[0] == 200
+            assert len(asked) == times
+
+
 def test_another_folder_than_the_runs_is_given(folder, tmp_path, capsys):
     runs = write_run(tmp_path / "runs" / "one").parent
     assert standing_of(None, runs) is None
