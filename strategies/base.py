@@ -117,7 +117,7 @@ class PseudoGradientStrategy(FlowerFedAvg, NoLegacyMethods):
         0.0, ge=0, description="bound on the L2 norm of a client's whole update x_i - x; 0 for none"
     )
     _max_weight_: float = setting(
-        0,
+        0.0,
         ge=0,
         le=MAX_WEIGHT,
         alias="max-num-examples",

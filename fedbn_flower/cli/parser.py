@@ -34,7 +34,7 @@ WIDTH = 100
 FIRST = """\
 what to run first:
   fedbn-sim                                                  the default job: four sites, four scanners
-  fedbn-sim --strategy fedavg --client shared,silobn,fedbn --seed 0,1,2    compare, over three seeds
+  fedbn-sim --strategy fedavg --client shared,silobn,fedbn --seed 0,1,2,3,4  compare, over five seeds
   fedbn-sim inspect FOLDER                                   look at your data
   fedbn-sim --dataset FOLDER --partition natural:site --num-clients 3
   fedbn-sim --list                                           every name, and what it is for

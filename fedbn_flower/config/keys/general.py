@@ -391,7 +391,7 @@ class Folder(KeyGroup):
         False, description="SuperNodes start from the memories that their last run left under that name"
     )
     keep_memories: float = setting(
-        0,
+        0.0,
         ge=0,
         description="days after which SuperNodes delete the memories of this run if it never ends; 0 for "
         "never",

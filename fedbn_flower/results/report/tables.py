@@ -174,11 +174,12 @@ class Table:
     def show(self, console: Console, title: str = "") -> None:
         """Print the table and its note.
 
-        In a terminal it is divided by `parts` beside its columns of words, so that no word is broken. In a
-        file or a pipe it is as wide as it is.
+        In a terminal it is divided by `parts` beside its columns of words, so that no word is broken; the
+        title stands above the first. In a file or a pipe it is as wide as it is.
         """
         names = self.words if self.words < len(self.header) else 1
         for part in self.parts(console.width, names) if is_narrow(console) else [self]:
             show(console, part.terminal(title))
+            title = ""
         if self.note:
             console.print(self.note, soft_wrap=True, highlight=False, markup=False, emoji=False)

@@ -32,7 +32,9 @@ def test_a_strategy_takes_its_objective_along(strategy, cls):
     client = {"fedpac": "fedpac", "fedtan": "shared"}.get(strategy, "fedbn")
     config = run_config({"strategy": strategy, "client": client})
     assert {config.objective} == {*wanted}
-    assert run_config(config.to_user_config()) == config
+    given = config.to_user_config()
+    assert run_config(given) == config
+    assert str(run_config(given).to_user_config()) == str(given)  # so config.json, too: 0 is not 0.0
 
 
 def test_a_setting_that_some_cell_uses_goes_there():
