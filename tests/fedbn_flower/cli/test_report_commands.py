@@ -80,7 +80,8 @@ def test_sections_of_ones_own_are_of_runs(tmp_path, monkeypatch, capsys):
     sweep = write_sweep(tmp_path / "sweep")
     assert main(["report", str(sweep), "--section", "own_sections.py:price_of_the_run"]) == 2
     assert (
-        capsys.readouterr().err == f"error: report: '{sweep}' holds a sweep; expected the folder of a run\n"
+        capsys.readouterr().err == f"error: report: '{sweep}' holds a sweep; expected the folder of a run "
+        "or a Flower app's run\n"
     )
 
 
