@@ -274,7 +274,10 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     clients = summary.clients
     title, caption = f"{cell_name(config)}: {summary.rounds} rounds{best}", tested_on([summary]) or None
     table = Table(title=title, caption=caption)
-    first = summary.global_ or summary.pooled or next(iter(clients.values()), summary.mean or {})
+    first = {
+        **(summary.global_ or next(iter(clients.values()), summary.mean or {})),
+        **(summary.pooled or {}),
+    }
     left_out = {*NON_METRICS, *class_columns(summary)}
     names = main_first(summary, summary.compared_by, (name for name in first if name not in left_out))
     table.add_column("model")

@@ -42,9 +42,11 @@ def assert_leads(cells, *sites):
     assert float(cells[2]) == pytest.approx(calibration, abs=6e-4)
 
 
-def test_tables_of_a_rare_event_begin_with_what_says_something(tmp_path, configured):
+@pytest.mark.parametrize("of_server", [None, {"accuracy": 0.5, "loss": 1.0}])
+def test_tables_of_a_rare_event_begin_with_what_says_something(tmp_path, configured, of_server):
     cases = two_sites((4, 3))
-    run = Run.read(write_cases(tmp_path / "run", cases))
+    summary = summary_of_cases(cases, **{"global": of_server})
+    run = Run.read(write_cases(tmp_path / "run", cases, summary=summary))
     table = metrics_table(run)
     start = list(table.header).index("AUROC")
     assert table.header[start:] == [*NAMES, "accuracy", "loss"]
