@@ -103,13 +103,14 @@ def progress(config: RunConfig, console: Console, name: str = "") -> Observer:
 
 
 class TimeLeft(TimeRemainingColumn):
-    """About how long it will take: ``0:01:12 left``; at the end how long it took."""
+    """About how long it will take, ``0:01:12 left``; how long it took; nothing of a run that ended early."""
 
     def __init__(self) -> None:
         super().__init__(elapsed_when_finished=True)
 
     def render(self, task: Task) -> Text:
-        return super().render(task) if task.finished else super().render(task).append(" left")
+        shown = super().render(task)
+        return shown if task.finished else Text() if task.stop_time else shown.append(" left")
 
 
 class Best:
@@ -120,8 +121,8 @@ class Best:
         self._better = max if info.compared_by in info.higher_is_better else min
         self._columns = [prefix + info.compared_by for prefix in (POOLED, "", GLOBAL)]
         self._values: list[float] = []
-        if info.folder and info.first_round > 1:
-            for row in rows_of(info.folder / "metrics.csv"):
+        for row in rows_of(info.folder / "metrics.csv") if info.folder else ():
+            if int(row["round"]) < info.first_round:
                 self._take({name: float(row[name]) for name in self._columns if row.get(name)})
 
     def of(self, result: RoundResult) -> str:
@@ -172,7 +173,8 @@ class ProgressBar(Observer):
         self._begin(info)
         self._bar.start()
 
-    def on_end(self, *_: object) -> None:
+    def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        self._bar.stop_task(self._task)
         self._bar.stop()
 
     def on_answer(self, server_round: int, phase: str, done: int, total: int) -> None:
@@ -204,6 +206,7 @@ class NotebookBar(ProgressBar):
         self._updated = time.monotonic()
 
     def on_end(self, summary: Mapping[str, Any] | None, error: BaseException | None) -> None:
+        super().on_end(summary, error)
         self._curve = self._curve if error else ""  # the result shows all curves
         self._shown.update(self)
 

@@ -103,7 +103,8 @@ def test_what_is_told_of_a_round_begins_with_the_main_metric(configured, capsys,
 
 
 def test_the_best_so_far_is_that_of_a_resumed_runs_earlier_rounds_too(configured, tmp_path):
-    (tmp_path / "metrics.csv").write_text("round,loss,accuracy\n1,3.0,0.75\n2,2.0,0.5\n")
+    rows = "1,3.0,0.75\n2,2.0,0.5\n3,0.0,0.9\n"  # the third was not in the checkpoint
+    (tmp_path / "metrics.csv").write_text(f"round,loss,accuracy\n{rows}")
     for metric, texts in (
         ("accuracy", ["accuracy 25.0 %, best 75.0 %", "accuracy 100.0 %, best 100.0 %"]),
         ("loss", ["loss 2.5, best 2", "loss 1, best 1"]),
@@ -125,6 +126,7 @@ def test_the_time_left_is_said_after_the_first_answer_and_corrected(configured, 
             bar.on_answer(1, phase, 1, 1)
             told.append(str(progress.TimeLeft().render(task)))
     assert told == ["0:00:50 left", "0:00:24 left"]
+    assert str(progress.TimeLeft().render(task)) == ""  # it has ended after a round
 
 
 def test_one_line_fits_a_terminal(configured):
@@ -134,7 +136,7 @@ def test_one_line_fits_a_terminal(configured):
         bar.on_round(result(12, {"accuracy": 0.5}))
         bar.on_answer(13, "evaluate", 10, 12)
         console.print(bar._bar.get_renderable())
-    (line,) = {line for line in console.file.getvalue().splitlines() if "evaluate 10/12" in line}
+    line = next(line for line in console.file.getvalue().splitlines() if "evaluate 10/12" in line)
     assert " 12/100 evaluate 10/12 accuracy 50.0 %, best 50.0 %" in line
 
 
