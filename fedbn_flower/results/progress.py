@@ -228,8 +228,8 @@ class NotebookBar(ProgressBar):
             self._idle_until = time.monotonic() + 9 * (time.monotonic() - began)
 
     def _repr_mimebundle_(self, *of: object, **more: object) -> dict[str, str]:
-        shown = self._bar._repr_mimebundle_([], [])
-        return {**shown, "text/html": shown["text/html"] + self._curve}
+        found = self._bar._repr_mimebundle_([], [])  # type: ignore[misc]
+        return {**found, "text/html": found["text/html"] + self._curve}
 
 
 class RoundLines(Observer):

@@ -192,8 +192,8 @@ def twice(
         Of the other metrics, as the summary has those of the plain ones.
     """
     pairs = list(_pairs(run, found, intervals or {}))
-    metrics = (name for name in found.mean or {} if name not in run.class_columns)
-    metrics = main_first(run.summary, run.main_metric, metrics)
+    names = (name for name in found.mean or {} if name not in run.class_columns)
+    metrics = main_first(run.summary, run.main_metric, names)
     keys = list(dict.fromkeys(key for client in found.clients.values() for key in client))
     parameters = [key for key in keys if parameter and key.startswith(parameter)]
     header = [
