@@ -149,7 +149,7 @@ COLUMNS = (DIFFERENCE, P_VALUE)
 MOST_NAMED = 6
 """Rows that a sentence names; of more it says how many."""
 CORRECTED = "Bonferroni for all pairs, 5 %"
-TOGETHER = "In brackets: 95 % intervals that hold for all pairs together."
+TOGETHER = "The 95 % intervals of differences hold for all pairs together."
 OTHER_DATA = "Runs on different data are not compared with each other."
 NOT_COMPARED = {
     HeldOut.FOLDS: "Folds are not compared with each other: each is tested on other cases.",

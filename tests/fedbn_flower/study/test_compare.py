@@ -129,7 +129,7 @@ def test_compare_has_the_differences_of_all_pairs_where_they_are_asked_for(tmp_p
     row = [*names, f"+7.8 ({low:+.1f} to {high:+.1f})", f"{3 * found.pvalue:.3f}"]
     text = (tmp_path / "to" / "compare.md").read_text()
     assert f"| {' | '.join(row)} |" in text
-    assert text.partition("## all pairs")[2].partition("In brackets: 95 %")[0].count("\n| s ") == 3
+    assert text.partition("## all pairs")[2].partition("The 95 % intervals")[0].count("\n| s ") == 3
     assert row in Page((tmp_path / "to" / "compare.html").read_text()).rows
     assert row[2] in capsys.readouterr().out
     few = write_sweep(tmp_path / "few")
@@ -147,8 +147,8 @@ def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
     assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
     words = (
         "Marked *: good fedavg fedbn plain, which is best; bad fedavg silobn plain (-30.0 points, 95 % -30.0 "
-        "to -30.0) is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % "
-        "intervals that hold for all pairs together."
+        "to -30.0) is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). The 95 % intervals "
+        "of differences hold for all pairs together."
     )
     assert f"\n{words}\n" in capsys.readouterr().out
     assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()

@@ -210,8 +210,8 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
     marks = [row["cannot be told from the best"] for row in pooled.values()]
     assert sorted(marks) == (["no", "yes"] if told else ["yes", "yes"])
     sentence = (
-        f"(DeLong's test on the same {len(first)} out-of-fold cases, Bonferroni for all pairs, 5 %). "
-        "One division"
+        f"(DeLong's test on the same {len(first)} out-of-fold cases, Bonferroni for all pairs, 5 %). The "
+        "95 % intervals of differences hold for all pairs together. One division"
     )
     text = (tmp_path / "g" / "grid.md").read_text()
     assert sentence in text
@@ -239,7 +239,8 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     assert (told.of("a"), told.of("b")) == ("yes", "no")
     assert told.sentence == (
         "Marked *: a, which is best; b (-40.0 points, 95 % -40.0 to -40.0) is worse (paired t-tests over 5 "
-        "seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs together."
+        "seeds, Bonferroni for all pairs, 5 %). The 95 % intervals of differences hold for all pairs "
+        "together."
     )
     few = told_out_of_fold({name: of[:2] for name, of in methods.items()}, "accuracy", True)
     words = (

@@ -201,8 +201,8 @@ def test_all_cells_that_cannot_be_told_from_the_best_are_marked(configured, tmp_
     fedavg, fedyogi = (f"{name} ({behind(cells[name])})" for name in ("fedavg", "fedyogi"))
     words = (
         f"Marked *: fedadam, which has the best mean, and {fedavg}, which cannot be told from it; {fedyogi} "
-        "is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals "
-        "that hold for all pairs together."
+        "is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). The 95 % intervals of "
+        "differences hold for all pairs together."
     )
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
     assert grid.sentence == words

@@ -170,8 +170,8 @@ def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, cap
     words = (
         f"Marked *: {name}, which has the best value, and {list(METHODS)[other]} ({less[other]}), which "
         f"cannot be told from it; {list(METHODS)[2]} ({less[2]}) is worse (McNemar's test on the same 200 "
-        "held-out cases, Bonferroni for all pairs, 5 %). In brackets: 95 % intervals that hold for all pairs "
-        "together. One seed says nothing of how training varies."
+        "held-out cases, Bonferroni for all pairs, 5 %). The 95 % intervals of differences hold for all "
+        "pairs together. One seed says nothing of how training varies."
     )
     assert grid.sentence == words
     behind = 100 * (means[other] - means[best])
