@@ -9,15 +9,17 @@ largest difference over all entries, each relative to its largest value.
 """
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import timm
 import torch
 import torchvision.models
+from flwr.common import Scalar
+from numpy.typing import NDArray
 from torch import nn
 
-from clients import (
+from fedbn_flower.clients import (
     Classification,
     ContextStore,
     Examples,
@@ -28,6 +30,7 @@ from clients import (
     NextCharacter,
     Problem,
     Segmentation,
+    Update,
 )
 from fedbn_flower.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 from fedbn_flower.lockstep.stacked_modules import takes_stacked_layers
@@ -69,9 +72,10 @@ def network(name: str, spec: InputSpec) -> nn.Module:
         return MODELS[name](spec)
     settings = {"num_classes": spec.outputs, **SETTINGS.get(name, {})}
     if name.startswith("timm:"):
-        return timm.create_model(name.removeprefix("timm:"), **settings)
-    model: nn.Module = getattr(torchvision.models, name)(**settings)
-    return model
+        made: nn.Module = timm.create_model(name.removeprefix("timm:"), **settings)
+    else:
+        made = getattr(torchvision.models, name)(**settings)
+    return made
 
 
 def clients_of(model: nn.Module, spec: InputSpec) -> list[FedAvgClient]:
@@ -80,7 +84,7 @@ def clients_of(model: nn.Module, spec: InputSpec) -> list[FedAvgClient]:
     initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
     clients = []
     for i, size in enumerate((8, 6)):
-        inputs = rng.random((size, *spec.shape), np.float32)
+        inputs: NDArray = rng.random((size, *spec.shape), np.float32)
         if spec.predicts == "characters":
             inputs = rng.integers(spec.outputs, size=(size, *spec.shape))
         of_each = {"masks": spec.shape[1:], "characters": spec.shape}.get(spec.predicts, ())
@@ -94,8 +98,9 @@ def clients_of(model: nn.Module, spec: InputSpec) -> list[FedAvgClient]:
 def largest_difference(clients: list[FedAvgClient]) -> float:
     """Return how far lockstep is from one by one after a step, relative to each entry's largest value."""
     received = [np.array(clients[0].task.initial[name]) for name in clients[0].shared_names]
-    config = {"server-round": 1, "client-lr": 0.01, "eval-splits": ""}
-    together = [[np.array(a) for a in one.arrays] for one in fit_in_lockstep(clients, received, config)]
+    config: dict[str, Scalar] = {"server-round": 1, "client-lr": 0.01, "eval-splits": ""}
+    updates = cast(list[Update], fit_in_lockstep(clients, received, config))
+    together = [[np.array(a) for a in one.arrays] for one in updates]
     alone = [[np.array(a) for a in one.fit(received, config).arrays] for one in clients]
     return max(
         float(np.abs(x - y).max() / max(np.abs(y).max(), 0.1))
