@@ -109,7 +109,7 @@ REFUSED = {
         ("--rounds 3 --rounds=3", "--rounds: given twice"),
         ("--fast off --lockstep off", "--lockstep: given twice"),
         ("--strategy fedavg --strategy fedyogi", "--strategy: given twice"),
-        ("--lockstep maybe", "fast: 'maybe' is not allowed; expected one of 'auto', 'off'"),
+        ("--lockstep maybe", "fast: 'maybe' is not allowed; expected one of 'auto', 'always', 'off'"),
         ("--eta-l 0.1", "--eta-l: unknown flag"),
     ],
     "halves of a pair": [
