@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, unknown_name
 from ..core.files import write_atomically
@@ -77,6 +77,9 @@ def checked_bounds(bounds: dict[str, Value]) -> dict[str, Value]:
     return bounds
 
 
+Bounds = Annotated[dict[str, Value], AfterValidator(checked_bounds), Field(default_factory=dict)]
+
+
 class Site(_Table):
     """A site: its number, whom to call, its key once it is admitted, and bounds of its own."""
 
@@ -86,9 +89,7 @@ class Site(_Table):
     fingerprint: str = ""
     node: str = Field("", pattern="^[0-9]*$")
     """Flower's number of its SuperNode, once its key is registered with the SuperLink."""
-    bounds: Annotated[dict[str, Value], Field(default_factory=dict)]
-
-    _bounds = field_validator("bounds")(checked_bounds)
+    bounds: Bounds
 
     @model_validator(mode="after")
     def _key_has_fingerprint(self) -> Site:
@@ -112,12 +113,10 @@ class Consortium(_Table):
     serial: int = Field(0, ge=0)
     """Of the last list of admitted sites."""
     versions: dict[str, Text]
-    bounds: Annotated[dict[str, Value], Field(default_factory=dict)]
+    bounds: Bounds
     """Of every site, beside its own."""
     sites: dict[Name, Site]
     studies: Annotated[dict[Name, Digest], Field(default_factory=dict)]
-
-    _bounds = field_validator("bounds")(checked_bounds)
 
     @model_validator(mode="after")
     def _sites_differ(self) -> Consortium:

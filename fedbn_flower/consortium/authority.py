@@ -77,12 +77,7 @@ def public_key(text: str) -> PublicKey:
 def make_authority(folder: Path, name: str) -> None:
     """Write the certificate of a new authority into a folder, and its key below ``secret``."""
     key, subject = new_key(), _name(f"{name} authority")
-    made = (
-        _certificate(subject, subject, key.public_key(), timedelta(days=365 * YEARS_OF_AUTHORITY))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(key, SHA384())
-    )
+    made = _certificate(subject, subject, key.public_key(), 365 * YEARS_OF_AUTHORITY, key, True)
     write_key(folder / CA_KEY, key)
     write_atomically(folder / CA_CERTIFICATE, made.public_bytes(Encoding.PEM))
 
@@ -94,16 +89,11 @@ def make_server_certificate(folder: Path, names: Iterable[str]) -> datetime:
     """
     authority, ca_key = certificate_in(folder / CA_CERTIFICATE), _private(folder / CA_KEY)
     key = new_key()
-    made = (
-        _certificate(authority.subject, _name("SuperLink"), key.public_key(), timedelta(days=DAYS_OF_SERVER))
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-        )
-        .sign(ca_key, SHA384())
-    )
+    made = _certificate(
+        authority.subject, _name("SuperLink"), key.public_key(), DAYS_OF_SERVER, ca_key, False,
+        x509.SubjectAlternativeName([_alternative(name) for name in names]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
+    )  # fmt: skip
     write_key(folder / SERVER_KEY, key)
     write_atomically(folder / SERVER_CERTIFICATE, made.public_bytes(Encoding.PEM))
     return made.not_valid_after_utc
@@ -158,13 +148,17 @@ def _private(path: Path) -> PrivateKey:
 
 
 def _certificate(
-    issuer: x509.Name, subject: x509.Name, key: PublicKey, valid: timedelta
-) -> x509.CertificateBuilder:
+    issuer: x509.Name, subject: x509.Name, key: PublicKey, days: int, signer: PrivateKey, signs: bool,
+    *others: x509.ExtensionType,
+) -> x509.Certificate:  # fmt: skip
+    """``signs`` says whether it is an authority's, which signs other certificates."""
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key)
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    return builder.not_valid_before(now - EARLIER).not_valid_after(now + valid)
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - EARLIER)
+    critical = x509.BasicConstraints(ca=signs, path_length=0 if signs else None), _usage(signs)
+    for one in (x509.SubjectKeyIdentifier.from_public_key(key), *critical, *others):
+        builder = builder.add_extension(one, critical=one in critical)
+    return builder.not_valid_after(now + timedelta(days)).sign(signer, SHA384())
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

@@ -53,11 +53,9 @@ def main() -> int:
         return 2
     if not (found := off(sys.argv[1])):
         return 0
-    print(
-        f"error: this machine's clock is {found} that of {sys.argv[1]}, which refuses SuperNodes more than "
-        "5 s ahead or 5 min behind: set it, and keep it by NTP (timedatectl set-ntp true)",
-        file=sys.stderr,
-    )
+    told = f"error: this machine's clock is {found} that of {sys.argv[1]}, which refuses SuperNodes more than"
+    remedy = "5 s ahead or 5 min behind: set it, and keep it by NTP (timedatectl set-ntp true)"
+    print(told, remedy, file=sys.stderr)
     return 1
 
 

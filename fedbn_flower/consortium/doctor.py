@@ -35,7 +35,7 @@ def doctor(arguments: Sequence[str]) -> int:
     place.add_argument("--consortium", metavar="FOLDER", type=Path, help="the operator's folder")
     parser.add_argument("--study", metavar="FILE", type=Path, help="as which the data are read")
     options, of_run = parser.parse_known_args(arguments)
-    keys = _keys(of_run) | (study_keys(options.study) if options.study else {})
+    keys = (_keys(of_run) if of_run else {}) | (study_keys(options.study) if options.study else {})
     config = (study_config if options.study else run_config)(keys) if keys else None
     if options.kit:
         return shown(of_site(AtSite(options.kit.resolve()), config))
@@ -53,8 +53,6 @@ def doctor(arguments: Sequence[str]) -> int:
 def _keys(words: Sequence[str]) -> dict[str, Any]:
     from ..cli.parser import Job, parse_command_line
 
-    if not words:
-        return {}
     job = parse_command_line(words)
     if not isinstance(job, Job) or job.sweep:
         raise UserError("doctor: the data are read for one run, not for a sweep or a search")

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
 
 import tomli_w
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_all, write_atomically
 from ..core.version import __version__
-from .agreement import Address, Consortium, Name, Text, Value, _Table, checked, checked_bounds, toml_of
+from .agreement import Address, Bounds, Consortium, Name, Text, _Table, checked, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
 from .programs import PROGRAMS
 from .scripts import script, superlink_unit, supernode_unit
@@ -39,10 +38,8 @@ class Kit(_Table):
     server: Address
     versions: dict[str, Text]
     partition_id: int = Field(ge=0)
-    bounds: Annotated[dict[str, Value], Field(default_factory=dict)]
+    bounds: Bounds
     """What no study can loosen."""
-
-    _bounds = field_validator("bounds")(checked_bounds)
 
 
 @dataclass(frozen=True)
@@ -150,12 +147,11 @@ def _requirements(versions: Mapping[str, str]) -> str:
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(packed, "w") as archive:
         for name, content in sorted(files.items()):
             info = zipfile.ZipInfo(name, DATE)
             info.external_attr = (0o755 if name in OF_A_KIT else 0o644) << 16
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, content)
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 

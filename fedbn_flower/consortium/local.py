@@ -40,12 +40,10 @@ PID = ".pid"
 REGISTER = """
 import sys
 from importlib.metadata import entry_points
-from pathlib import Path
-
 (flwr,) = entry_points(group="console_scripts", name="flwr")
 for home in sys.argv[1:]:
     try:
-        flwr.load()(["supernode", "register", f"{home}/key.pub", "local", "--name", Path(home).name])
+        flwr.load()(["supernode", "register", f"{home}/key.pub", "local", "--name", home.rpartition("/")[2]])
     except SystemExit as ended:
         if ended.code:
             raise

@@ -133,10 +133,9 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
         if not inputs.dataset.has_examples:
             yield Finding("data", "the study describes data, and none are here", MEND)
             return
-        for note in what_is_learnt(inputs, int(node_config.get("partition-id", 0))):
-            yield Finding("data", str(note))
-        for line in warnings_of_data(inputs):
-            yield Finding("data, doubtful", line)
+        learnt = what_is_learnt(inputs, int(node_config.get("partition-id", 0)))
+        yield from (Finding("data", str(note)) for note in learnt)
+        yield from (Finding("data, doubtful", line) for line in warnings_of_data(inputs))
         yield from of_model(config, inputs.model()[1], node_config)
     except UserError as error:
         yield Finding("data", str(error), MEND)
