@@ -4,6 +4,7 @@
     python benchmarks/simulation.py --workload mlp,server
     python benchmarks/simulation.py --workload cnn --per-round 4 --repetitions 1
     python benchmarks/simulation.py --pfl-python path/to/venv/bin/python
+    python benchmarks/simulation.py --device cuda --workload card --pfl-python path/to/venv/bin/python
 
 All sides train the same network from the same weights on the same images, with FedAvg, one local epoch of
 SGD, and as many local steps, in as many processes of one thread (``--workers``). They run one after the
@@ -19,11 +20,15 @@ adds is said there.
 - evaluate: the mlp's clients all evaluate the new model on 10,000 images, against none of them.
 - memory: the driver's memory with 50 and with 500 answers of the CNN in a round.
 - bytes: what 500 answers of the CNN bring to the driver.
+- card: what is compared on one card, which all sides have for themselves: pfl-research's CIFAR-10 benchmark
+  (1,000 clients of 50 images, 3x32x32, 50 a round, batch 10) with its CNN, but without dropout, and with a
+  ResNet-18 with GroupNorm; the mlp; four clients of 400 images with the CNN with BatchNorm.
 - server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients, and a copy's.
 
 A round's time is the median over the rounds but the first two; a client update's is that over the round's
 clients. A run's time is the sum of its rounds but the first two; a process's, of all that it does, from
 its start to its end.
+The loss at the end is that of the last model on the test images; each side draws clients and batches itself.
 How memory is measured, and when, is said in ``simulation_peers/recorder.py``.
 """
 
@@ -90,7 +95,11 @@ class Benchmark:
         clients, images = given.clients or clients, given.images or images
         per_round, rounds = min(given.per_round or per_round, clients), given.rounds or rounds
         steps = (given.batch_size, given.client_lr, given.workers, given.seed)
-        return Job(self.data(clients * images), MNIST, model, clients, images, per_round, rounds, *steps)
+        backend = "ray" if given.device == "cpu" else "inline"
+        how = {"backend": backend, "device": given.device}
+        return Job(
+            self.data(clients * images), MNIST, model, clients, images, per_round, rounds, *steps, **how
+        )
 
     def data(self, train: int, test: int = TEST_IMAGES, shape: tuple[int, int, int] = MNIST) -> str:
         """The folder with so many training and test images, written if it is not there yet."""
@@ -190,6 +199,17 @@ class Benchmark:
         results = run_all(sides, 1)
         print_table(f"bytes: {job.per_round} answers of 1.66 million parameters", sides, results, RECEIVED)
 
+    def card(self) -> None:
+        networks = BENCHMARKS / "simulation_peers" / "networks.py"
+        cifar = {"simple-cnn": "pfl's CNN", f"{networks}:cifar_resnet18_gn": "ResNet-18 with GroupNorm"}
+        for model, title in cifar.items():
+            job = self.job(model, 1000, 50, 50, 10 + WARM_UP)
+            job = replace(job, data=self.data(job.clients * job.images, shape=CIFAR), shape=CIFAR, batch=10)
+            self.against_peers(f"card: {title}, {job.clients:,} clients of {job.images} images", job, ROUND)
+        self.mlp()
+        job = self.job("cnn-bn", 4, 400, 4, 12)
+        self.against_peers(f"card: {job.clients} clients of {job.images} images", job, ROUND)
+
     def server(self) -> None:
         seconds: dict[str, list[float]] = run_module("server_step", [])
         print("\n## server: FedYogi on ResNet-18, 10 answers\n")
@@ -213,6 +233,7 @@ WORKLOADS = {
     "evaluate": Benchmark.evaluate,
     "memory": Benchmark.memory,
     "bytes": Benchmark.bytes,
+    "card": Benchmark.card,
     "server": Benchmark.server,
 }
 
@@ -229,10 +250,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--client-lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="default: one a core")
+    parser.add_argument("--workers", type=int, help="default: one a core; with cuda one")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with cuda name workloads")
     parser.add_argument("--data-dir", type=Path, help="keep the images here; default: a temporary folder")
     parser.add_argument("--pfl-python", default=sys.executable, help="a Python that can import pfl")
     options = parser.parse_args()
+    options.workers = options.workers or (os.cpu_count() if options.device == "cpu" else 1)
     if unknown := set(options.workload.split(",")) - WORKLOADS.keys():
         parser.error(f"--workload: unknown {sorted(unknown)}; expected some of {', '.join(WORKLOADS)}")
     if options.rounds is not None and options.rounds <= WARM_UP:

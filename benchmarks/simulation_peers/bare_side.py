@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, multiprocessing
 from torch.nn import functional
 
-from .job import Job, count_correct
+from .job import Job, count_correct, mean_loss
 from .recorder import Recorder
 
 State = dict[str, Tensor]
@@ -33,8 +33,10 @@ def work(
     """
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
-    model = job.initial_model()
+    model = job.initial_model().to(job.device)
+    images, labels = images.to(job.device), labels.to(job.device)
     state = model.state_dict()
+    sums = {name: torch.zeros_like(entry, dtype=torch.float32) for name, entry in state.items()}
     tests = [part[place :: job.workers] for part in job.test_tensors()] if job.central else []
     while (clients := pipe.recv()) != []:
         if clients is None:
@@ -42,7 +44,7 @@ def work(
             pipe.send(count_correct(model, *tests))
             continue
         model.train()
-        for summed in total.values():
+        for summed in sums.values():
             summed.zero_()
         for client in clients:
             for name, entry in state.items():
@@ -50,14 +52,16 @@ def work(
             rows = job.rows(client)
             train_client(job, model, images[rows], labels[rows])
             for name, entry in state.items():
-                total[name].add_(entry, alpha=job.images)
+                sums[name].add_(entry, alpha=job.images)
+        for name, summed in sums.items():
+            total[name].copy_(summed)
         pipe.send(len(clients) * job.images)
 
 
 def train_client(job: Job, model: torch.nn.Module, images: Tensor, labels: Tensor) -> None:
     """One epoch of SGD."""
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr)
-    order = torch.randperm(len(labels))
+    order = torch.randperm(len(labels)).to(labels.device)
     for start in range(0, len(labels), job.batch):
         batch = order[start : start + job.batch]
         optimizer.zero_grad()
@@ -119,6 +123,9 @@ def main() -> None:
             pool.evaluate()
         recorder.add(time.perf_counter() - started)
     pool.close()
+    model = job.initial_model()
+    model.load_state_dict(shared)
+    recorder.measured.loss = mean_loss(model, *job.test_tensors())
     recorder.print()
 
 

@@ -64,6 +64,7 @@ class RoundTimes(Observer):
             and result.server_round < self.job.all_rounds
         ):
             raise RuntimeError(f"round {result.server_round} evaluated, which no other side does")
+        measured.loss = (result.global_metrics or {}).get("loss", measured.loss)
         now = perf_counter()
         self.recorder.add(now - self.ended)
         self.ended = now
@@ -78,7 +79,7 @@ def config_of(job: Job) -> RunConfig:
         "fraction-evaluate": job.evaluating, "rounds": job.all_rounds, "local-epochs": 1,
         "batch-size": job.batch, "client-lr": job.lr, "seed": job.seed, "checkpoint-every": 0,
         "evaluate-every": 1 if job.evaluating or job.central else job.all_rounds,
-        "backend": job.backend, "workers": job.workers,
+        "backend": job.backend, "workers": job.workers, "device": job.device,
     }  # fmt: skip
     if job.lockstep:
         values["lockstep"] = job.lockstep

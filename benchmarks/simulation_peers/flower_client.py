@@ -38,7 +38,9 @@ def train_network(net: nn.Module, loader: DataLoader[tuple[Tensor, int]], lr: fl
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     net.train()
     running_loss = 0.0
+    device = next(net.parameters()).device
     for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)  # noqa: PLW2901
         optimizer.zero_grad()
         loss = criterion(net(images), labels)
         loss.backward()
@@ -54,6 +56,7 @@ def train(msg: Message, context: Context) -> Message:
     job = Job.parse(str(msg.content.config_records["config"]["job"]))
     net = job.initial_model()
     net.load_state_dict(msg.content.array_records["arrays"].to_torch_state_dict())
+    net.to(job.device)
     rows = job.rows(int(context.node_config["partition-id"]))
     images, labels = job.train_arrays()
     data = ClientImages(images[rows], labels[rows])

@@ -11,7 +11,7 @@ from flwr.simulation import run_simulation
 
 # The ClientApp is in a module of its own: one in this script would be pickled by value with every message.
 from .flower_client import app as client_app
-from .job import Job, count_correct
+from .job import Job, count_correct, mean_loss
 from .recorder import Recorder
 
 
@@ -57,6 +57,12 @@ class TimedFedAvg(FedAvg):
             self.recorder.add(time.perf_counter() - self.started)
         return MetricRecord({"accuracy": correct / len(self.tests[1])})
 
+    def loss_of(self, arrays: ArrayRecord) -> float:
+        """The mean loss of a model on the test images."""
+        net = self.job.initial_model()
+        net.load_state_dict(arrays.to_torch_state_dict())
+        return mean_loss(net, *self.tests)
+
 
 def main() -> None:
     """Run the job and print what was measured."""
@@ -70,7 +76,8 @@ def main() -> None:
         initial = ArrayRecord(job.initial_model().state_dict())
         train_config = ConfigRecord({"job": job.to_json()})
         evaluate = strategy.evaluate_global if job.central else None
-        strategy.start(grid, initial, job.all_rounds, train_config=train_config, evaluate_fn=evaluate)
+        ended = strategy.start(grid, initial, job.all_rounds, train_config=train_config, evaluate_fn=evaluate)
+        strategy.recorder.measured.loss = strategy.loss_of(ended.arrays)
         strategy.recorder.print()
 
     run_simulation(
@@ -83,7 +90,7 @@ def main() -> None:
                 "log_to_driver": False,
                 "logging_level": logging.ERROR,
             },
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "client_resources": {"num_cpus": 1, "num_gpus": (job.device == "cuda") / job.workers},
         },
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
@@ -45,6 +46,8 @@ class Job:
         The configuration key of that name, where the side has it.
     lockstep : str
         The configuration key of that name, where the side has it; empty leaves it out.
+    device : str
+        Where clients train: ``cpu``, or ``cuda``, on one card.
     """
 
     data: str
@@ -62,6 +65,7 @@ class Job:
     central: bool = False
     backend: str = "ray"
     lockstep: str = ""
+    device: str = "cpu"
 
     @classmethod
     def parse(cls, text: str) -> "Job":
@@ -100,6 +104,15 @@ class Job:
 
     def rows(self, client: int) -> slice:
         return slice(client * self.images, (client + 1) * self.images)
+
+
+def mean_loss(network: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Return the network's mean cross-entropy on the images, in evaluation mode."""
+    network.eval()
+    with torch.no_grad():
+        batches = zip(images.split(EVALUATED), labels.split(EVALUATED), strict=True)
+        losses = (functional.cross_entropy(network(x), y, reduction="sum") for x, y in batches)
+        return float(sum(map(float, losses)) / len(labels))
 
 
 def count_correct(network: nn.Module, images: Tensor, labels: Tensor) -> int:

@@ -27,7 +27,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.run import main as torchrun
 from torch.nn import functional
 
-from .job import EVALUATED, Job, count_correct
+from .job import EVALUATED, Job, count_correct, mean_loss
 from .recorder import Recorder
 
 NEVER = 10**9  # rounds between evaluations; the first round, a warm-up, has one
@@ -64,7 +64,7 @@ class RoundTimes(TrainingProcessCallback):  # type: ignore[misc]
 def clients_of(job: Job, trained: list[int]) -> Any:
     """The clients' data, sampled at random; whoever is to train is noted in ``trained``."""
     images, labels = (torch.from_numpy(np.array(array)) for array in job.train_arrays())
-    images = images.float().div_(255)
+    images, labels = images.float().div_(255).to(job.device), labels.to(job.device)
     slices = {i: (images[job.rows(i)], labels[job.rows(i)]) for i in range(job.clients)}
 
     def make_client(client: int) -> Any:
@@ -76,7 +76,7 @@ def clients_of(job: Job, trained: list[int]) -> Any:
 
 def check_shares(job: Job, trained: list[int], network: nn.Module) -> None:
     """Refuse a run in which a process did less than its share, or ended with another model."""
-    weights = nn.utils.parameters_to_vector(network.parameters()).detach()
+    weights = nn.utils.parameters_to_vector(network.parameters()).detach().cpu()
     ended: list[Any] = [None] * job.workers
     distributed.all_gather_object(ended, (len(trained), weights.numpy().tobytes()))
     counts, models = zip(*ended, strict=True)
@@ -91,7 +91,7 @@ def main() -> None:
         torchrun([f"--nproc-per-node={job.workers}", "--standalone", "-m", __spec__.name, *sys.argv[1:]])
         return
     np.random.seed(job.seed)  # pfl draws its own seeds from it
-    network = NetworkWithLoss(job.initial_model())
+    network = NetworkWithLoss(job.initial_model()).to(job.device)
     central = torch.optim.SGD(network.parameters(), lr=1.0)
     trained: list[int] = []
     clients = clients_of(job, trained)
@@ -113,6 +113,7 @@ def main() -> None:
     )
     check_shares(job, trained, network)
     if distributed.get_rank() == 0:
+        times.recorder.measured.loss = mean_loss(network.network.cpu(), *job.test_tensors())
         times.recorder.print()
 
 

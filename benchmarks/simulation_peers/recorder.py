@@ -7,14 +7,19 @@ their launcher, which is not counted. It is sampled every 20 ms by a
 thread, in one extra round after the timed ones, so that sampling costs no timed round anything. What
 processes share (the memory-mapped data set, Ray's object store, the bare loop's tensors) is not counted;
 pages of a library are, in a process that alone has them mapped.
+
+On a card ``nvidia-smi`` says ten times a second, to the end of the last timed round, how much of its memory
+is used, by whomever, and for which share of the time it worked.
 """
 
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import mean
 
 from .job import Job
 
@@ -42,6 +47,12 @@ def descendants(pid: int) -> Iterator[int]:
             yield from descendants(child)
 
 
+def watched_card() -> subprocess.Popen[str]:
+    """A process that says ten times a second for how much of the time the card worked, and MiB used."""
+    query = "--query-gpu=utilization.gpu,memory.used --format=csv,noheader,nounits -i 0 -lms 100"
+    return subprocess.Popen(["nvidia-smi", *query.split()], stdout=subprocess.PIPE, text=True)
+
+
 @dataclass
 class Measurement:
     """One run of one side: seconds of its timed rounds; memory, and what came to the driver, in bytes."""
@@ -53,6 +64,11 @@ class Measurement:
     """From the start of the side's process to its end, as whoever started it saw it."""
     received: int = 0
     """The data of the arrays in all answers of a round, the most of any; 0 where nobody counts them."""
+    loss: float = float("nan")
+    """Of the last model on the test images."""
+    card_peak: int = 0
+    card_share: float = 0.0
+    """Memory of the card, in bytes, and the share of the time in which it worked."""
 
 
 class Recorder:
@@ -72,12 +88,14 @@ class Recorder:
         self.measured = Measurement()
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._card = watched_card() if job.device == "cuda" else None
 
     def add(self, seconds: float) -> None:
         """A round took so long; the one after the timed rounds is not timed, but sampled."""
         if len(self.measured.seconds) < self.job.rounds:
             self.measured.seconds.append(seconds)
             if len(self.measured.seconds) == self.job.rounds:
+                self._read_card()
                 self._sampler.start()
         else:
             self._done.set()
@@ -85,6 +103,14 @@ class Recorder:
 
     def print(self) -> None:
         print(json.dumps(asdict(self.measured)), flush=True)
+
+    def _read_card(self) -> None:
+        if self._card:
+            self._card.terminate()
+            lines = [line.split(",") for line in self._card.communicate()[0].splitlines() if "," in line]
+            if lines:
+                self.measured.card_share = mean(float(share) for share, _ in lines) / 100
+                self.measured.card_peak = max(int(used) << 20 for _, used in lines)
 
     def _sample(self) -> None:
         measured, own = self.measured, os.getpid()

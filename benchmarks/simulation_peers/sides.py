@@ -102,14 +102,20 @@ def span(values: Iterable[float], digits: int = 2) -> str:
 def print_table(title: str, sides: list[Side], results: Results, figure: Figure = UPDATE) -> None:
     """A row a side."""
     print(f"\n## {title}\n")
-    print(f"| side | processes that train | {figure.title} | spread | driver peak, MB | workers peak, MB |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    more = ["card peak, MB", "card works, %"] if any(side.job.device == "cuda" for side in sides) else []
+    header = ["side", "processes that train", figure.title, "spread", "driver peak, MB", "workers peak, MB"]
+    print(f"| {' | '.join([*header, *more, 'loss at the end'])} |")
+    print("| --- " * len([*header, *more, ""]) + "|")
     for side in sides:
         runs = results[side.name]
         values = [figure.value(side, run) for run in runs]
         driver, workers = (max(getattr(run, f"{who}_peak") for run in runs) for who in ("driver", "workers"))
-        figures = f"{median(values):.2f} | {span(values)} | {driver / 1e6:.0f} | {workers / 1e6:.0f}"
-        print(f"| {side.name} | {side.job.workers} | {figures} |")
+        figures = [f"{median(values):.2f}", span(values), f"{driver / 1e6:.0f}", f"{workers / 1e6:.0f}"]
+        if more:
+            figures.append(f"{max(run.card_peak for run in runs) / 1e6:.0f}")
+            figures.append(f"{100 * median(run.card_share for run in runs):.0f}")
+        loss = median(run.loss for run in runs)
+        print(f"| {' | '.join([side.name, str(side.job.workers), *figures, f'{loss:.4f}'])} |")
     print(flush=True)
 
 
