@@ -15,6 +15,7 @@ from fedbn_flower.config.keys import RUN_KEYS
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("fedbn_flower", "strategies", "clients", "run_sim.py", "pyproject.toml", "README.md")
 SMALL = ("--backend", "inline", "--rounds", "2", "--local-epochs", "1")
+USUAL = (["--list", "all"], [*SMALL, "--run-dir", "run"])
 VALUES = {
     **{"attack": "sign-flip:1", "attackers": "0.3", "inspect": "true", "track": "tensorboard"},
     **{"recalibrate": "temperature", "subgroups": "sex"},
@@ -58,17 +59,61 @@ answer = client_app.app(Message(RecordDict(), node.node_id, wire.QUERY_PARTITION
 print(dict(answer.content[wire.PARTITION]))
 """
 
+FORKED = """
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
 
-IN_TURN = """
-import io, json, sys
-from contextlib import redirect_stderr
-from fedbn_flower.cli import main
-ended = []
-for line in json.loads(sys.argv[1]):
-    with redirect_stderr(io.StringIO()) as errors:
-        ended.append((main(line), errors.getvalue()))
-print(json.dumps(ended))
+import flwr, matplotlib.pyplot, pandas, rich, scipy.stats, sklearn, torch, torchvision
+
+def save(figure, buffer, **options):
+    buffer.write("<svg></svg>" if options["format"] == "svg" else b"")
+
+def ended(folder, lines, words):
+    os.chdir(folder)
+    from fedbn_flower.results.plotting.svg_figure import InlineFigure
+    InlineFigure._save = save
+    from fedbn_flower.cli import main
+    found = []
+    for line in lines:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as errors:
+            found.append((main(line), errors.getvalue().splitlines()))
+    for word in words:
+        try:
+            exec(f"from fedbn_flower import {word}")
+        except Exception as error:
+            found.append((None, [f"{type(error).__name__}: {error}"]))
+    return found, [*sys.modules]
+
+for asked in sys.stdin:
+    if not os.fork():
+        print(json.dumps(ended(*json.loads(asked))), flush=True)
+        os._exit(0)
+    os.wait()
 """
+"""Has the libraries, which take seconds to import, once for all houses; no figure is drawn."""
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    command = [sys.executable, "-c", FORKED]
+    place = tmp_path_factory.mktemp("process")
+    with subprocess.Popen(
+        command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:  # fmt: skip
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def commands(process):
+    """A function that gives commands in turn in a folder's house, and imports names: the exit status and the
+    lines of errors of each, and the modules that were loaded."""
+
+    def ended(folder, lines, words=()):
+        print(json.dumps([str(folder), lines, words]), file=process.stdin, flush=True)
+        return json.loads(process.stdout.readline())
+
+    return ended
 
 
 @pytest.fixture(scope="module")
@@ -93,68 +138,56 @@ def house(tmp_path_factory):
     return without
 
 
-def commands(folder, *lines):
-    """The exit status and the lines of errors of each of some commands, given in turn in one process."""
-    ended = subprocess.run(
-        [sys.executable, "-c", IN_TURN, json.dumps(lines)], cwd=folder, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    return [(status, errors.splitlines()) for status, errors in json.loads(ended.stdout.splitlines()[-1])]
-
-
-def check_all_works(folder, *more):
-    lines = (["--list", "all"], [*SMALL, "--run-dir", "run"], *more)
-    assert [status for status, _ in commands(folder, *lines)] == [0] * len(lines)
-    assert (folder / "run" / "report.html").exists()
-
-
 def check_a_site_answers(folder):
     """As a client process of Flower."""
     ended = subprocess.run([sys.executable, "-c", SITE], cwd=folder, capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("{'partition-id': 1}\n", "")
 
 
-def check_are_named(folder, names):
-    """A command, a key or an import that asks for what is not there is one line that names it."""
-    asked = []
+def check_are_named(commands, folder, names, works=()):
+    """What has to work does. A command, a key or an import that asks for what is not there is one line that
+    names it."""
+    lines, words, lacks = [*works], [], []
     for name in names:
-        assert RUN_KEYS.keys() >= {*ANNEXES[name].keys}
-        lines = [[word] for word in ANNEXES[name].brings.get("commands", ())]
-        lines += [[*SMALL, f"--{key}", VALUES[key]] for key in ANNEXES[name].keys]
-        lines += LINES.get(name, ()) if (folder / "run").exists() else ()
-        asked += [(name, line) for line in lines]
-    for (name, line), (status, errors) in zip(
-        asked, commands(folder, *(line for _, line in asked)), strict=True
-    ):
+        annex = ANNEXES[name]
+        assert RUN_KEYS.keys() >= {*annex.keys}
+        asked = [[word] for word in annex.brings.get("commands", ())]
+        asked += [[*SMALL, f"--{key}", VALUES[key]] for key in annex.keys]
+        asked += LINES.get(name, ()) if works else ()
+        lines += asked
+        lacks += [name] * len(asked)
+        words += annex.brings.get("public", ())
+    ended, _ = commands(folder, lines, words)
+    assert [(line, errors) for line, (status, errors) in zip(works, ended, strict=False) if status] == []
+    refused, imports = ended[len(works) : len(lines)], ended[len(lines) :]
+    for name, line, (status, errors) in zip(lacks, lines[len(works) :], refused, strict=True):
         assert (status, len(errors)) == (2, 1), line
         assert f"fedbn_flower/{name}, which is not there" in errors[0]
-    for word in (word for name in names for word in ANNEXES[name].brings.get("public", ())):
-        code = f"from fedbn_flower import {word}"
-        refused = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-        assert f"UserError: {word}: " in refused.stderr.splitlines()[-1]
+    for word, (_, (error,)) in zip(words, imports, strict=True):
+        assert error.startswith(f"UserError: {word}: ")
 
 
-def test_without_all_of_them_a_site_answers_and_each_is_named(house):
+def test_without_all_of_them_a_site_answers_and_each_is_named(house, commands):
     folder = house(*ANNEXES)
     check_a_site_answers(folder)
-    check_are_named(folder, ANNEXES)
+    check_are_named(commands, folder, ANNEXES)
 
 
 @pytest.mark.slow
-def test_without_all_of_them_the_rest_works(house):
+def test_without_all_of_them_the_rest_works(house, commands):
     folder = house(*ANNEXES)
-    sweep = [*SMALL, "--seed", "0,1", "--run-dir", "sweep"]
-    check_all_works(folder, ["--resume", "run", "--rounds", "3"], sweep)
+    more = (["--resume", "run", "--rounds", "3"], [*SMALL, "--seed", "0,1", "--run-dir", "sweep"])
+    check_are_named(commands, folder, ANNEXES, [*USUAL, *more])
+    assert (folder / "run" / "report.html").exists()
     assert (folder / "sweep" / "report.html").exists()
-    check_are_named(folder, ANNEXES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ANNEXES)
-def test_without_one_of_them_the_rest_works(house, name):
+def test_without_one_of_them_the_rest_works(house, commands, name):
     folder = house(name)
-    check_all_works(folder)
-    check_are_named(folder, [name])
+    check_are_named(commands, folder, [name], USUAL)
+    assert (folder / "run" / "report.html").exists()
 
 
 @pytest.mark.slow
@@ -169,14 +202,12 @@ def test_without_all_of_them_the_tests_of_the_rest_pass(house):
 
 
 @pytest.mark.slow
-def test_the_usual_job_loads_none_that_only_keys_ask_for(tmp_path):
-    code = "import sys; from fedbn_flower.cli import main; main(sys.argv[1:]); print(*sys.modules)"
-    run = [sys.executable, "-c", code, *SMALL, "--run-dir", tmp_path / "run"]
-    ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+def test_the_usual_job_loads_none_that_only_keys_ask_for(commands, tmp_path):
+    ended, loaded = commands(ROOT, [[*SMALL, "--run-dir", str(tmp_path / "run")]])
+    assert ended == [[0, []]]
     by_key = {name for name, annex in ANNEXES.items() if annex.keys and "extensions" in annex.brings}
     assert by_key
-    assert not {f"fedbn_flower.{name}" for name in by_key} & {*ended.stdout.split()}
+    assert not {f"fedbn_flower.{name}" for name in by_key} & {*loaded}
 
 
 def test_what_they_bring_is_there():

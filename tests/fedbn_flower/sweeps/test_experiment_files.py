@@ -210,6 +210,7 @@ def words_of(name, folder, cache_dir, rounds):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize("name", sorted(LARGE))
 def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
     """For a round: that every two run for more is `test_combinations`'s."""
@@ -224,6 +225,7 @@ def test_each_of_its_algorithms_runs(name, cache_dir, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in LARGE else []) for name in RUNS]
 )
