@@ -41,6 +41,20 @@ def test_models_that_fail_the_trial_train_alone(name):
     assert "the trial" in reason_not_equivalent(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
 
 
+def test_on_a_gpu_the_trial_tells_rounding_from_a_difference(monkeypatch):
+    """Twelve times BatchNorm: in float32 rounding grows beyond the tolerance, in float64 both ways agree.
+
+    A network that is not equivalent disagrees in either.
+    """
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 16))]
+    deep = nn.Sequential(nn.Flatten(), nn.Linear(4, 16), *layers, nn.Linear(16, 3))
+    assert why_not(lambda: deep).startswith("the trial disagreed")
+    monkeypatch.setattr(equivalence, "_in_float64", lambda task: True)
+    assert why_not(lambda: deep) == ""
+    assert why_not(TRIED["says it is safe"]).startswith("the trial ")
+
+
 @pytest.mark.parametrize("name", SERVED)
 @pytest.mark.parametrize("objective", ELEMENTWISE)
 def test_models_of_known_parts_are_served(name, objective):
