@@ -18,6 +18,18 @@ Prepare = Callable[[Mapping[str, "torch.Tensor"]], tuple["torch.Tensor", "torch.
 """Turns rows of columns, on the device, into a batch: the model's inputs and the targets."""
 Augment = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 LOADED = 2**18  # values gathered at a time
+UPLOADED = 2**24  # of examples that stay on a GPU
+FREE = 0.5
+"""The share of a GPU's memory that is still free when examples have got their place on it: for the models of
+a cohort, what is computed of them, and other processes."""
+
+
+def has_room(device: str, size: int) -> bool:
+    """Whether a GPU has room for so many bytes of examples for good; no other device has."""
+    if torch.device(device).type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return free - size >= FREE * total
 
 
 def as_they_are(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,7 +98,7 @@ class Examples:
         """Yield inputs and targets, each (b, ...), of each batch of indices; augmented for training."""
         for group in self._groups(batches):
             sizes = [len(indices) for indices in group]
-            inputs, targets = self.prepared(np.concatenate(group))
+            inputs, targets = self.prepare(self.taken(np.concatenate(group)))
             for batch, labels in zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True):
                 yield self.augment(batch, labels) if training and self.augment else (batch, labels)
 
@@ -103,6 +115,39 @@ class Examples:
     def gathered(self, rows: Indices) -> dict[str, torch.Tensor]:
         """Return rows of the columns, unprepared, on the device."""
         return {name: torch.from_numpy(column[rows]).to(self.device) for name, column in self.columns.items()}
+
+    def taken(self, indices: Indices) -> dict[str, torch.Tensor]:
+        """Return the columns of the examples of these indices, unprepared, on the device."""
+        if self.held is None:
+            return self.gathered(self.rows[indices])
+        places = torch.from_numpy(indices).to(self.device)
+        return {name: column[places] for name, column in self.held.items()}
+
+    @cached_property
+    def held(self) -> dict[str, torch.Tensor] | None:
+        """The columns of all examples on a GPU, there as long as this object is; None without room for them.
+
+        They are sent when they are first asked for, and must not change afterwards.
+        """
+        columns = self.columns.values()
+        size = len(self) * sum(c.itemsize * math.prod(c.shape[1:]) for c in columns)
+        wide = any(c.dtype.kind == "u" and c.itemsize > 1 for c in columns)  # PyTorch hardly knows them
+        if wide or not has_room(self.device, size):
+            return None
+        try:
+            return self._sent()
+        except torch.OutOfMemoryError:  # another process was quicker
+            return None
+
+    def _sent(self) -> dict[str, torch.Tensor]:
+        with torch.inference_mode(False):  # an evaluation may be the first to ask
+            like = self.gathered(self.rows[:0])
+            sent = {name: some.new_empty((len(self), *some.shape[1:])) for name, some in like.items()}
+            step = max(1, UPLOADED // max(1, self.width))
+            for start in range(0, len(self), step):
+                for name, part in self.gathered(self.rows[start : start + step]).items():
+                    sent[name][start : start + step] = part
+        return sent
 
     def _groups(self, batches: Iterable[Indices]) -> Iterator[list[Indices]]:
         """Group batches up to `LOADED` values: fewer, larger operations."""

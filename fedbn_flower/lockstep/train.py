@@ -228,8 +228,11 @@ def _concatenated(examples: Sequence[Examples]) -> tuple[dict[str, Tensor], Prep
     """
     first = examples[0]
     if all(one.prepare == first.prepare and _same_columns(one.columns, first.columns) for one in examples):
+        held = [one.held for one in examples if one.held]
+        if len(held) == len(examples):
+            return {name: torch.cat([columns[name] for columns in held]) for name in held[0]}, first.prepare
         return first.gathered(np.concatenate([one.rows for one in examples])), first.prepare
-    inputs, targets = zip(*(one.prepared(np.arange(len(one))) for one in examples), strict=True)
+    inputs, targets = zip(*(one.prepare(one.taken(np.arange(len(one)))) for one in examples), strict=True)
     return {"x": torch.cat(inputs), "y": torch.cat(targets)}, as_they_are
 
 

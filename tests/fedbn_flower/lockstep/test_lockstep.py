@@ -1,5 +1,6 @@
 """Clients in lockstep against the same clients one by one."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import CLIENTS, Examples, LocalTraining, Received
+from clients import CLIENTS, Examples, LocalTraining, Received, examples
 from clients.modules.optimizers import STACKABLE
 from fedbn_flower.lockstep import fit_in_lockstep
 from fedbn_flower.lockstep.train import _concatenated
@@ -232,6 +233,28 @@ def test_rows_of_one_table_each_prepared_as_its_client_does(scales):
     inputs, targets = prepare(columns)
     assert inputs.flatten().tolist() == [4, 0, 3 * scales[1], 5, 1]
     assert targets.tolist() == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("scales", [(1, 1), (1, 2)], ids=["of one dataset", "each its own"])
+def test_a_cohort_takes_what_is_on_a_gpu(scales, monkeypatch):
+    """Here a processor stands for one: rows are sent once, and in the next round none are."""
+    columns = {"x": np.arange(6.0), "y": np.arange(6)}
+    prepares = {scale: partial(scaled, scale) for scale in scales}
+    shares = (np.array([4, 0]), np.array([3, 5, 1]))
+    own = [Examples(columns, rows, prepares[s]) for rows, s in zip(shares, scales, strict=True)]
+    expected = _prepared(own)
+    monkeypatch.setattr(examples, "has_room", lambda device, size: True)
+    held = [replace(one) for one in own]
+    _concatenated(held)
+    monkeypatch.setattr(Examples, "gathered", lambda self, rows: pytest.fail("it was sent again"))
+    found = _prepared(held)
+    assert all(map(torch.equal, found, expected))
+    assert found[0].tolist() == [4, 0, 3 * scales[1], 5 * scales[1], scales[1]]
+
+
+def _prepared(own):
+    columns, prepare = _concatenated(own)
+    return prepare(columns)
 
 
 def scaled(scale, columns):
