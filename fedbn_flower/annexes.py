@@ -91,7 +91,13 @@ ANNEXES: dict[str, Annex] = {
     "lockstep": Annex("ways to train clients at once", {"cohorts": {"lockstep": "cohorts:cohort_of"}}),
     "search": Annex(
         "searches of hyper-parameters",
-        {"searches": {"search": "search:new_search", "resume": "search:resumed_search"}},
+        {
+            "searches": {
+                "search": "search:new_search",
+                "resume": "search:resumed_search",
+                "run": "run:run_search",
+            }
+        },
     ),
     "secagg": Annex(
         "masked sums",

@@ -38,7 +38,7 @@ def run(job: Job | Search, is_process: bool = False) -> int:
         On Ctrl-C and SIGTERM; in a run, the message gives the results' folder and the command to resume.
     """
     if not isinstance(job, Job):
-        return job.run()
+        return job()
     apart = drawing_apart() if is_process and not (job.sweep or job.dry_run) else nullcontext()
     with apart:
         return _run(job, is_process)

@@ -5,10 +5,11 @@
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import annexes
 from ..config.gone import GONE, refuse_gone
@@ -27,6 +28,8 @@ from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
 
 Section = tuple[str | None, Sequence[argparse.Action]]
+Search = Callable[[], int]
+"""What runs a search, and returns the exit status."""
 
 ALL, OPTIONS = "all", "options"
 WIDTH = 100
@@ -162,14 +165,6 @@ class Job:
     dry_run: bool = False
 
 
-class Search(Protocol):
-    """A search; an annex makes a new one of values, texts and trials, and of a folder the one it holds."""
-
-    def run(self) -> int:
-        """Run it, and return the exit status."""
-        ...
-
-
 def parse(arguments: Sequence[str]) -> list[RunConfig]:
     """Return the configurations of a command line that is not a search."""
     job = parse_command_line(arguments)
@@ -218,8 +213,8 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
     kind = checked_kind(folder, "resume", RUN, SWEEP, SEARCH)
     if kind == SEARCH:
         _check_not_dry(known)
-        search: Search = annexes.load("searches", "resume")(folder, values, known.trials)
-        return search
+        search = annexes.load("searches", "resume")(folder, values, known.trials)
+        return partial(annexes.load("searches", "run"), search)
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
     if kind == RUN:
@@ -239,8 +234,8 @@ def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
     _check_not_dry(known)
     run_dir = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
     values = {**experiment.as_given(), **run_dir}
-    search: Search = annexes.load("searches", "search")(values, texts, known.trials or experiment.trials)
-    return search
+    search = annexes.load("searches", "search")(values, texts, known.trials or experiment.trials)
+    return partial(annexes.load("searches", "run"), search)
 
 
 def _check_not_dry(known: argparse.Namespace) -> None:

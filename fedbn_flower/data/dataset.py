@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from .splits import split_at_random
 from .splits.groups import BY_NAME, crossed, strata_of
 from .splits.origins import Origins
 from .splits.split_by import SplitBy
-
-if TYPE_CHECKING:
-    from .events import Event
 
 Facts = Mapping[str, Any]
 Rows = NDArray[np.int64]
@@ -327,6 +324,27 @@ class Kind:
     def augmentation(self, name: str) -> Augment | None:
         """Return the augmentation of that name for training batches; None for no augmentation."""
         return None
+
+
+class Event(NamedTuple):
+    """The event of two classes, or of one label.
+
+    Parameters
+    ----------
+    name : str
+        The class, or its number where classes have no names; 0 or 1 of a label.
+    number : int
+        Its number, 0 or 1, in the targets.
+    guessed : bool
+        Whether nobody has said so.
+    label : str
+        Whose event it is, of several labels.
+    """
+
+    name: str
+    number: int
+    guessed: bool
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)

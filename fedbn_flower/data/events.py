@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
 
 from ..core.errors import not_allowed
 from ..core.text import listed, quoted, visible
-from .dataset import Dataset
+from .dataset import Dataset, Event
 from .labels import same_word
 from .notes import Note
 from .readers.tables.column_text import split_words
@@ -45,27 +44,6 @@ NEGATIONS = frozenset("no not non without never kein keine nicht ohne pas sans s
 WORDS = re.compile(r"[\W_]+")
 TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1}
 """How the event of a label may be given."""
-
-
-class Event(NamedTuple):
-    """The event of two classes, or of one label.
-
-    Parameters
-    ----------
-    name : str
-        The class, or its number where classes have no names; 0 or 1 of a label.
-    number : int
-        Its number, 0 or 1, in the targets.
-    guessed : bool
-        Whether nobody has said so.
-    label : str
-        Whose event it is, of several labels.
-    """
-
-    name: str
-    number: int
-    guessed: bool
-    label: str = ""
 
 
 def says_no(word: str, other: str = "") -> bool:

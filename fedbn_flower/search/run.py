@@ -25,6 +25,7 @@ from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike
 from ..server.federation import Federation
+from .search import Search
 from .search_folder import (
     COMPLETE,
     FAILED,
@@ -39,13 +40,12 @@ from .trial import Outcome, TrialObserver, complete_run, metrics_by_round, round
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..runtime.pools import Pool
-    from .search import Search
 
 UNTESTED: dict[str, bool | str] = {"final_test": False, "recalibrate": "none"}
 """Keys of a trial: it uses nothing of the test set, and so has nothing to recalibrate."""
 
 
-def run_search(search: "Search") -> int:
+def run_search(search: Search) -> int:
     """Do the remaining trials of a search, then the run with the best values.
 
     Return the exit status: 0, or 1 if every trial or the last run failed.
@@ -92,7 +92,7 @@ class _SearchRunner:
 
     def __init__(
         self,
-        search: "Search",
+        search: Search,
         folder: Path,
         first: "RunConfig",
         description: dict[str, Any],

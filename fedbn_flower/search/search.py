@@ -21,42 +21,13 @@ from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
 from ..results.resume import as_before, is_fixed
 from .search_folder import CHANGEABLE, read_search
+from .study import Dimension
 
 FIXED = frozenset(
     {"dataset", "num-clients", "partition", "reference", "rounds", "seed", "settings", "val-fraction"}
     | {key for group in (Evaluation, Folder, Runtime) for key in SECTIONS[title_of(group)]}
 )
 """Keys that cannot be searched: trials with different values could not be compared."""
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """A key of a search space: one of the choices, or a number from low to high, log-uniform.
-
-    The bounds are ints for whole numbers, else floats. With choices, ``low`` and ``high`` are 0.
-    """
-
-    key: str
-    choices: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-
-    @property
-    def whole(self) -> bool:
-        return isinstance(self.low, int)
-
-    @property
-    def ends(self) -> tuple[UserConfigValue, ...]:
-        """All choices, or the lowest and the highest number."""
-        return self.choices or (self.low, self.high)
-
-    def __str__(self) -> str:
-        comma = ";" if any("," in choice for choice in self.choices) else ","
-        return comma.join(self.choices) if self.choices else f"{self.low}..{self.high}"
-
-    def parse(self, text: str) -> UserConfigValue:
-        """Parse a value from the text of a table."""
-        return text if self.choices else int(text) if self.whole else float(text)
 
 
 def parse_space(texts: list[str], values: Mapping[str, Any]) -> tuple[Dimension, ...]:
@@ -127,12 +98,6 @@ class Search:
     space: tuple[Dimension, ...]
     trials: int
     note: str = ""
-
-    def run(self) -> int:
-        """Do its trials, then the run with the best values; see `run_search`."""
-        from .run import run_search
-
-        return run_search(self)
 
     def config(self, chosen: Mapping[str, UserConfigValue], **further_keys: UserConfigValue) -> RunConfig:
         """Return the configuration of a trial; further keys are given with underscores."""

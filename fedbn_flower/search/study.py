@@ -1,6 +1,7 @@
 """Choose the values of trials, and prune bad trials, with Optuna."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial
 
-    from .search import Dimension
-
 WARM_UP = 5
 """The number of first trials with random values; no trial is pruned before as many are complete."""
 
@@ -21,6 +20,36 @@ WARM_UP = 5
 def warm_up_rounds(rounds: int) -> int:
     """Return the number of first rounds in which no trial is pruned: a third of all."""
     return rounds // 3
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A key of a search space: one of the choices, or a number from low to high, log-uniform.
+
+    The bounds are ints for whole numbers, else floats. With choices, ``low`` and ``high`` are 0.
+    """
+
+    key: str
+    choices: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int)
+
+    @property
+    def ends(self) -> tuple[UserConfigValue, ...]:
+        """All choices, or the lowest and the highest number."""
+        return self.choices or (self.low, self.high)
+
+    def __str__(self) -> str:
+        comma = ";" if any("," in choice for choice in self.choices) else ","
+        return comma.join(self.choices) if self.choices else f"{self.low}..{self.high}"
+
+    def parse(self, text: str) -> UserConfigValue:
+        """Parse a value from the text of a table."""
+        return text if self.choices else int(text) if self.whole else float(text)
 
 
 class Study:
@@ -42,7 +71,7 @@ class Study:
         Whether higher metrics are better.
     """
 
-    def __init__(self, space: "tuple[Dimension, ...]", seed: int, rounds: int, higher: bool) -> None:
+    def __init__(self, space: tuple[Dimension, ...], seed: int, rounds: int, higher: bool) -> None:
         import optuna  # imported late: takes a second
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -92,7 +121,7 @@ class Study:
         )
 
 
-def _distribution(dimension: "Dimension") -> "BaseDistribution":
+def _distribution(dimension: Dimension) -> "BaseDistribution":
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if dimension.choices:

@@ -49,7 +49,7 @@ from .evaluation import GlobalEvaluation
 from .exchange import Exchange, Simulates
 from .extensions import extensions_of
 from .one_exchange import JointEvaluation, why_separate
-from .participation import buffers_of, clock_of, goes_by_partition, participation
+from .participation import buffers_of, clock_of, end_of_round, goes_by_partition, participation
 from .questions import check_names, learn_class_counts, sites_scale, sites_sizes
 from .refusals import ONE_LINE_ERRORS, one_line_ends_the_run
 from .rounds import CollectedRound, History, TrainedRound, add_round, last_sure_checkpoint
@@ -114,7 +114,12 @@ class Federation:
             compared_by=self.problem.compared_by,
             higher_is_better=self.problem.higher_is_better,
         )
-        self.extensions = extensions_of(config, self.info, collaborators(self))
+        ends = end_of_round(self.clock, self.buffers)
+        made_of = {
+            **{cls.__name__.lower(): cls.made_of(self) for cls in config.built_in_extensions},
+            **collaborators(config, self.inputs, self.privacy, ends),
+        }
+        self.extensions = extensions_of(config, self.info, made_of)
         self.memories = SiteMemories(self.strategy.node_directory)
         self.last_round = 0
         """The last round that has been completed."""

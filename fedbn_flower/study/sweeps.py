@@ -15,10 +15,10 @@ from ..records.summary import Summary
 from ..results.plotting.comparison_plots import by_site_plot
 from ..results.plotting.plots import save_figure
 from ..results.report.html import gallery, section
-from ..results.report.runs_by_seed import SEED, Group, Sweep, common_metric
+from ..results.report.runs_by_seed import SEED, Group, Marks, Sweep, common_metric
 from ..results.report.sweep_page import with_note
 from ..results.report.tables import Table
-from ..results.report.verdicts import Marks, Verdicts
+from ..results.report.verdicts import Verdicts
 from ..results.run_reader import Run
 from .comparisons.best_cells import (
     DIFFERENCE,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Generic, TypeVar
 
 from ...config.gone import in_new_keys
 from ...core.errors import not_allowed
@@ -24,10 +25,44 @@ from ..summary import (
     to_target,
 )
 from .tables import Table
-from .verdicts import MARK, Marks
 
 SEED, STATUS, FOLDER = "seed", "status", "folder"
 ALGORITHMS = ("strategy", "client", "objective", FOLDER)
+K = TypeVar("K")
+MARK = " *"
+
+
+@dataclass(frozen=True)
+class Marks(Generic[K]):
+    """Which cells of a table are marked, and why.
+
+    Parameters
+    ----------
+    column : str
+        The column whose cells are.
+    alike : frozenset[K]
+        The marked cells, those that cannot be told from the best. Empty if nothing is known.
+    known : bool
+        Whether the cells were tested.
+    sentence : str
+        The same in words.
+    """
+
+    column: str = ""
+    alike: frozenset[K] = frozenset()
+    known: bool = False
+    sentence: str = ""
+
+    @property
+    def header(self) -> Sequence[str]:
+        """The columns of what is `shown`."""
+        return ()
+
+    def shown(self, cell: K, metric: str) -> Sequence[str]:
+        """Return what stands beside a cell, a text for each column."""
+        return ()
+
+
 NOTHING_TOLD: Marks[int] = Marks()
 
 

@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from ... import annexes
 from ...config.run_config import RunConfig
 from ...records.summary import Summary
+from .runs_by_seed import Group, Marks, Sweep
 from .tables import Table
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure
-    from .runs_by_seed import Group, Sweep
-
-K = TypeVar("K")
-MARK = " *"
-
-
-@dataclass(frozen=True)
-class Marks(Generic[K]):
-    """Which cells of a table are marked, and why.
-
-    Parameters
-    ----------
-    column : str
-        The column whose cells are.
-    alike : frozenset[K]
-        The marked cells, those that cannot be told from the best. Empty if nothing is known.
-    known : bool
-        Whether the cells were tested.
-    sentence : str
-        The same in words.
-    """
-
-    column: str = ""
-    alike: frozenset[K] = frozenset()
-    known: bool = False
-    sentence: str = ""
-
-    @property
-    def header(self) -> Sequence[str]:
-        """The columns of what is `shown`."""
-        return ()
-
-    def shown(self, cell: K, metric: str) -> Sequence[str]:
-        """Return what stands beside a cell, a text for each column."""
-        return ()
 
 
 class Verdicts:

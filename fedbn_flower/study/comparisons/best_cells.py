@@ -18,7 +18,7 @@ from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predi
 from ...records.metrics import PERCENT, percent
 from ...records.summary import OfClasses
 from ...results.held_out import held_out_by_site
-from ...results.report.verdicts import Marks
+from ...results.report.runs_by_seed import Marks
 from ...results.run_reader import Run
 from ...results.summary import deciding_column, metrics_by_group, seeds_text
 from ..intervals import candidates, cost, same_value, with_numbered_classes

@@ -24,9 +24,9 @@ from ...records.stored import rows_of
 from ...records.summary import Summary
 from ...results.held_out import EVENTS, events_column
 from ...results.progress import values_of
+from ...results.report.runs_by_seed import MARK
 from ...results.report.sections.intervals import with_interval
 from ...results.report.tables import Table
-from ...results.report.verdicts import MARK
 from ...results.run_reader import Run
 from ..intervals import intervals_of
 from ..statistics.paired import cannot_be_told_from_best, too_few_events

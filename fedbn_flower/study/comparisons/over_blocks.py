@@ -15,10 +15,9 @@ from ...records.metrics import PERCENT, decimals, percent, shown, spelt
 from ...records.summary import NewClients
 from ...results.held_out import have_same_cases, held_out_by_site
 from ...results.plotting.comparison_plots import Ends
-from ...results.report.runs_by_seed import label_of
+from ...results.report.runs_by_seed import MARK, label_of
 from ...results.report.sections.intervals import with_interval
 from ...results.report.tables import Table
-from ...results.report.verdicts import MARK
 from ...results.run_reader import Run
 from ...results.summary import LEFT_OUT, deciding_column, metrics_by_group, name_of_left_out
 from ..statistics.intervals import LEVEL

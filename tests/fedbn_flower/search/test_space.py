@@ -4,15 +4,18 @@ import pytest
 
 from fedbn_flower.cli.parser import Job, parse_command_line
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.search.search import Search, parse_space
+from fedbn_flower.search.search import parse_space
 
 ADAM = ("--strategy", "fedadam")
 
 
 def searched(*arguments):
-    found = parse_command_line([*ADAM, *arguments])
-    assert isinstance(found, Search)
-    return found
+    return search_of([*ADAM, *arguments])
+
+
+def search_of(arguments):
+    (search,) = parse_command_line(arguments).args
+    return search
 
 
 def test_ranges_of_numbers_and_choices():
@@ -122,13 +125,11 @@ def file(tmp_path):
 
 def test_a_files_search_is_that_of_flags(file):
     flags = ["--search", "server-lr=1e-3..1", "--search", "client=fedbn,silobn", "--trials", "7"]
-    assert parse_command_line(file) == parse_command_line(
-        ["--strategy", "fedadam", "--val-fraction", "0.2", *flags]
-    )
+    assert search_of(file) == search_of(["--strategy", "fedadam", "--val-fraction", "0.2", *flags])
 
 
 def test_flags_go_before_a_files_search(file):
-    found = parse_command_line([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
+    found = search_of([*file, "--search", "server-lr=2..3", "--client", "fedbn", "--trials", "4"])
     assert [(s.key, s.low, s.high) for s in found.space] == [("server-lr", 2.0, 3.0)]
     assert (found.trials, found.values["client"]) == (4, "fedbn")
     assert isinstance(parse_command_line([*file, "--client", "fedbn", "--server-lr", "0.1"]), Job)

@@ -71,6 +71,57 @@ def _is_number(word: str) -> bool:
     return bool(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word))
 
 
+POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+WHOLE = re.compile(r"[+-]?\d{1,3}")
+OF_EITHER = 3
+"""Distinct numbers of either form, below which they say nothing."""
+FIRST_ROWS = 100
+"""Rows by which most columns are known to be others."""
+GREATER = 0.9
+"""The share of the whole numbers that are greater than all others, if points separate thousands."""
+
+
+def refuse_thousands(part: ReadTable) -> None:
+    """Refuse numbers of a text file, such as ``1.234``, whose points probably separate thousands.
+
+    Those with a point then have exactly three digits behind it, and the others, below 1000, hardly any: as
+    decimals nearly all of these are greater than all of those; or they have three digits, and some of those
+    a zero at their end, which decimals without a point beside them have lost.
+
+    Raises
+    ------
+    UserError
+        Says how to write them in either case.
+    """
+    names = [name for name in part.asked.unnamed if part.layout and _may_be_thousands(part.frame[name])]
+    for name, texts in part.texts(names).items():
+        pointed = [word for word in texts if POINTED.fullmatch(word)]
+        whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
+        if min(len(pointed), len(whole)) < OF_EITHER or any("." in word for word in {*texts} - {*pointed}):
+            continue
+        highest, sizes = max(abs(float(word)) for word in pointed), np.abs(np.array(whole, np.float64))
+        fixed = any(word.endswith("0") for word in pointed) and sizes.min() >= 100
+        if fixed or np.mean(sizes > highest) >= GREATER:
+            one, other = pointed[0], max(whole, key=float)
+            found = f"dataset: {str(part.path)!r}: {name!r} holds {one!r} and {other!r}"
+            way = f"write {one.replace('.', '')}, else {other}.000, and so all of its numbers"
+            raise UserError(f"{found}; if points separate thousands, {way}")
+
+
+def _may_be_thousands(column: "Series") -> bool:
+    """Return whether all numbers of a column are fractions below 1000 with three decimals at most."""
+    if column.dtype.kind != "f":
+        return False
+    distinct = (np.abs(some.dropna().unique()) for some in (column.dropna().head(FIRST_ROWS), column))
+    return all(len(values) and values.max() < 1000 and _are_thousandths(values) for values in distinct)
+
+
+def _are_thousandths(values: np.ndarray) -> bool:
+    """Return whether all numbers have three decimals at most."""
+    thousandths = values * 1000
+    return bool((np.abs(thousandths - np.rint(thousandths)) < 1e-6).all())
+
+
 LEAST = 10
 """Different rows, below which chance may repeat all."""
 NEARLY = 0.9

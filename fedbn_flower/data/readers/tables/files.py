@@ -19,12 +19,12 @@ from ...notes import Note
 from ...splits import origins
 from ...walk import walk
 from ..pictures import FOLDER
-from .doubts import refuse_totals
+from .doubts import refuse_thousands, refuse_totals
 from .header import is_unnamed
 from .missing import AUTO
 from .table_file import PARQUET, ReadTable, at_once, is_table, open_table, stem
 from .words import as_text, check_categories, is_number, listed, refuse_nested
-from .written import refuse_thousands, unread_texts
+from .written import unread_texts
 
 if TYPE_CHECKING:
     from pandas import DataFrame

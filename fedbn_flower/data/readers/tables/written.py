@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.errors import UserError, not_allowed
+from ....core.errors import not_allowed
 from ...dataset import Request
 from ...notes import Note
 from .missing import AUTO
@@ -17,8 +17,6 @@ from .words import DATE, GROUPS, NUMBER, is_nested, is_number_type, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
-
-    from .table_file import ReadTable
 
 SIGNS = {",": ",", ".": r"\.", "'": "['\u2019]", "space": "[ \u00a0\u202f]"}
 """The patterns of the signs between groups of three digits."""
@@ -33,14 +31,6 @@ USUAL_FORMATS = tuple(
     for sign in "./-"
     for parts in (("%d", "%m", "%Y"), ("%m", "%d", "%Y"), ("%Y", "%m", "%d"))
 )
-POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
-WHOLE = re.compile(r"[+-]?\d{1,3}")
-LEAST = 3
-"""Distinct numbers of either form, below which they say nothing."""
-FIRST_ROWS = 100
-"""Rows by which most columns are known to be others."""
-MOST = 0.9
-"""The share of the whole numbers that are greater than all others, if points separate thousands."""
 
 
 @dataclass(frozen=True)
@@ -271,44 +261,3 @@ def as_days(table: "DataFrame", but: Collection[str]) -> tuple["DataFrame", list
     dates = [n for n, t in zip(table.columns, table.dtypes, strict=True) if n not in but and is_date_type(t)]
     since = {name: pd.to_datetime(table[name], utc=True) - pd.Timestamp(0, tz="UTC") for name in dates}
     return table.assign(**{name: days / pd.Timedelta(days=1) for name, days in since.items()}), dates
-
-
-def refuse_thousands(part: "ReadTable") -> None:
-    """Refuse numbers of a text file, such as ``1.234``, whose points probably separate thousands.
-
-    Those with a point then have exactly three digits behind it, and the others, below 1000, hardly any: as
-    decimals nearly all of these are greater than all of those; or they have three digits, and some of those
-    a zero at their end, which decimals without a point beside them have lost.
-
-    Raises
-    ------
-    UserError
-        Says how to write them in either case.
-    """
-    names = [name for name in part.asked.unnamed if part.layout and _may_be_thousands(part.frame[name])]
-    for name, texts in part.texts(names).items():
-        pointed = [word for word in texts if POINTED.fullmatch(word)]
-        whole = [word for word in texts if WHOLE.fullmatch(word) and float(word)]
-        if min(len(pointed), len(whole)) < LEAST or any("." in word for word in {*texts} - {*pointed}):
-            continue
-        highest, sizes = max(abs(float(word)) for word in pointed), np.abs(np.array(whole, np.float64))
-        fixed = any(word.endswith("0") for word in pointed) and sizes.min() >= 100
-        if fixed or np.mean(sizes > highest) >= MOST:
-            one, other = pointed[0], max(whole, key=float)
-            found = f"dataset: {str(part.path)!r}: {name!r} holds {one!r} and {other!r}"
-            way = f"write {one.replace('.', '')}, else {other}.000, and so all of its numbers"
-            raise UserError(f"{found}; if points separate thousands, {way}")
-
-
-def _may_be_thousands(column: "Series") -> bool:
-    """Return whether all numbers of a column are fractions below 1000 with three decimals at most."""
-    if column.dtype.kind != "f":
-        return False
-    distinct = (np.abs(some.dropna().unique()) for some in (column.dropna().head(FIRST_ROWS), column))
-    return all(len(values) and values.max() < 1000 and _are_thousandths(values) for values in distinct)
-
-
-def _are_thousandths(values: np.ndarray) -> bool:
-    """Return whether all numbers have three decimals at most."""
-    thousandths = values * 1000
-    return bool((np.abs(thousandths - np.rint(thousandths)) < 1e-6).all())
