@@ -295,7 +295,13 @@ class FedAvgClient(NumPyClient):
             self.load_as_new(parameters, bool(config[OWN_STATISTICS]))
         else:
             self.load_to_evaluate(parameters)
-        metrics: dict[str, Scalar] = dict(self.held_out_metrics(config))
+        return self.answered(self.held_out_metrics(config), config)
+
+    def answered(
+        self, found: Mapping[str, Any], config: Mapping[str, Scalar]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Return the result of `evaluate`, given the metrics of ``eval-splits``."""
+        metrics: dict[str, Scalar] = dict(found)
         split = str(config[EVAL_SPLITS]).split(",", maxsplit=1)[0]
         metrics[TRAIN_EXAMPLES] = len(self.task.train)
         return float(metrics.pop("loss")), len(self.task.evaluation[split]), metrics
@@ -370,10 +376,14 @@ class FedAvgClient(NumPyClient):
             train_model(task.model, FineTuning.like(run, steps))
         if config.get(ADAPT_BN) and config.get(OWN_STATISTICS, True) and batch_norm_statistics(task.model):
             self._estimate_statistics()
-        splits = str(config[EVAL_SPLITS])
+        return self.metrics_of(self.predictor(), config)
+
+    def metrics_of(self, model: nn.Module, config: Mapping[str, Scalar]) -> dict[str, Any]:
+        """Evaluate a module on ``eval-splits``. The result is that of `evaluate_splits`."""
+        task, splits = self.task, str(config[EVAL_SPLITS])
         classes = int(config.get(CLASSES, 0)) if task.tells_classes else 0
         cases_of = str(config.get(RECALIBRATE, config.get(CASES, "")))
-        return evaluate_splits(self.predictor(), task.evaluation, splits, task.problem, classes, cases_of)
+        return evaluate_splits(model, task.evaluation, splits, task.problem, classes, cases_of)
 
     def load(self, entries: Mapping[str, torch.Tensor], parameters: NDArrays) -> bool:
         """Load every entry of a model. Return whether the local entries come from this client's memory."""

@@ -88,7 +88,13 @@ ANNEXES: dict[str, Annex] = {
         },
         keys=("inspect",),
     ),
-    "lockstep": Annex("ways to train clients at once", {"cohorts": {"lockstep": "cohorts:cohort_of"}}),
+    "lockstep": Annex(
+        "ways to train clients at once",
+        {
+            "cohorts": {"lockstep": "cohorts:cohort_of"},
+            "evaluations": {"lockstep": "cohorts:evaluate_of"},
+        },
+    ),
     "search": Annex(
         "searches of hyper-parameters",
         {

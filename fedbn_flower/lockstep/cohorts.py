@@ -3,14 +3,16 @@
 import numpy as np
 from torch import nn
 
+from fedbn_flower.clients.problems.evaluation import EVALUATION_BATCH
 from fedbn_flower.strategies.aggregation.fold import GROUP
 
 from ..core.process_cache import process_cache
 from ..job.inputs import RunInputs
 from ..job.tasks import task_of
 from ..names import CLIENT, STRATEGY
-from ..site.cohorts import Cohort
+from ..site.cohorts import LOGGER, Cohort, Evaluate
 from .equivalence import BROKEN, reason_not_equivalent, reason_of_batches
+from .evaluate import evaluate_in_lockstep, reason_not_evaluated
 from .support import reason_not_supported
 from .train import fit_in_lockstep
 
@@ -28,6 +30,24 @@ def cohort_of(inputs: RunInputs) -> Cohort:
     if reason := _why_one_by_one(inputs):
         return Cohort(1, reason, is_wrong=reason.startswith(BROKEN))
     return Cohort(GROUP, "in lockstep", fit_in_lockstep)
+
+
+@process_cache(maxsize=16)
+def evaluate_of(inputs: RunInputs) -> Evaluate | None:
+    """Return what evaluates cohorts in lockstep; None where clients are evaluated one by one.
+
+    On a processor metrics keep their bits, unless the run asks for all that can be at once.
+    """
+    config = inputs.config
+    if (config.device == "cpu" and config.fast != "always") or cohort_of(inputs).size == 1:
+        return None
+    task = task_of(inputs, 0)
+    if GROUP * EVALUATION_BATCH * task.train.width > MAX_VALUES:
+        why = "clients have too many examples to be held at once"
+    else:
+        why = reason_not_evaluated(task)
+    LOGGER.info("clients are evaluated %s", f"one by one: {why}" if why else f"{GROUP} at a time")
+    return None if why else evaluate_in_lockstep
 
 
 def _why_one_by_one(inputs: RunInputs) -> str:

@@ -44,7 +44,7 @@ def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings:
     with the objective's ``settings`` (by flag). All that they send and keep must agree to 1e-4 of the entry's
     largest value. The arguments and torch's generators are unchanged.
     """
-    found = _difference(client, task, settings, _random_examples(task.train, SIZES), TRAINING, ROUNDS)
+    found = _difference(client, task, settings, random_examples(task.train, SIZES), TRAINING, ROUNDS)
     return found and f"the trial {found}"
 
 
@@ -83,11 +83,11 @@ def reason_of_batches(
         inputs, _ = real.prepared(np.arange(len(real)))
         with torch.no_grad(), seeded(0):
             among, alone = model.eval()(inputs)[:few], model(inputs[:few])
-        if not _agree(among.numpy(force=True), alone.numpy(force=True)):
+        if not agree(among.numpy(force=True), alone.numpy(force=True)):
             return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
     if many < min(SIZES):  # of fewer examples BatchNorm shows rounding alone
         return ""
-    examples = _random_examples(task.train, [many] * cohort)
+    examples = random_examples(task.train, [many] * cohort)
     one_step = LocalTraining(batch_size=many)
     found = _difference(client, task, settings, examples, one_step, rounds=1)
     return found and f"{BROKEN if declared else ''}a trial of {cohort} times {many} {found}"
@@ -131,7 +131,7 @@ def _difference(
     finally:
         stacked.cache_clear()
     pairs = zip_longest(stacked_way, plain_way, fillvalue=("", np.empty(0)))
-    differ = (name for (name, x), (other, y) in pairs if name != other or not _agree(x, y))
+    differ = (name for (name, x), (other, y) in pairs if name != other or not agree(x, y))
     return next((f"disagreed on {name}" for name in differ), "")
 
 
@@ -196,7 +196,8 @@ def _outcomes(
     return [(name, np.asarray(value)) for name, value in found]
 
 
-def _random_examples(like: Examples, sizes: Iterable[int]) -> list[Examples]:
+def random_examples(like: Examples, sizes: Iterable[int]) -> list[Examples]:
+    """Return random examples that look like these, as many as ``sizes`` say."""
     rng = np.random.default_rng(0)
     inputs, targets = like.prepared(np.arange(min(len(like), sum(SIZES))))
 
@@ -215,7 +216,8 @@ def _has_classes(examples: Examples) -> bool:
     return not examples.prepared(np.arange(1))[1].is_floating_point()
 
 
-def _agree(found: NDArray, expected: NDArray) -> bool:
+def agree(found: NDArray, expected: NDArray) -> bool:
+    """Return whether arrays agree to `TOLERANCE` of the largest value, integers exactly."""
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         return False
     if found.dtype.kind != "f":

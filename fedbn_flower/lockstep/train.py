@@ -37,17 +37,9 @@ def fit_in_lockstep(
     server_round = int(config[SERVER_ROUND])
     order = sorted(range(len(clients)), key=lambda i: _work(clients[i].task, server_round), reverse=True)
     model = stacked(clients[0].task.model, len(clients))
-    entries = model.state_dict()
-    rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
+    rows, _ = loaded_rows(model, [clients[i] for i in order], parameters)
     records = parameters.records if isinstance(parameters, Received) else {}
     pairs = [(clients[i], row) for i, row in zip(order, rows, strict=True)]
-    if clients[0].local_names:
-        for client, row in pairs:
-            client.load(row, parameters)
-    else:  # all begin with the same entries
-        clients[0].load(rows[0], parameters)
-        for entry in entries.values():
-            entry[1:] = entry[0]
     runs = [client.begin_run(row, config, records) for client, row in pairs]
     before = [client.before_training(row, config) for client, row in pairs]
     metrics = train_in_lockstep(model, runs)
@@ -58,6 +50,23 @@ def fit_in_lockstep(
         except Exception:
             results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
+
+
+def loaded_rows(
+    model: nn.Module, clients: Sequence[FedAvgClient], parameters: NDArrays
+) -> tuple[list[dict[str, Tensor]], list[bool]]:
+    """Load each client's model into its row of a stacked one.
+
+    Return the entries of the rows by name, and whose local entries come from the client's memory.
+    """
+    entries = model.state_dict()
+    rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
+    if clients[0].local_names:
+        return rows, [client.load(row, parameters) for client, row in zip(clients, rows, strict=True)]
+    clients[0].load(rows[0], parameters)
+    for entry in entries.values():  # all begin with the same
+        entry[1:] = entry[0]
+    return rows, [False] * len(clients)
 
 
 def _fit_alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Scalar]) -> Update | Exception:

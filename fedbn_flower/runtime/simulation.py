@@ -22,7 +22,7 @@ from ..results.run_directory import default_run_folder, prepare_run_folder, run_
 from ..results.run_folder import RunFolder
 from ..server.extensions import may_run_in_workers, nodes_keep_state
 from ..server.federation import Federation
-from ..site.cohorts import cohort_size
+from ..site.cohorts import cohort_size, evaluate_of
 from .auto_grid import AutoGrid
 from .grid import LocalGrid
 from .inline import InlineGrid
@@ -144,7 +144,8 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
 
         examples = federation.inputs.partitions.train.sizes.tolist()
         remembers = federation.inputs.remembers or nodes_keep_state(config)
-        grid = RayGrid(workers, *settings, remembers, examples)
+        at_once = evaluate_of(federation.inputs) is not None
+        grid = RayGrid(workers, *settings, remembers, examples, evaluated_at_once=at_once)
         workers.check_data("dataset", config.dataset, federation.dataset.digest)
         return grid
 

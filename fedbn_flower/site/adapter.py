@@ -38,7 +38,7 @@ from ..job.what_is_learnt import what_is_learnt
 from ..names import CLIENT
 from .answers import check_names_here, received_scale
 from .cases import allows_cases, settled
-from .cohorts import Fit, cohort_of
+from .cohorts import Evaluated, Fit, cohort_of, evaluate_of
 from .evaluation_cache import Evaluations
 from .extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
 from .inputs import check_start, inputs_at, local_task
@@ -332,12 +332,19 @@ def _log_what_is_learnt(message: Message, context: Context, config: RunConfig) -
 @refusals_in_one_line
 def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the received model, or answer a question before training or a message from an extension."""
+    return _evaluate_one(message, context)
+
+
+def _evaluate_one(
+    message: Message, context: Context, evaluated: tuple[FedAvgClient, Evaluated | None] | None = None
+) -> Message:
+    """See `evaluate`. With ``evaluated``, the client, and its result if it is known."""
     if answer := answered_by_extension(message, context, config_at_site(context)):
         return answer
     config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
     privacy = SitePrivacy.of(config_at_site(context), context)
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
-    client = _client(message, context, config)
+    client, known = evaluated or (_client(message, context, config), None)
     if question := asked.get(wire.ASKED):
         return _first_answer(str(question), client, message, context, config)
     message, choice = with_chosen_model(client, message, config)
@@ -347,7 +354,7 @@ def evaluate(message: Message, context: Context) -> Message:
         return Message(RecordDict({**reported, **_remembered(client, context)}), reply_to=message)
     settings = _config(message, context, config)
     loss, num_examples, metrics = _evaluations.find(
-        client, message.content, lambda: _evaluated(client, message, settings)
+        client, message.content, lambda: known or _evaluated(client, message, settings)
     )
     metrics = _recalibrated(metrics, client, message, context, config)
     found = {wire.LOSS: loss, **metrics}
@@ -374,7 +381,7 @@ def _first_answer(
 def answer_all(
     messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
 ) -> list[Message]:
-    """The app's replies to messages with the same content; training is done at once if the run's clients can.
+    """The app's replies to messages with the same content; done at once as far as the run's clients can.
     If a client raises, its reply is an error with the reason.
 
     ``summed``: the train messages are a group of the server's fold. The first usable reply then carries the
@@ -386,7 +393,9 @@ def answer_all(
     if training and len(messages) > 1 and (fit := cohort_of(inputs_of(config)).fit):
         replies = _train_at_once(fit, messages, contexts, config, group)
     else:
-        replies = [_answer(m, context, config, group) for m, context in zip(messages, contexts, strict=True)]
+        at_once = _evaluated_at_once(messages, contexts, config)
+        whole = zip(messages, contexts, at_once, strict=True)
+        replies = [_answer(m, context, config, group, evaluated=one) for m, context, one in whole]
     if group:
         bearer = (r.content for r in replies if r.has_content() and wire.ARRAYS not in r.content)
         next(bearer, RecordDict()).update(group.records())
@@ -431,8 +440,11 @@ def _answer(
     config: RunConfig,
     group: AddsAnswers | None,
     trained: tuple[FedAvgClient, Update | Exception] | None = None,
+    evaluated: tuple[FedAvgClient, Evaluated | None] | None = None,
 ) -> Message:
     try:
+        if evaluated:
+            return refusals_in_one_line(partial(_evaluate_one, evaluated=evaluated))(message, context)
         if group is None and trained is None:
             return app(message, context)
         return _train_one(message, context, config, group, trained)
@@ -458,3 +470,28 @@ def _train_at_once(
         return [_answer(message, context, config, group) for message, context in pairs]
     trained = zip(clients, results, strict=True)
     return [_answer(*pair, config, group, one) for pair, one in zip(pairs, trained, strict=True)]
+
+
+def _evaluated_at_once(
+    messages: Sequence[Message], contexts: Sequence[Context], config: RunConfig
+) -> Sequence[tuple[FedAvgClient, Evaluated | None] | None]:
+    """The clients of messages that ask for an evaluation, with the results of those evaluated in lockstep.
+
+    Nothing if all are evaluated one by one.
+    """
+    nothing = [None] * len(messages)
+    asked = messages[0].content.config_records.get(wire.CONFIG, ConfigRecord())
+    evaluates = messages[0].metadata.message_type == MessageType.EVALUATE and asked.get(wire.EVAL_SPLITS)
+    if len(messages) == 1 or not evaluates or wire.ASKED in asked or config.against_server:
+        return nothing
+    if not (evaluate := evaluate_of(inputs_of(config))):
+        return nothing
+    try:
+        pairs = zip(messages, contexts, strict=True)
+        clients = [_client(message, context, config) for message, context in pairs]
+        settings = _config(messages[0], contexts[0], config)
+        results = evaluate(clients, _received(clients[0], messages[0]), settings)
+    except Exception as error:
+        LOGGER.info("clients are evaluated one by one in this round: in lockstep, %s", error)
+        return nothing
+    return list(zip(clients, results, strict=True))

@@ -15,6 +15,10 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 Fit = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], list[Update | Exception]]
 """Trains clients that received the same records and settings; returns each one's update or error."""
+Evaluated = tuple[float, int, dict[str, Scalar]]
+"""As a client's `evaluate` returns it."""
+Evaluate = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], list[Evaluated | None]]
+"""Evaluates such clients; returns each one's result, or None for a client that has to do so alone."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ def cohort_of(inputs: RunInputs) -> Cohort:
     """Return how a run's clients train: at once if an annex can do that for this run, else one by one."""
     found = (cohort_of(inputs) for cohort_of in annexes.brought("cohorts").values())
     return next(found, ONE_BY_ONE)
+
+
+def evaluate_of(inputs: RunInputs) -> Evaluate | None:
+    """Return what evaluates a run's cohorts at once; None if clients are evaluated one by one."""
+    return next((found(inputs) for found in annexes.brought("evaluations").values()), None)
 
 
 def cohort_size(inputs: RunInputs) -> int:

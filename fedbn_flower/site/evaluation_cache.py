@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
-from flwr.common import Scalar
 
 from fedbn_flower.clients import FedAvgClient
 from fedbn_flower.clients.modules.lazy_torch import nn
@@ -14,9 +13,7 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 from ..core.bits import comparable
 from ..core.ground.settings import overridden
 from ..core.ground.wire import ADAPT_BN, CONFIG, EVAL_SPLITS, FINE_TUNE, TRAIN_EXAMPLES
-
-Found = tuple[float, int, dict[str, Scalar]]
-"""As a client's `evaluate` returns it."""
+from .cohorts import Evaluated
 
 
 class Evaluations:
@@ -30,11 +27,11 @@ class Evaluations:
     def __init__(self) -> None:
         self._content: object = None
         self._task: tuple[Any, ...] = ()
-        self._found: Found = 0.0, 0, {}
+        self._found: Evaluated = 0.0, 0, {}
         self._model: nn.Module | None = None
         self._finds_the_same: bool | None = None
 
-    def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Found]) -> Found:
+    def find(self, client: FedAvgClient, content: RecordDict, evaluate: Callable[[], Evaluated]) -> Evaluated:
         """Return the cached result, or that of ``evaluate()``."""
         config = content.config_records[CONFIG]
         if not _evaluates_as_all_do(client) or config.get(FINE_TUNE) or config.get(ADAPT_BN):
@@ -56,8 +53,12 @@ class Evaluations:
 
 def _evaluates_as_all_do(client: FedAvgClient) -> bool:
     """Whether the client evaluates the received model unchanged, with the methods of `FedAvgClient`."""
-    if len(client.shared_names) + len(client.constant_names) < len(client.task.initial):
-        return False
+    of_server = len(client.shared_names) + len(client.constant_names)
+    return of_server == len(client.task.initial) and evaluates_its_entries(client)
+
+
+def evaluates_its_entries(client: FedAvgClient) -> bool:
+    """Whether the client evaluates received and local entries unchanged, with those methods."""
     if client.personal_group:
         return False
     methods = {"evaluate", "held_out_metrics", "load", "load_to_evaluate", "personalise", "predictor"}

@@ -247,6 +247,23 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
 
 
+def test_evaluations_in_lockstep_do_not_depend_on_the_workers(pool, configured):
+    """Eleven clients are in cohorts of six and five, which two workers would not share alike."""
+    config = configured(
+        client="fedbn", partition="iid", num_clients=11, rounds=2, fraction_train=1.0, fast="always"
+    )
+    found = []
+
+    class Watch(Observer):
+        def on_round(self, result):
+            found.append(result.evaluate.metrics)
+
+    assert final_model(config, pool, [Watch()]) == final_model(config, None, [Watch()])
+    assert found[:2] == found[2:]
+    final_model(config.model_copy(update={"fast": "off"}), None, [Watch()])
+    assert found[4] != found[2]
+
+
 def test_a_grid_can_be_pushed_to_and_pulled_from(pool, configured):
     grid = RayGrid(pool, 100, configured(partition="iid", num_clients=100).to_user_config())
     content = RecordDict()

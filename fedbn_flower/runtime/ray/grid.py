@@ -58,6 +58,8 @@ class RayGrid(LocalGrid):
         Whether clients have memories at all; each is an object of Ray's, which is not free.
     examples : Sequence[int], optional
         How many training examples each client has: what takes longest is begun first.
+    evaluated_at_once : bool
+        Whether cohorts are evaluated in lockstep, too.
 
     Raises
     ------
@@ -75,8 +77,10 @@ class RayGrid(LocalGrid):
         remembers: bool = True,
         examples: Sequence[int] = (),
         clients: ClientSide | None = None,
+        evaluated_at_once: bool = False,
     ) -> None:
         super().__init__(num_clients, run_config, cohort, sums, clients)
+        self._at_once = {MessageType.TRAIN} | ({MessageType.EVALUATE} if evaluated_at_once else set())
         self._pool = pool
         self._remembers = remembers
         self._examples = examples
@@ -130,11 +134,11 @@ class RayGrid(LocalGrid):
         return _summed(summed) or self._balanced(messages)
 
     def _balanced(self, messages: list[Message]) -> list[Call]:
-        """Cohorts where clients train in lockstep, whatever the workers; otherwise what balances them."""
+        """Cohorts where clients are in lockstep, whatever the workers; otherwise what balances them."""
         if not messages:
             return []
         size = self.cohort
-        if size == 1 or messages[0].metadata.message_type != MessageType.TRAIN:
+        if size == 1 or messages[0].metadata.message_type not in self._at_once:
             arrays = messages[0].content.array_records.values()
             reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
             shares = CALLS * len(self._pool.workers)

@@ -45,6 +45,13 @@ def test_groups_of_several_contents_or_other_phases_are_not_summed():
     assert calls(64, phase=MessageType.EVALUATE, cohort=8, sums=True)[1] == {False}
 
 
+def test_who_is_evaluated_in_lockstep_is_given_out_in_cohorts():
+    """Otherwise sixteen are in shares of two, four for each worker."""
+    groups, _ = calls(16, phase=MessageType.EVALUATE, cohort=8, evaluated_at_once=True)
+    assert groups == [[*range(8)], [*range(8, 16)]]
+    assert calls(16, phase=MessageType.EVALUATE, cohort=8)[0] == [[i, i + 1] for i in range(0, 16, 2)]
+
+
 def test_what_takes_longest_is_begun_first_among_a_few():
     """Calls of one client each: a client's examples are its number times seven, modulo 23."""
     examples = [7 * i % 23 for i in range(20)]
