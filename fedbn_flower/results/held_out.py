@@ -101,6 +101,12 @@ def cases_of_each_class(runs: Sequence[Run]) -> str:
     return f"Each of {sites.pop()} sites has {count * each:,} {CASES}, {each:,} of each of {count} classes."
 
 
+def counts_worth_a_table(runs: Sequence[Run]) -> list[Table]:
+    """Return `compared_cases_table`, unless a sentence says the same."""
+    table = compared_cases_table(runs)
+    return [table] if table and not cases_of_each_class(runs) else []
+
+
 def _heading(name: str, events: Collection[str]) -> str:
     name = f"class {name}" if name.isdigit() else name
     return f"{name} ({EVENTS})" if name in events else name

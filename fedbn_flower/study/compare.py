@@ -20,7 +20,7 @@ from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
 from ..records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..records.summary import OfClient, Summary
 from ..results.composition import privacy_of_runs
-from ..results.held_out import CASES, compared_cases_table
+from ..results.held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..results.plotting.plots import save_figure
 from ..results.rare_event import led_by_rare_event, main_first
 from ..results.report.html import page, paragraph, section, without_folders
@@ -30,8 +30,8 @@ from ..results.report.sections.client_tables import MAX_LISTED
 from ..results.report.sections.closing import for_a_paper
 from ..results.report.sections.costs import size
 from ..results.report.sections.intervals import Intervals, with_interval
-from ..results.report.sections.results import means
-from ..results.report.sweep_page import LINES, counts_by_site, curves, curves_figure, with_note
+from ..results.report.sections.results import counts_by_site, means, with_note
+from ..results.report.sweep_page import LINES, curves, curves_figure
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import EVERY_RUN, Run
@@ -124,10 +124,12 @@ class Compared:
         told = paragraph(table.note) if table.note else ""
         explanation = f"{legend(groups, self.metric)} {means(runs)}"
         notes = [paragraph(line, "note") for line in (self.warning, explanation, *self.together) if line]
+        counts = [] if self.warning else counts_worth_a_table(runs)
         first = bool(self.warning)  # stands above the table
         names = paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups)))
-        further = (self.pairs, *self.beside.values(), self.ranks and self.ranks.table(), self.held_out)
-        cited = for_a_paper([run.config for run in runs], table, *(one for one in further if one))
+        further = (self.pairs, *self.beside.values(), self.ranks and self.ranks.table())
+        in_paper = replace(table, note=f"{table.note} {explanation}".strip())
+        cited = for_a_paper([run.config for run in runs], in_paper, *(one for one in further if one), *counts)
         return page(
             "Comparison",
             names + paragraph(in_common(groups)),

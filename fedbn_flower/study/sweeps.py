@@ -16,7 +16,7 @@ from ..results.plotting.comparison_plots import by_site_plot
 from ..results.plotting.plots import save_figure
 from ..results.report.html import gallery, section
 from ..results.report.runs_by_seed import SEED, Group, Marks, Sweep, common_metric
-from ..results.report.sweep_page import with_note
+from ..results.report.sections.results import with_note
 from ..results.report.tables import Table
 from ..results.report.verdicts import Verdicts
 from ..results.run_reader import Run

@@ -156,15 +156,17 @@ def curves(run: Run) -> "InlineFigure":
 
 
 def metric_names(run: Run) -> list[str]:
-    """Return the names of the held-out metrics in ``metrics.csv``, the main one first; none before round 1.
+    """Return the names of the metrics with values in ``metrics.csv``, the main one first.
 
-    The columns by class are left out.
+    None before round 1. Columns by class are left out, and those that are empty, as under privacy.
     """
     columns = run.metrics[0] if run.metrics else {}
     names = [name.removeprefix(CLIENT_MEAN) for name in columns if name.startswith(CLIENT_MEAN)]
     names += run.told.metrics if run.told else ()
     found = [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
-    return sorted(found, key=lambda name: name != run.main_metric)
+    prefixes = run.told.curves if run.told else CURVES
+    drawn = [name for name in found if any(run.points(prefix + name) for prefix in prefixes)]
+    return sorted(drawn, key=lambda name: name != run.main_metric)
 
 
 def draw_curves(axes: "Axes", run: Run, name: str, at: Mapping[int, float] | None = None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from ...core.ground.columns import SECONDS, SIMULATED_SECONDS
 from ...core.text import joined, number_of
 from ...names import short
+from ...privacy.in_words import not_held
 from ...records.cases import TARGET
 from ...records.metrics import decimals, shown, spelt
 from ..held_out import CASES
@@ -23,6 +24,8 @@ ENDINGS = {
     "budget": "the privacy budget was spent",
 }
 """Why a run may end before its last round."""
+WHOLE = ("pooled", "mean", "aggregated", "client-mean", "global")
+"""Whose metric stands for the run: the first that there is, as where runs are compared."""
 PLAIN = ("fedavg", "plain")
 """A client and an objective that a title need not name."""
 
@@ -39,7 +42,7 @@ def title_of(run: Run) -> str:
         return run.told.title
     strategy, *further = (short(str(run.config.get(k))) for k in ("strategy", "client", "objective"))
     named = joined([strategy, *(name for name in further if name not in PLAIN)], "and")
-    model = short(without_folders(str(run.config.get("model"))))
+    model = short(without_folders(str(run.config.get("model"))).rpartition(".py:")[2])
     who = number_of(run.config.get("num-clients", 0), "client")
     data = Path(run.dataset).name if Path(run.dataset).suffix else run.dataset
     return str(run.config.get("title") or f"{model} trained on {data} by {who} with {named}")
@@ -75,17 +78,20 @@ def sentence(run: Run) -> str:
 
 
 def _key_metrics(run: Run) -> dict[str, str]:
-    """Return the values that matter most, by name."""
+    """Return the three values that matter most, by name: of all, of the worst client, and the cost."""
     summary, metric = run.summary, run.main_metric
     by_group = summary.by_group
     digits = decimals(metric, (figures.get(metric) for figures in by_group.values()))
+    known = [key for key in WHOLE if by_group.get(key, {}).get(metric) is not None][:1]
     values = {
         f"{spelt(metric)}, {MODELS[key]}": shown(metric, by_group[key][metric], digits)
-        for key in ("global", "pooled", "mean", "aggregated", "client-mean", "worst-client")
-        if not (key == "mean" and "pooled" in by_group) and not (key == "client-mean" and "mean" in by_group)
+        for key in (*known, "worst-client")
         if by_group.get(key, {}).get(metric) is not None
     }
     took = {f"for {number_of(summary.rounds, 'round')}": f"{summary.seconds:.1f} s"} if summary.rounds else {}
+    if found := summary.privacy:
+        held = f", {found['claim']}" if not_held(found) else ""
+        took = {f"epsilon{held} (delta {found['delta']:g})": f"{found['epsilon']:.3f}"}
     return (_of_rare_event(run) or values | took) | _to_target(run)
 
 

@@ -65,6 +65,7 @@ dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabu
 .warning h2 { margin: .75rem 0 .5rem; color: var(--warning); }
 td { overflow-wrap: break-word; max-width: 24rem; }
 .sentences td { max-width: none; }
+.sentences td:last-child { overflow-wrap: anywhere; }
 table:has(td.number) td:first-child { min-width: 8.5rem; }
 .best td { background: var(--best); font-weight: 600; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }

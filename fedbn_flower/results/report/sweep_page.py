@@ -1,6 +1,7 @@
 """The page of a sweep, and its figure."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from math import inf, isinf, sqrt
 from shlex import quote as quoted
 from statistics import mean, variance
@@ -11,15 +12,15 @@ from ...core.text import joined
 from ...records.metrics import PERCENT, heading
 from ...records.stored import EXPERIMENT
 from ..composition import privacy_of_runs
-from ..held_out import CASES, cases_of_each_class, compared_cases_table
+from ..held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..plotting.comparison_plots import by_site_plot
 from ..plotting.report_plots import mean_curves
-from ..run_reader import COSTS, Run
+from ..run_reader import COSTS
 from ..summary import LEFT_OUT
-from .html import command, folded, gallery, page, paragraph, section, shown_text, warning
+from .html import command, gallery, page, paragraph, section, shown_text, warning
 from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table
 from .sections.closing import for_a_paper, how_to_reproduce
-from .sections.results import means
+from .sections.results import counts_by_site, means
 from .tables import Table
 from .unfinished import unfinished
 from .verdicts import verdicts
@@ -51,6 +52,8 @@ def sweep_page(sweep: Sweep) -> str:
     datasets = {run.dataset for run in runs}
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     sites, together = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}, privacy_of_runs(runs)
+    explained = f"{legend(sweep.groups, metric)} {means(runs)}"
+    in_paper = replace(table, note=f"{table.note} {explained}".strip())
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""
     what = f"Sweep over {joined([*sweep.groups[0].names])}{where}" if sweep.groups else "Sweep"
     titles = {str(run.config.get("title") or what) for group in sweep.groups for run in group.runs}
@@ -63,7 +66,7 @@ def sweep_page(sweep: Sweep) -> str:
                 "Results",
                 table.html(told.alike if told.known else ()),
                 paragraph(table.note) if table.note else "",
-                paragraph(f"{legend(sweep.groups, metric)} {means(runs)}", "note"),
+                paragraph(explained, "note"),
                 *(paragraph(line, "note") for line in (*unfinished(sweep.groups, metric), *together)),
             ),
             section("Heat map", heat_table(sweep.groups, metric)),
@@ -75,25 +78,10 @@ def sweep_page(sweep: Sweep) -> str:
             section("One run of the sweep", *(how_to_reproduce(runs[0]) if runs else ())),
             section(
                 "For a paper",
-                *for_a_paper([run.config for run in runs], table, *further, *filter(None, [held_out])),
+                *for_a_paper([run.config for run in runs], in_paper, *further, *counts_worth_a_table(runs)),
             ),
         ],
     )
-
-
-def counts_by_site(runs: Sequence[Run], counts: Table | None) -> Iterator[str]:
-    """Yield the held-out cases: a sentence where they are as many of each site and class, else folded."""
-    if counts and (line := cases_of_each_class(runs)):
-        yield paragraph(line)
-    elif counts:
-        yield folded("How many cases, by site and class", "".join(with_note(counts)))
-
-
-def with_note(table: Table) -> Iterator[str]:
-    """Yield a table and what stands below it."""
-    yield table.html()
-    if table.note:
-        yield paragraph(table.note, "note")
 
 
 def by_site(groups: Sequence[Group], metric: str) -> "InlineFigure | None":

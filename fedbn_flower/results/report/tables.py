@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from typing import Literal
 
@@ -19,7 +20,7 @@ from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
-FEW = 3  # columns that fit on a phone
+FEW, SHORT = 3, 40  # columns, and characters of a row of numbers, that fit on a phone
 PADDING = 3  # characters of a column besides its text
 LATEX = str.maketrans(
     {
@@ -58,7 +59,7 @@ class Table:
     def html(self, best: Collection[int] = ()) -> str:
         """Return the table as HTML; the ``best`` rows are highlighted.
 
-        On a narrow page each row of more than `FEW` columns is a list of their names and values.
+        On a narrow page each row of a table that `_folds` is a list of its columns' names and values.
         """
         head = "".join(f"<th{self._number(i)}>{shown_text(name)}</th>" for i, name in enumerate(self.header))
         links = self.links or [""] * len(self.rows)
@@ -68,11 +69,17 @@ class Table:
             + "</tr>\n"
             for number, (row, link) in enumerate(zip(self.rows, links, strict=True))
         )
-        kinds = {"sentences": self.has_sentences, "folds": len(self.header) > FEW}
+        kinds = {"sentences": self.has_sentences, "folds": self._folds}
         classes = " ".join(name for name, is_one in kinds.items() if is_one)
         opened = f'<table class="{classes}">' if classes else "<table>"
         table = f"{opened}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
         return f'<div class="scroll">{table}</div>\n'
+
+    @cached_property
+    def _folds(self) -> bool:
+        """Whether it is too wide for a phone: more than `FEW` columns, or numbers with their intervals."""
+        longest = sum(max(map(len, column)) for column in zip(*self.rows, strict=True))
+        return len(self.header) > FEW or (self.words < len(self.header) and longest > SHORT)
 
     def _number(self, column: int) -> str:
         return "" if column < self.words else ' class="number"'
@@ -81,9 +88,7 @@ class Table:
         shown = shown_text(text)
         if link and column == 0:
             shown = f'<a href="{escape(link)}">{shown}</a>'
-        name = (
-            f' data-column="{shown_text(self.header[column])}"' if column and len(self.header) > FEW else ""
-        )
+        name = f' data-column="{shown_text(self.header[column])}"' if column and self._folds else ""
         return f"<td{self._number(column)}{name}>{shown}</td>"
 
     def latex(self) -> str:

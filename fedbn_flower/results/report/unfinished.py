@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from statistics import mean
 
-from ...records.metrics import shown, spelt
+from ...records.metrics import heading, shown
 from ..run_reader import Run
 from .runs_by_seed import Group, headline
 
@@ -34,7 +34,7 @@ def still_rising(run: Run, metric: str = "") -> str:
     still = "rises" if sign > 0 else "falls"
     ends = " to ".join(shown(metric, sign * value) for value in (before, last))
     return (
-        f"{spelt(metric)} still {still} at the last round, {rounds[-1]} ({ends} over the last fifth): with "
+        f"{heading(metric)} still {still} at the last round, {rounds[-1]} ({ends} over the last fifth): with "
         "more rounds it may be better."
     )
 

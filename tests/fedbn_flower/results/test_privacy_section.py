@@ -53,6 +53,7 @@ def test_the_privacy_of_a_run_is_said_in_words(claim, sentence, tmp_path):
     assert found.text["li"] == ["metrics", "<memories>"]
     name = "epsilon" if claim == "guarantee" else f"epsilon, {claim}"
     assert found.text["dd"][found.text["dt"].index(name)] == "2.000"
+    assert found.text["dt"][1] == f"{name} (delta 1e-05)"  # at the top
     assert "Epsilon by round" in found.text["figcaption"]
     assert "Its noise followed from a secret key: the command draws other noise." in text
 

@@ -287,13 +287,40 @@ def test_on_a_phone_a_row_of_many_columns_is_a_list_of_their_names_and_values():
     assert '<td class="number" data-column="b">2</td>' in wide
     assert "<table><thead>" in narrow
     assert "data-column" not in narrow
+    intervals = ["75.0 % (69.7 to 79.8)"] * 2
+    assert 'class="folds"' in Table(["site", "rare", "balanced"], [["lyon", *intervals]]).html()
     assert "table.folds thead { display: none; }" in STYLE.partition("(max-width: 40rem)")[2]
+
+
+def test_what_leads_a_page_is_of_all_of_the_worst_client_and_the_cost(tmp_path):
+    """Of a model of one's own the title has the name, and of metrics without a value nothing is drawn."""
+    more = {"global": {"loss": 2.0, "accuracy": 0.1}, "worst-client": {"loss": 1.0, "accuracy": 0.4}}
+    more["worst-tenth"] = more["worst-client"]
+    empty = "round,loss,accuracy,client-mean-loss,client-mean-accuracy\n1,2.0,,2.1,\n3,1.0,,1.1,\n"
+    summary = summary_of([0.4, 0.8], **more)
+    folder = write_run(tmp_path / "run", summary, empty, model="/home/me/nets.py:wide_net")
+    found = page(folder)
+    assert found.text["h1"] == ["wide_net trained on digits by 2 clients with fedyogi and fedbn"]
+    leading = ["accuracy, mean over examples", "accuracy, worst client", "for 3 rounds"]
+    assert found.text["dt"][:3] == leading
+    assert found.text["dd"][:3] == ["60.0 %", "40.0 %", "1.5 s"]
+    assert ["worst client", "", "40.0 %", "1.000"] in found.rows
+    assert not any(row[0] == "worst tenth of clients" for row in found.rows)  # which is the worst of two
+    assert "Accuracy by round" not in found.text["figcaption"]
+    assert "Loss by round" in found.text["figcaption"]
+    (latex,) = [text for text in found.text["pre"] if "tabular" in text]
+    assert "Mean over examples weights all held-out examples equally" in latex
 
 
 def test_as_many_cases_of_each_site_and_class_are_a_sentence(tmp_path):
     folder = write_run(tmp_path / "run", summary_of([0.5, 0.5]))
     header, rows = "partition,class,examples\n", [f"{i},{name},9\n" for i in "01" for name in "abc"]
     (folder / "classes.csv").write_text(header + "".join(rows))
-    assert "Each of 2 sites has 27 held-out cases, 9 of each of 3 classes." in page(folder).text["p"]
+    found = page(folder)
+    assert "Each of 2 sites has 27 held-out cases, 9 of each of 3 classes." in found.text["p"]
+    assert "held-out cases &" not in "".join(found.text["pre"])
     (folder / "classes.csv").write_text(header + "".join(rows[:-1]) + "1,c,8\n")
-    assert ["1", "26", "9", "9", "8"] in page(folder).rows
+    found = page(folder)
+    assert ["1", "26", "9", "9", "8"] in found.rows
+    assert "How many cases, by site and class" in found.text["summary"]
+    assert "held-out cases & a & b & c" in "".join(found.text["pre"])

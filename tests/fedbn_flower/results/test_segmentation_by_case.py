@@ -193,6 +193,8 @@ def test_the_summary_and_the_report_have_them_by_site(run, tmp_path):
     mean = f"{found['clients']['lyon']['case-dice']:.3f}"
     assert f"lyon {found['cases']['lyon']} {mean} (" in text
     assert "surface Dice at 1 pixel " in text
+    assert rf"lyon &amp; {found['cases']['lyon']} &amp; {mean} (" in text  # in LaTeX
+    assert text.count("In brackets: 95 % intervals.") == 1  # below their table
     assert "Cases of lyon, by Dice" in text
 
 

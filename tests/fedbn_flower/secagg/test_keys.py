@@ -202,5 +202,6 @@ def test_the_report_says_what_the_server_saw(run, tmp_path, mode, said):
     page = " ".join(html.unescape(run_page(Run.read(folder))).split())
     assert "What the server saw" in page
     assert said in page
+    assert "secagg, mode" not in page  # which would say it twice
     if mode == "on":
         assert f"made by cryptography {version('cryptography')}, and shares by pycryptodome" in page

@@ -101,7 +101,7 @@ def test_a_curve_that_still_rises_is_said(tmp_path, values, rises):
     run = Run.read(write_run(tmp_path / "run", summary_of([values[-1]]), rounds(*values)))
     line = still_rising(run)
     assert bool(line) == rises
-    assert not rises or line.startswith(f"accuracy still rises at the last round, {len(values)} (")
+    assert not rises or line.startswith(f"Accuracy still rises at the last round, {len(values)} (")
 
 
 def rates(folder, accuracies):

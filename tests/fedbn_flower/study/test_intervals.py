@@ -75,8 +75,8 @@ def test_an_accuracys_are_the_exact_ones_of_scipy_by_the_names_of_the_sites(run,
     assert "Accuracy by site" in shown.text["figcaption"]
     assert sum(text.startswith("In brackets: 95 % intervals") for text in shown.text["p"]) == 1
     text = (result.folder / "report.html").read_text()
-    assert f"lyon (n {len(lyon)}, yes {lyon.target.sum()})" in text
-    assert f"all sites pooled (n {n}, yes {ill})" in text
+    assert f"lyon (yes: {lyon.target.sum()} of {len(lyon)})" in text
+    assert f"all sites pooled (yes: {ill} of {n})" in text
 
 
 @pytest.mark.slow

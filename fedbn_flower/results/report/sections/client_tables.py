@@ -32,7 +32,10 @@ MEANS = (MODELS["mean"], MODELS["client-mean"])
 def metrics_table(run: Run) -> Table:
     """Return the summary's metrics: each client's if they are few, the global model's, the clients' means."""
     run = led_by_rare_event(run)
-    return _with_intervals(run, run.summary, run.summary.by_group, Intervals.of(run))
+    groups = run.summary.by_group
+    if groups.get("worst-tenth") == groups.get("worst-client"):  # of ten clients or fewer it is one client
+        groups.pop("worst-tenth", None)
+    return _with_intervals(run, run.summary, groups, Intervals.of(run))
 
 
 def _with_intervals(

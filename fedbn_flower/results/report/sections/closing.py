@@ -12,13 +12,15 @@ from ....config.trust import code_in
 from ....core.errors import UserError
 from ....core.session_objects import is_session_name
 from ....privacy.private_run import NO_SEED
-from ...held_out import held_out_table
+from ...held_out import counts_worth_a_table
 from ...manifest import LEARNT, NOT_KEYS, UNUSED, WARNINGS
 from ...run_reader import Run
 from ..citations import citations
 from ..html import command, folded, paragraph, verbatim
 from ..tables import Table
 from .client_tables import metrics_table
+from .results import with_words
+from .segmentation import tables_by_case
 
 
 def how_to_reproduce(run: Run) -> Iterator[str]:
@@ -40,7 +42,8 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
 
 def paper_of_run(run: Run) -> Iterator[str]:
     """Yield `for_a_paper` of one run."""
-    yield from for_a_paper([run.config], metrics_table(run), *filter(None, [held_out_table([run])]))
+    tables = [with_words(run, metrics_table(run)), *tables_by_case(run), *counts_worth_a_table([run])]
+    yield from for_a_paper([run.config], *tables)
 
 
 def for_a_paper(configs: Sequence[Mapping[str, Any]], *tables: Table) -> Iterator[str]:

@@ -5,23 +5,34 @@ from collections.abc import Iterator
 from ....config.help import as_text
 from ....core.ground.columns import HONEST
 from ....extensions import built_in
+from ....extensions.declared import Declared
 from ....records.metrics import shown
 from ...run_reader import Run
 from ..html import key_values, paragraph
 
 
 def extensions(run: Run) -> Iterator[str]:
-    """Yield what the run's own extensions say of it."""
+    """Yield what the run's extensions say of it, but those of `what_the_server_saw`."""
+    seen = {cls.__name__.lower() for cls, _ in _that_saw(run)}
     for name, found in run.summary.extensions.items():
+        if name in seen:
+            continue
         rounded = ((key, f"{v:.6g}" if isinstance(v, float) else as_text(v)) for key, v in found.items())
         yield key_values({f"{name}, {key}": value for key, value in rounded})
 
 
 def what_the_server_saw(run: Run) -> Iterator[str]:
     """Yield what extensions say that a server saw."""
+    for _, lines in _that_saw(run):
+        yield from map(paragraph, lines)
+
+
+def _that_saw(run: Run) -> Iterator[tuple[type[Declared], list[str]]]:
+    """Yield the extensions that say what the server saw, with what they say."""
     for cls in built_in(run.config):
-        if found := run.summary.extensions.get(cls.__name__.lower()):
-            yield from map(paragraph, cls.seen(found))
+        found = run.summary.extensions.get(cls.__name__.lower())
+        if found and (lines := list(cls.seen(found))):
+            yield cls, lines
 
 
 def attack(run: Run) -> Iterator[str]:

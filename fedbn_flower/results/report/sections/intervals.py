@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from ...plotting.svg_figure import InlineFigure
 
 MOST_SITES = 40
+BRACKETS = "In brackets: 95 % intervals."
 WORDS = (
-    "In brackets: 95 % intervals. They say how far chance in which cases were held out "
+    f"{BRACKETS} They say how far chance in which cases were held out "
     "may have moved a value, not how much training varies over seeds (docs/statistics.md)."
 )
 
@@ -130,13 +131,13 @@ def with_interval(
 
 
 def in_words(run: Run) -> Iterator[str]:
-    """Yield what the intervals are, an example first, the figure by site, and what is missing."""
+    """Yield what the intervals are, what is missing, and the figure by site."""
     found = Intervals.of(run)
-    if found is None:
+    if found is None or run.summary.by_case:  # of which another table has them
         return
+    yield from below(found)
     if figure := _figure(run, found):
         yield gallery({f"{heading(run.main_metric)} by site": figure})
-    yield from below(found)
     if tested := (run.summary.intervals or {}).get(CALIBRATION):
         yield _of_calibration(tested).html()
         yield paragraph(NOT_BELOW, "note")
@@ -177,5 +178,6 @@ def _figure(run: Run, found: Intervals) -> InlineFigure | DrawnApart | None:
 
 
 def _label(site: str, counts: Sequence[str], event: str) -> str:
-    words = [f"{name} {n}" for name, n in zip(("n", event), counts, strict=False) if n]
-    return f"{site} ({', '.join(words)})" if words else site
+    cases, *events = [n for n in counts if n] or [""]
+    words = f"{event}: {events[0]} of {cases}" if events else f"n {cases}"
+    return f"{site} ({words})" if cases else site

@@ -1,6 +1,7 @@
 """What a run learns, and how well: its metrics, what their means are over, figures, and held-out cases."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ....records.metrics import heading, spelt
@@ -10,11 +11,11 @@ from ...plotting.drawer import drawn_of_run
 from ...plotting.plots import metric_names
 from ...plotting.report_plots import client_curves, learning_rates, metric_curve, partition_counts
 from ...run_reader import Run
-from ..html import gallery, paragraph
+from ..html import folded, gallery, paragraph
 from ..tables import Table
 from ..unfinished import still_rising
 from .client_tables import metrics_table, twice
-from .intervals import in_words
+from .intervals import BRACKETS, in_words
 
 if TYPE_CHECKING:
     from ...plotting.drawer import DrawnApart
@@ -42,6 +43,12 @@ def results(run: Run) -> Iterator[str]:
     yield gallery(run_figures(run))
 
 
+def with_words(run: Run, table: Table) -> Table:
+    """Return the table with what its means and intervals are, in words, as its note."""
+    has_intervals = any(cell.endswith(")") for row in table.rows for cell in row[1:])
+    return replace(table, note=f"{means([run])} {BRACKETS if has_intervals else ''}".strip())
+
+
 def run_figures(run: Run) -> "dict[str, InlineFigure | DrawnApart | None]":
     """Return the figures of every run by caption."""
     main = heading(run.main_metric)
@@ -64,11 +71,23 @@ def what_is_learnt(run: Run) -> Iterator[str]:
 
 
 def held_out(run: Run) -> Iterator[str]:
-    """Yield the held-out cases by site, as a sentence where they are as many of each site and class."""
-    if line := cases_of_each_class([run]):
+    """Yield `counts_by_site` of one run."""
+    yield from counts_by_site([run], held_out_table([run]))
+
+
+def counts_by_site(runs: Sequence[Run], counts: Table | None) -> Iterator[str]:
+    """Yield the held-out cases: a sentence where they are as many of each site and class, else folded."""
+    if counts and (line := cases_of_each_class(runs)):
         yield paragraph(line)
-    elif table := held_out_table([run]):
-        yield table.html()
+    elif counts:
+        yield folded("How many cases, by site and class", "".join(with_note(counts)))
+
+
+def with_note(table: Table) -> Iterator[str]:
+    """Yield a table and what stands below it."""
+    yield table.html()
+    if table.note:
+        yield paragraph(table.note, "note")
 
 
 WORD = "cross-fitted"

@@ -13,25 +13,37 @@ from ...plotting.report_plots import overlays
 from ...run_reader import Run
 from ..html import folded, gallery, paragraph
 from ..tables import Table
+from .intervals import Intervals, below
 
 METRICS = (CASE_DICE, SURFACE_DICE, HD95)
 DECIMALS = {CASE_DICE: 3, SURFACE_DICE: 3, HD95: 2}
 KINDS = ("best", "median", "worst")
 WORDS = (
     "Each metric is of single cases: its mean over the cases of a site, over those of all sites, and over "
-    "the sites. In brackets: 95 % intervals. The surface Dice is the share of both surfaces that "
+    "the sites. The surface Dice is the share of both surfaces that "
     "lies within {length} of the other; HD95 is the larger of the two directed 95th percentiles "
     "of the distances between them. Where one of the two masks is empty, Dice and surface Dice are 0 and "
-    "HD95 is undefined; where both are, the case has none of the three. Left out are so many "
-    "cases of Dice, and so many of HD95."
+    "HD95 is undefined; where both are, the case has none of the three."
 )
 
 
 def segmentation_by_case(run: Run) -> Iterator[str]:
     """Yield the tables of sites and of classes, what the metrics are, and each site's folded pictures."""
+    tables = tables_by_case(run)
+    for table, note in zip(tables, ("", "Of the cases of all sites."), strict=False):
+        yield table.html()
+        yield paragraph(note, "note") if note else ""
+    if tables:
+        yield paragraph(WORDS.format(length=_length(run.summary.by_case or {})), "note")
+        yield from below(Intervals.of(run))
+    yield from _pictures(run)
+
+
+def tables_by_case(run: Run) -> list[Table]:
+    """Return the metrics of single cases by site and, of several classes, by class; none of other runs."""
     found = run.summary.by_case
     if not found:
-        return
+        return []
     ends = run.summary.intervals or {}
     rows = [
         _row(site, found, found["clients"].get(site, {}), ends.get("clients", {}).get(site, {}), [site])
@@ -40,15 +52,12 @@ def segmentation_by_case(run: Run) -> Iterator[str]:
     sites = list(found["cases"])
     rows.append(_row("all sites pooled", found, found["pooled"], ends.get("pooled", {}), sites))
     rows.append(_row("mean over sites", found, found["mean"], ends.get("mean", {}), []))
-    yield Table(["site", *_header(found)], rows).html()
-    if classes := _classes(found):
-        by_class = [
-            _row(name, found, found["pooled"], ends.get("pooled", {}), sites, f"-{name}") for name in classes
-        ]
-        yield Table(["class", *_header(found)], by_class).html()
-        yield paragraph("Of the cases of all sites.", "note")
-    yield paragraph(WORDS.format(length=_length(found)), "note")
-    yield from _pictures(run)
+    by_class = [
+        _row(name, found, found["pooled"], ends.get("pooled", {}), sites, f"-{name}")
+        for name in _classes(found)
+    ]
+    tables = (Table([first, *_header(found)], of) for first, of in (("site", rows), ("class", by_class)))
+    return [table for table in tables if table.rows]
 
 
 def _header(found: Mapping[str, Any]) -> list[str]:
@@ -57,7 +66,8 @@ def _header(found: Mapping[str, Any]) -> list[str]:
         "Dice",
         f"surface Dice at {_length(found)}",
         f"HD95, {found['unit']}",
-        "left out",
+        "left out of Dice",
+        "left out of HD95",
     ]
 
 
@@ -80,7 +90,7 @@ def _row(
     counts = [f"{sum(of.get(kind + suffix, 0) for of in left_out):,}" for kind in (CASE_DICE, HD95)]
     cases = f"{sum(found['cases'][site] for site in sites):,}" if sites else ""
     texts = [_text(kind, values.get(kind + suffix), ends.get(kind + suffix)) for kind in METRICS]
-    return [name, cases, *texts, ", ".join(counts) if sites else ""]
+    return [name, cases, *texts, *(counts if sites else ["", ""])]
 
 
 def _text(kind: str, value: float | None, ends: list[float | None] | None) -> str:
