@@ -24,13 +24,19 @@ LEADING = AUROC, SENSITIVITY, CALIBRATION = "auroc", f"sensitivity-at:{SPECIFICI
 def rare_cases(run: Run) -> "DataFrame | None":
     """Return the held-out cases of a rare event; None of other runs, and where cases are not kept."""
     cases = run.binary_cases
-    if cases is None or not 0 < (cases[TARGET] == 1).mean() < RARE or have_same_cases(run):
-        return None
-    return cases
+    return None if cases is None or not is_rare(cases) or have_same_cases(run) else cases
+
+
+def is_rare(cases: "DataFrame") -> bool:
+    """Whether cases have an event, and few."""
+    return bool(0 < (cases[TARGET] == 1).mean() < RARE)
 
 
 def led_by_rare_event(run: Run) -> Run:
-    """Return the run with the `LEADING` metrics of all cases and of each client, if its event is rare."""
+    """Return the run with the `LEADING` metrics of all cases and of each client, if its event is rare.
+
+    Where it would be compared by accuracy, it is by AUROC.
+    """
     cases, summary = rare_cases(run), run.summary
     if cases is None:
         return run
@@ -39,7 +45,9 @@ def led_by_rare_event(run: Run) -> Run:
         number: {**figures(cases[cases[SITE] == client.get("name", number)]), **client}
         for number, client in summary.clients.items()
     }
-    update = {"pooled": {**figures(cases), **of_all}, "clients": clients}
+    update: dict[str, object] = {"pooled": {**figures(cases), **of_all}, "clients": clients}
+    if run.main_metric == "accuracy":
+        update |= {"compared_by": AUROC, "higher_is_better": [*summary.higher_is_better, AUROC]}
     return replace(run, summary=summary.model_copy(update=update))
 
 
@@ -61,8 +69,8 @@ def figures(cases: "DataFrame") -> dict[str, float | None]:
 
 
 def main_first(summary: Summary, main: str, metrics: Iterable[str]) -> list[str]:
-    """Return metrics in their order, but for the main one, before which stand those of a rare event."""
-    rare = LEADING if is_led(summary) else ()
-    leading = dict.fromkeys([*(rare if main == "accuracy" else ()), main, *rare])
+    """Return metrics in their order, but the main one first, and those of a rare event, its accuracy last."""
+    rare = (*LEADING, "accuracy") if is_led(summary) else ()
+    leading = dict.fromkeys([*(rare if main in rare else ()), main, *rare])
     names = list(metrics)
     return [name for name in dict.fromkeys([*leading, *names]) if name in names]

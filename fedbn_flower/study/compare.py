@@ -16,6 +16,7 @@ from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.text import joined
 from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
 from ..records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..records.summary import OfClient, Summary
@@ -117,6 +118,13 @@ class Compared:
         }
         return {title: table for title, table in found.items() if table}
 
+    @property
+    def by_round(self) -> str:
+        """The metric of the curves: the loss, where what is compared was measured at the end only."""
+        _, column = headline(self.groups, self.metric)
+        drawn = (group.lines(of) for group in self.groups for of in (column, self.metric))
+        return self.metric if not column or any(drawn) else "loss"
+
     def page(self) -> str:
         """Return the page, without curves of runs whose metrics cannot be compared."""
         groups, table, different = self.groups, self.table, self.differences
@@ -126,13 +134,13 @@ class Compared:
         notes = [paragraph(line, "note") for line in (self.warning, explanation, *self.together) if line]
         counts = [] if self.warning else counts_worth_a_table(runs)
         first = bool(self.warning)  # stands above the table
-        names = paragraph(", ".join(dict.fromkeys(group.names[FOLDER] for group in groups)))
+        names = list(dict.fromkeys(group.names[FOLDER] for group in groups))
         further = (self.pairs, *self.beside.values(), self.ranks and self.ranks.table())
         in_paper = replace(table, note=f"{table.note} {explanation}".strip())
         cited = for_a_paper([run.config for run in runs], in_paper, *(one for one in further if one), *counts)
         return page(
-            "Comparison",
-            names + paragraph(in_common(groups)),
+            f"Comparison of {joined(names)}",
+            paragraph(in_common(groups)),
             [
                 section("Results", *notes[:first], table.html(), told, *notes[first:]),
                 section("All pairs", *_noted(self.pairs)),
@@ -142,7 +150,7 @@ class Compared:
                 *rank_sections(self.ranks),
                 section(f"{CASES.capitalize()} by site", *counts_by_site(runs, self.held_out)),
                 section("Costs", self.costs.html()),
-                "" if self.warning else section("Metrics by round", curves(groups, self.metric)),
+                "" if self.warning else section("Metrics by round", curves(groups, self.by_round)),
                 section("For a paper", *cited),
             ],
         )
@@ -167,7 +175,7 @@ def _compare(options: argparse.Namespace) -> int:
         text = [f"## {title}\n\n{table.markdown()}" for title, table in found.tables.items()]
         write_atomically(folder / "compare.md", "\n".join([*text, *(f"{line}\n" for line in lines)]))
         if not found.warning:
-            save_figure(curves_figure(groups[:LINES], found.metric), folder / "compare.png")
+            save_figure(curves_figure(groups[:LINES], found.by_round), folder / "compare.png")
         if figure := rank_figure(found.ranks):
             save_figure(figure, folder / RANKS)
     console = Console(emoji=False)
@@ -228,6 +236,8 @@ SAID = ("strategy", "client", "objective", "model", "rounds", "seed")
 def read_groups(folders: Sequence[Path]) -> list[Group]:
     """Read the folders: a run is one group, a sweep one group per cell, a search its best run.
 
+    Runs are `led_by_rare_event`.
+
     Raises
     ------
     UserError
@@ -243,7 +253,7 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
         else:
             run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
             found.append(Group({FOLDER: name}, [run]))
-    return found
+    return [replace(group, runs=[*map(led_by_rare_event, group.runs)]) for group in found]
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
@@ -312,10 +322,7 @@ INTERVALS = "In brackets: 95 % intervals, of single runs; they do not cover how 
 
 def side_by_side(groups: Sequence[Group], metric: str) -> dict[str, Table]:
     """Return the tables by their headings: the metric by site, and all metrics; none of many groups."""
-    complete = [
-        Group(group.names, [led_by_rare_event(run) for run in group.runs if run.summary.rounds])
-        for group in groups
-    ]
+    complete = [replace(group, runs=[run for run in group.runs if run.summary.rounds]) for group in groups]
     if not 1 < len(complete) <= MOST_GROUPS or not all(group.runs for group in complete):
         return {}
     column, _ = headline(complete, metric)

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Problem
+from fedbn_flower.clients import Predicted, Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS, Metric
-from fedbn_flower.clients.problems.metrics.scores import BINS, OfScores, thresholds
+from fedbn_flower.clients.problems.metrics.scores import BINS, OfScores, SensitivityAt, thresholds
 from fedbn_flower.clients.problems.metrics.scores import Auroc as AurocOfRun
 from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED, HeldOut
 from ..core.text import listed
-from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, predictions_of, with_recalibrated
+from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of, with_recalibrated
 from ..records.stored import json_object
 from ..records.summary import CALIBRATION, NOTE
+from ..results.rare_event import AUROC, SENSITIVITY, SPECIFICITY, is_rare
 from .statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from .statistics.cases import Cases
 from .statistics.intervals import Interval, calibration_test, has_shared_cases, intervals_of_cases
@@ -39,6 +40,7 @@ STATE, NUMBERS_A_STATE = 4, 200
 """A metric by states counts so often, and once more for so many numbers of a case's state."""
 ROUNDING = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 """By how much a metric of the cases may differ from the run's, whose sums are of float32."""
+NOTHING: Mapping[str, CaseMetric] = {}
 SHARED = "All clients have the same cases, so only each client by itself has intervals."
 
 
@@ -85,7 +87,8 @@ def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
         if problem.case_metrics:
             part[BY_CASE], part[INTERVALS] = by_case(table, problem, seed)
         else:
-            part[INTERVALS] = intervals_of(table, part, problem, seed)
+            further = of_rare_event(table, part) if part is summary else {}
+            part[INTERVALS] = intervals_of(table, part, problem, seed, further)
     if found:
         write_atomically(path, json_text(summary, indent=2) + "\n")
 
@@ -174,7 +177,26 @@ def _values(found: Any) -> Any:
     return {key: _values(value) for key, value in found.items()}
 
 
-def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem, seed: int) -> dict[str, Any]:
+def of_rare_event(table: DataFrame, summary: Mapping[str, Any]) -> dict[str, CaseMetric]:
+    """Return the metrics that lead the tables of a rare event, but those that the run has itself.
+
+    Expected over observed events is not among them: its intervals were not measured.
+    """
+    if not is_binary(table) or not is_rare(table) or has_shared_cases(table):
+        return {}
+    found = {AUROC: Auroc(), SENSITIVITY: OfCurve(SensitivityAt(Predicted(CLASSES, 2), SPECIFICITY))}
+    own = summary.get("pooled") or summary.get("mean") or {}
+    left = MOST / _size(len(table), table[SITE].nunique(), shared=False)
+    return {name: metric for name, metric in found.items() if name not in own and cost(metric) <= left}
+
+
+def intervals_of(
+    table: DataFrame,
+    summary: Mapping[str, Any],
+    problem: Problem,
+    seed: int,
+    further: Mapping[str, CaseMetric] = NOTHING,
+) -> dict[str, Any]:
     """Return the 95 % intervals of a run's metrics, ``[low, high]``, None where there is no bound.
 
     ``pooled`` is of all cases in one place, ``mean`` of the mean over clients, ``clients`` of each client, by
@@ -192,6 +214,8 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
         The run's, with its metrics.
     seed : int
         Of the draws.
+    further : Mapping[str, CaseMetric]
+        Metrics besides those of the summary, by name.
     """
     found = measured(table, summary, problem)
     if found is None:
@@ -200,7 +224,7 @@ def intervals_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     if too_long:
         notes.append(f"No intervals of {', '.join(too_long)}: with {len(cases):,} cases they take too long.")
     all_of = _of_each_client if found.shared else intervals_of_cases
-    ends = all_of(cases, {n: m for n, m in found.metrics.items() if m.has_interval}, seed)
+    ends = all_of(cases, {n: m for n, m in found.metrics.items() if m.has_interval} | dict(further), seed)
     notes += too_few(ends)
     tested = any(not metric.has_interval for metric in found.metrics.values())
     return {
@@ -288,7 +312,7 @@ def _affordable(
     cases: Cases, problem: Problem, expected: _Expected, shared: bool
 ) -> tuple[dict[str, CaseMetric], list[str]]:
     """Return the metrics that have the values of the run, and the names of those that take too long."""
-    each = len(cases) * (1 if shared or len(cases.sites) == 1 else 2) + FOR_A_CLIENT * len(cases.sites)
+    each = _size(len(cases), len(cases.sites), shared)
     found = {
         name: list(candidates(name, problem.predicts, problem.chosen.get(name))) for name in _names(problem)
     }
@@ -308,6 +332,11 @@ def _affordable(
                 left -= cost(metric)
                 break
     return {name: chosen[name] for name in found if name in chosen}, too_long
+
+
+def _size(cases: int, sites: int, shared: bool) -> int:
+    """Return how many cases are worked on for a metric, as `MOST` counts them."""
+    return cases * (1 if shared or sites == 1 else 2) + FOR_A_CLIENT * sites
 
 
 def cost(metric: CaseMetric) -> float:

@@ -33,7 +33,7 @@ body {
   color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
 }
-main { max-width: 80rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+main { max-width: 88rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 {
   margin: 0 0 .5rem;
   font-size: 1.6rem;
@@ -69,7 +69,7 @@ td { overflow-wrap: break-word; max-width: 24rem; }
 table:has(td.number) td:first-child { min-width: 8.5rem; }
 .best td { background: var(--best); font-weight: 600; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem 1.25rem .35rem 0; text-align: left; vertical-align: top; }
+th, td { padding: .35rem 1rem .35rem 0; text-align: left; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
 th {
   border-bottom: 1px solid var(--quiet);
@@ -146,6 +146,7 @@ details[open] summary { margin-bottom: .5rem; }
     margin-right: auto;
     color: var(--quiet);
     text-align: left;
+    white-space: normal;
   }
   .folds td:empty { display: none; }
 }

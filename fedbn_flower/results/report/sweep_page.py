@@ -16,7 +16,7 @@ from ..held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..plotting.comparison_plots import by_site_plot
 from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
-from ..summary import LEFT_OUT
+from ..summary import LEFT_OUT, OVER_EXAMPLES
 from .html import command, gallery, page, paragraph, section, shown_text, warning
 from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table
 from .sections.closing import for_a_paper, how_to_reproduce
@@ -124,6 +124,8 @@ def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: s
     name, column = headline(groups, metric)
     if name == LEFT_OUT and (drawn := verdicts().figure(groups, metric, title)):
         return drawn
+    if column and not any(group.lines(column) for group in groups):  # counted at the end only
+        name, column = OVER_EXAMPLES, metric
     labels = {"global": "global model", "pooled": "all held-out examples pooled"}
     label = labels.get(name, "mean over held-out examples")
     lines = {group.label: found for group in groups if (found := group.lines(column or metric, cost))}

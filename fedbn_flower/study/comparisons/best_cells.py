@@ -216,7 +216,7 @@ def shown_difference(found: Difference, metric: str) -> list[str]:
 
 
 def _as_text(differences: Iterable[float], metric: str) -> list[str]:
-    factor, form = (percent(metric), "+z.1f") if metric in PERCENT else (1, "+z.4g")
+    factor, form = (percent(metric), "+z.1f") if metric in PERCENT else (1, "+z.4f")
     return [f"{factor * number:{form}}" for number in differences]
 
 

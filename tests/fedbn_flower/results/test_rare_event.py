@@ -7,23 +7,25 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.rare_event import LEADING, led_by_rare_event, main_first
 from fedbn_flower.results.report.results_table import results_table
-from fedbn_flower.results.report.runs_by_seed import Group
+from fedbn_flower.results.report.runs_by_seed import common_metric
 from fedbn_flower.results.report.sections.client_tables import metrics_table
+from fedbn_flower.results.report.sweep_page import curves_figure
 from fedbn_flower.results.run_reader import Run
 
+from .html_page import Page, page
 from .written_cases import summary_of_cases, write_cases
 
 NAMES = ["AUROC", "sensitivity at specificity 0.9", "expected over observed events"]
 
 
-def two_sites(events, seed=0):
-    """30 cases of each site, of which the first ones are events."""
+def two_sites(events, seed=0, cases=30):
+    """So many cases of each site, of which the first ones are events."""
     rng = np.random.default_rng(seed)
     found = {}
     for site, (name, count) in enumerate(zip(("lyon", "turin"), events, strict=True)):
-        targets = (np.arange(30) < count).astype(np.int64)
-        score = np.clip(rng.random(30) * 0.5 + 0.3 * targets, 0, 1)
-        rows = np.arange(30) + 30 * site
+        targets = (np.arange(cases) < count).astype(np.int64)
+        score = np.clip(rng.random(cases) * 0.5 + 0.3 * targets, 0, 1)
+        rows = np.arange(cases) + cases * site
         found[name] = {"rows": rows, "scores": np.stack([1 - score, score], 1), "targets": targets}
     return found
 
@@ -63,13 +65,34 @@ def test_tables_of_a_rare_event_begin_with_what_says_something(tmp_path, configu
     assert [column.header for column in terminal.columns][2:] == [*LEADING, "accuracy", "loss"]
 
 
-def test_a_comparison_begins_with_them_too(tmp_path):
-    side_by_side = pytest.importorskip("fedbn_flower.study.compare").side_by_side
-    runs = [Run.read(write_cases(tmp_path / str(i), two_sites((4, 3), i))) for i in range(2)]
-    table = side_by_side([Group({"folder": r.folder.name}, [r]) for r in runs], "accuracy")[
-        "All metrics, pooled"
-    ]
-    assert [row[0] for row in table.rows] == [*NAMES, "accuracy", "loss"]
+def test_a_comparison_is_by_auroc_and_begins_with_them_too(tmp_path):
+    """There is no AUROC by round, so the loss is drawn."""
+    compare = pytest.importorskip("fedbn_flower.study.compare")
+    every = [two_sites((17, 16), seed, cases=200) for seed in range(2)]
+    groups = compare.read_groups([write_cases(tmp_path / str(i), cases) for i, cases in enumerate(every)])
+    found = compare.Compared.of(groups, common_metric(groups))
+    names = [row[0] for row in found.beside["All metrics, pooled"].rows]
+    assert names == [*NAMES, "accuracy", "loss"]
+    areas = [row[1].removesuffix(" *") for row in found.table.rows]
+    assert [f"{float(area):.3f}" for area in areas] == [expected(*cases.values())[0] for cases in every]
+    assert "DeLong's test on the same 400 held-out cases" in found.table.note
+    shown = Page(found.page()).text
+    assert shown["h1"] == ["Comparison of 0 and 1"]
+    assert shown["figcaption"] == ["Loss by round"]
+    assert found.by_round == "loss"
+    drawn = curves_figure(groups, "loss").axes[0].lines
+    assert [line.get_ydata() for line in drawn] == [[2.0, 1.0]] * 2
+
+
+def test_a_page_has_the_intervals_of_auroc_and_draws_them(tmp_path):
+    cases = two_sites((4, 3))
+    of_sites = {"lyon": {"auroc": [0.5, 0.75]}, "turin": {"auroc": [0.25, 1.0]}}
+    found = {"pooled": {"auroc": [0.625, 0.875]}, "mean": {}, "clients": of_sites}
+    shown = page(write_cases(tmp_path / "run", cases, summary=summary_of_cases(cases, intervals=found)))
+    row = next(row for row in shown.rows if row[0] == "all clients' examples pooled")
+    assert f"{expected(*cases.values())[0]} (0.625 to 0.875)" in row
+    assert "AUROC by site" in shown.text["figcaption"]
+    assert not any("still" in text for text in shown.text["p"])  # of the accuracy
 
 
 @pytest.mark.parametrize(("events", "more"), [((7, 6), {}), ((0, 0), {}), ((4, 3), {"eval_data": "global"})])

@@ -13,7 +13,7 @@ from fedbn_flower.results.report.sections.intervals import with_interval
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.study import intervals as module
-from fedbn_flower.study.intervals import intervals_of
+from fedbn_flower.study.intervals import intervals_of, of_rare_event
 from fedbn_flower.study.statistics.intervals import delong
 
 from ..results.html_page import page
@@ -187,6 +187,28 @@ def test_a_metric_of_another_value_than_the_runs_has_none(where):
     (summary["mean"] if where == "mean" else summary["clients"]["0"])["loss"] += 0.001
     found = intervals_of(CASES, summary, Classification(), 0)
     assert found["pooled"].keys() == found["clients"]["a"].keys() == {"accuracy"}
+
+
+def test_a_rare_event_has_those_of_auroc_and_sensitivity_and_the_others_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    target = np.tile(np.arange(60) < 8, 2).astype(int)
+    score = 0.6 * rng.random(120) + 0.3 * target
+    table = pd.DataFrame({"site": ["a"] * 60 + ["b"] * 60, "id": range(120), "target": target})
+    table = table.assign(score=score, group=None)
+    right = (score > 0.5) == target
+    sites = {str(i): {"name": "ab"[i], "accuracy": right[60 * i :][:60].mean()} for i in range(2)}
+    summary = {"mean": {"accuracy": right.mean()}, "pooled": None, "clients": sites}
+    found = intervals_of(table, summary, Classification(), 0, of_rare_event(table, summary))
+    assert found["pooled"]["auroc"] == pytest.approx(list(delong(target, score)[1:3]))
+    threshold = np.sort(score[8:60])[-6]  # a tenth of these 52 may lie above
+    low, high = found["clients"]["a"]["sensitivity-at:0.9"]
+    assert low < (score[:8] > threshold).mean() < high
+    others = intervals_of(table, summary, Classification(), 0)
+    assert others["pooled"].keys() == {"accuracy"}
+    assert all(found[of]["accuracy"] == others[of]["accuracy"] for of in ("pooled", "mean"))
+    assert of_rare_event(table, {"pooled": {"auroc": 0.9}}).keys() == {"sensitivity-at:0.9"}
+    assert of_rare_event(table.assign(target=1 - target), summary) == {}
+    assert of_rare_event(table.assign(id=0), summary) == {}
 
 
 def test_targets_are_numbers_of_classes_however_these_are_called():

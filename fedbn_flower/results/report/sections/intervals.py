@@ -12,6 +12,7 @@ from ....records.summary import CALIBRATION, NOTE
 from ...held_out import CASES, events_column
 from ...plotting.comparison_plots import forest_plot
 from ...plotting.drawer import drawn
+from ...rare_event import led_by_rare_event
 from ...run_reader import Run
 from ..html import gallery, paragraph
 from ..tables import Table
@@ -136,8 +137,10 @@ def in_words(run: Run) -> Iterator[str]:
     if found is None or run.summary.by_case:  # of which another table has them
         return
     yield from below(found)
-    if figure := _figure(run, found):
-        yield gallery({f"{heading(run.main_metric)} by site": figure})
+    for one in (led_by_rare_event(run), run):
+        if figure := _figure(one, found):
+            yield gallery({f"{heading(one.main_metric)} by site": figure})
+            break
     if tested := (run.summary.intervals or {}).get(CALIBRATION):
         yield _of_calibration(tested).html()
         yield paragraph(NOT_BELOW, "note")

@@ -10,6 +10,7 @@ from ...held_out import cases_of_each_class, held_out_table
 from ...plotting.drawer import drawn_of_run
 from ...plotting.plots import metric_names
 from ...plotting.report_plots import client_curves, learning_rates, metric_curve, partition_counts
+from ...rare_event import led_by_rare_event
 from ...run_reader import Run
 from ..html import folded, gallery, paragraph
 from ..tables import Table
@@ -38,7 +39,8 @@ def results(run: Run) -> Iterator[str]:
     table = metrics_table(run)
     if table.rows:
         yield table.html()
-        yield paragraph(" ".join(filter(None, [means([run]), still_rising(run)])), "note")
+        rising = still_rising(led_by_rare_event(run))
+        yield paragraph(" ".join(filter(None, [means([run]), rising])), "note")
     yield from in_words(run)
     yield gallery(run_figures(run))
 
