@@ -81,7 +81,7 @@ def test_a_comparison_is_by_auroc_and_begins_with_them_too(tmp_path):
     assert shown["figcaption"] == ["Loss by round"]
     assert found.by_round == "loss"
     drawn = curves_figure(groups, "loss").axes[0].lines
-    assert [line.get_ydata() for line in drawn] == [[2.0, 1.0]] * 2
+    assert [line.get_ydata().tolist() for line in drawn] == [[2.0, 1.0]] * 2
 
 
 def test_a_page_has_the_intervals_of_auroc_and_draws_them(tmp_path):
