@@ -59,7 +59,7 @@ def read_admitted(path: Path, authority: Path) -> Admitted:
         found: Mapping[str, str] = json.loads(path.read_text())
         text, signature = found["admitted"], base64.b64decode(found["signature"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"admitted: {str(path)!r} is no list of admitted sites ({error!r})") from None
+        raise UserError(f"admitted: {str(path)!r} is no list of admitted sites ({error})") from None
     if not is_signed(authority, text.encode(), signature):
         raise UserError(f"admitted: {str(path)!r} is not signed by the authority; ask the operator again")
     return checked(Admitted, json.loads(text), path.name)

@@ -19,6 +19,7 @@ from .findings import shown
 from .kits import make_kit, write_kit
 from .programs import become
 from .standing import ONLINE, standing
+from .studies import study_keys
 
 Options = argparse.Namespace
 
@@ -65,14 +66,13 @@ def _new(options: Options) -> None:
     folder = safe_path("folder", options.folder)
     print(f"{folder}: authority {made.authority}")
     print(f"start the SuperLink on its machine: sudo {folder}/superlink/install")
-    print(f"send each site its kit: {', '.join(f'kits/{name}.zip' for name in made.sites)}")
+    print(f"send each site its kit: {', '.join(f'{folder}/kits/{name}.zip' for name in made.sites)}")
 
 
 def _kit(options: Options) -> None:
     made = make_kit(options.folder, read(options.folder), options.site, options.wheels)
     print(f"{options.to}: SHA-256 {write_kit(options.to, made)}")
-    authority = authority_fingerprint(options.folder / CA_CERTIFICATE)
-    print(f"authority, to compare over the telephone: {authority}")
+    print(f"authority, to compare by telephone: {authority_fingerprint(options.folder / CA_CERTIFICATE)}")
 
 
 def _admit(options: Options) -> None:
@@ -82,13 +82,17 @@ def _admit(options: Options) -> None:
 
 
 def _register(options: Options) -> None:
-    """Register keys, and say which list to send."""
+    """Register keys, and say which list to send, and whether no study is of as many sites."""
     try:
         for name in operator.register(options.folder):
             print(f"{name}: its key is registered with the SuperLink")
     except UserError as error:
         print(f"{error}; then: fedbn-sim consortium register {options.folder}")
-    print(f"send all sites {options.folder / read(options.folder).name}.admitted")
+    agreed = read(options.folder)
+    print(f"send all sites {options.folder / agreed.name}.admitted")
+    numbers = [study_keys(file).get("num-clients") for file in (options.folder / "studies").glob("*.toml")]
+    if numbers and len(agreed.sites) not in numbers:
+        print(f"no study is of the {len(agreed.sites)} sites that there are now (num-clients): enter another")
 
 
 def _remove(options: Options) -> None:
@@ -113,6 +117,7 @@ def _move(options: Options) -> None:
 def _study(options: Options) -> None:
     print(f"{options.name}: {operator.study(options.folder, options.name, options.study)}")
     _register(options)
+    print(f"send them {options.study}, too")
 
 
 def _status(options: Options) -> int:

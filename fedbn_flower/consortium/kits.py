@@ -86,8 +86,9 @@ class KitFolder:
         }
         for name in sorted(expected.keys() | found.keys()):
             if found.get(name) != expected.get(name):
-                is_known = "was changed" if name in found else "is missing"
-                raise UserError(f"kit: {name} {is_known if name in expected else 'was added'}; {ANOTHER}")
+                known = "was changed;" if name in found else "is missing;"
+                told = known if name in expected else "was added: move it out of here, or"
+                raise UserError(f"kit: {name} {told} {ANOTHER}")
 
 
 def versions() -> dict[str, str]:

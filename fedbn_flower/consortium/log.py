@@ -23,7 +23,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import json_text, path_of, sync_folder, write_atomically
 from ..core.ground.wire import CONFIG, SERVER_ROUND
-from ..core.private import ErrorCode, records_bytes
+from ..core.private import LOGGER, ErrorCode, records_bytes
 from ..core.text import number_of, visible
 from ..site.queries import Answers
 from .studies import admitted_studies, run_digest
@@ -42,6 +42,7 @@ def only_admitted(message: Message, context: Context, here: Answers) -> Message:
     if digest in admitted:
         return here(message, context)
     reason = f"studies: this site has not admitted the study {digest} (keys and code of this run)"
+    LOGGER.warning("refused: %s", reason)
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
@@ -120,8 +121,7 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
             if len(lines) == count + 1 and _hash(last, lines[-1]) == _said_hash(lines[-1]):
                 count, last = count + 1, _said_hash(lines[-1])  # a kill between line and head
             if len(lines) != count or (lines and _said_hash(lines[-1]) != last):
-                told = f"the log in {str(folder)!r} is not as it was left; see fedbn-sim audit"
-                raise UserError(f"audit: {told}")
+                raise UserError(f"audit: {str(folder)!r} is not as it was left; see fedbn-sim audit")
             text = json_text(dict(line))
             now = _hash(last, text)
             with (folder / LOG).open("ab", buffering=0) as file:
@@ -175,8 +175,7 @@ def checked(folder: Path) -> list[dict[str, Any]]:
             raise UserError(f"audit: line {number} was changed, or a line before it was added or taken out")
     if (len(lines), last) != (count, end):
         what = "taken out" if len(lines) < count else "added"
-        told = f"there are {len(lines)} lines, and {count} were written: at the end some were {what}"
-        raise UserError(f"audit: {told}")
+        raise UserError(f"audit: {len(lines)} lines are there, {count} were written: the last were {what}")
     return [json.loads(line) for line in lines]
 
 
@@ -203,6 +202,6 @@ def audit(arguments: Sequence[str]) -> int:
         left = ", ".join(f"{name} {size}" for name, size in sizes.items())
         told = f"run {run}, study {study[:12]}, rounds {min(rounds)}-{max(rounds)}, {asked}: {outcome} "
         last = f"epsilon {found[-1]['epsilon']}, last {found[-1]['when']}"
-        print(visible(f"{told}{number_of(len(found), 'time')}; bytes that left: {left}; {last}"))
+        print(visible(f"{told}{number_of(len(found), 'time')}; bytes that left: {left or 0}; {last}"))
     print(f"{len(lines)} lines, none changed; the last hash is {_head(options.folder)[1]}")
     return 0

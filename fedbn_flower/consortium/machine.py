@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -99,8 +100,13 @@ def of_key(at: AtSite) -> Iterator[Finding]:
 
 
 def of_second(at: AtSite, starting: bool) -> Finding:
-    """Look whether a SuperNode with this key runs already, which bars one that is starting."""
+    """Look whether a SuperNode with this key, or something else on its port, bars one that is starting."""
     if not runs(at):
+        try:
+            socket.create_server(("127.0.0.1", at.settings.port)).close()
+        except OSError as error:
+            told = f"none that this user sees, and its port cannot be had: {error.strerror}"
+            return Finding("SuperNode", told, "name a free one: ./join --port N" if starting else "")
         return Finding("SuperNode", "none runs")
     remedy = "stop it (systemctl stop fedbn-supernode): the SuperLink takes one SuperNode a key"
     return Finding("SuperNode", f"one runs with this key ({at.state / LOCK})", remedy if starting else "")

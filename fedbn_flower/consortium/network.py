@@ -22,7 +22,7 @@ WRONG_NAME, WRONG_ADDRESS, EXPIRED, NOT_YET = 62, 64, 10, 9
 
 
 AT_SITE = "have TCP to it outward let through, and ask whether the SuperLink runs"
-AT_OPERATOR = "start the SuperLink there, and what stands before it: sudo superlink/install"
+AT_OPERATOR = "start the SuperLink: superlink/install there, or fedbn-sim consortium superlink FOLDER"
 
 
 def of_the_way(address: str, authority: Path, otherwise: str = AT_SITE) -> Iterator[Finding]:
@@ -93,8 +93,7 @@ def _not_verified(host: str, port: int, error: ssl.SSLCertVerificationError) -> 
         return Finding("TLS", f"{error.verify_message}", "try again, and ask the operator")
     if error.verify_code in (WRONG_NAME, WRONG_ADDRESS):
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        told = ", ".join(str(name.value) for name in names)
-        found = f"the certificate is of {told}, not of {host}"
+        found = f"the certificate is of {', '.join(str(name.value) for name in names)}, not of {host}"
         return Finding("TLS", found, "consortium move --server with this name")
     if error.verify_code == EXPIRED:
         end = f"{certificate.not_valid_after_utc:%Y-%m-%d}"

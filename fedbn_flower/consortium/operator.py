@@ -82,8 +82,7 @@ def admit(folder: Path, line: str, replaces: bool = False) -> str:
     if site.key == key:
         return name
     if site.key and not replaces:
-        told = f"has a key already, {site.fingerprint}; consortium replace puts another in its place"
-        raise UserError(f"{name}: {told}")
+        raise UserError(f"{name}: has a key already, {site.fingerprint}; consortium replace changes it")
     if replaces and not site.key:
         raise UserError(f"{name}: has no key to replace; consortium admit enters its first")
     unregister(folder, site)

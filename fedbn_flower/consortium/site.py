@@ -193,11 +193,9 @@ def _take(at: AtSite, path: Path) -> None:
     if found.consortium != kit.consortium:
         raise not_allowed("admitted", found.consortium, f"the list of {kit.consortium}")
     if before and found.serial < before.serial:
-        allowed = f"a list from {before.serial} on: this one is older"
-        raise not_allowed("admitted", f"list {found.serial}", allowed)
+        raise not_allowed("admitted", f"list {found.serial}", f"{before.serial} or later: this one is older")
     if kit.site not in found.sites or found.sites[kit.site].fingerprint != mine:
-        told = f"this site's key, {mine}, is not in the list; send the operator its line again"
-        raise UserError(f"admitted: {told}")
+        raise UserError(f"admitted: this site's key, {mine}, is not in the list; send its line again")
     partners = at.own / "partners"
     with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
         shutil.rmtree(partners, ignore_errors=True)
@@ -215,7 +213,7 @@ def start(at: AtSite) -> None:
     if runs(at):
         return print("the SuperNode runs, and goes by all this; start it anew if the SuperLink has moved")
     if os.geteuid() or not BOOTED.is_dir():
-        otherwise = "(as root, this installs a unit; with Docker: docker compose up -d)"
+        otherwise = "(as root under systemd, join installs a unit; with Docker: docker compose up -d)"
         return print(f"start it: {at.folder}/run   {otherwise}")
     with os_errors_as_user_errors("unit", f"write to {str(UNITS)!r}"):
         shutil.copy(at.own / UNIT, UNITS / UNIT)
@@ -234,10 +232,8 @@ def run(at: AtSite) -> None:
     """
     command = at.command()
     at.state.mkdir(parents=True, exist_ok=True)
-    lock = locked(at)
-    if lock is None:
-        told = f"a SuperNode of this site runs already ({str(at.state / LOCK)!r}); stop it first"
-        raise UserError(f"run: {told}")
+    if (lock := locked(at)) is None:
+        raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
     os.set_inheritable(lock, True)
     become(command, Path(os.environ.get("FLWR_HOME") or at.state.parent / "flwr"))
 
@@ -307,9 +303,8 @@ def admit_study(at: AtSite, file: Path) -> None:
 def sentences(file: Path, at: AtSite) -> list[str]:
     """Return what a study would run, and what would leave a site, in plain sentences."""
     config = study_config(study_keys(file)).to_user_config()
-    found = [
-        f"{words} {config[key]}." for key, words in STUDY_WORDS if config.get(key) not in (None, "", False)
-    ]
+    told = [(words, config.get(key)) for key, words in STUDY_WORDS]
+    found = [f"{words} {value}." for words, value in told if value not in (None, "", False)]
     masked = config["secagg"] == "on"
     leaves = "a masked update, of which the server learns the sum" if masked else "its update of the model"
     found.append(f"Each round this site sends {leaves}, and {_metrics(config)}.")

@@ -85,9 +85,7 @@ def _own_code(values: Mapping[str, Any]) -> dict[str, str]:
             name = file or package
             places = [Path(place, name) for place in (".", str(packages.HERE.parent), *sys.path)]
             if not (place := next((place for place in places if place.exists()), None)):
-                raise UserError(
-                    f"study: there is no {name!r} here, which {text!r} names; install the app first"
-                )
+                raise UserError(f"study: there is no {name!r}, which {text!r} names; install the app first")
             files = [place] if file else sorted(place.rglob("*.py"))
             digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files))
             found[place.name] = digest.hexdigest()

@@ -18,6 +18,7 @@ import tomli_w
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium import authority, machine, network, operator
+from fedbn_flower.consortium.local import free_port
 from fedbn_flower.consortium.site import AtSite, locked
 from fedbn_flower.site.ledger import Entry, SiteLedger
 
@@ -205,12 +206,26 @@ def test_a_wrong_partition(folder, site):
 
 
 def test_a_second_supernode(site):
+    (site.own / "site.toml").write_text(f'data = "{site.settings.data}"\nport = {free_port()}\n')
     assert not machine.of_second(site, starting=True).remedy
     site.state.mkdir()
     first = locked(site)
     assert "stop it" in wrong([machine.of_second(site, starting=True)])
     assert not machine.of_second(site, starting=False).remedy
     os.close(first)
+    assert not machine.of_second(site, starting=True).remedy
+
+
+def test_a_port_that_something_else_has(site):
+    """It bars a SuperNode that starts; at another time it may be this site's own, of the unit's user."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (site.own / "site.toml").write_text(f'data = "{site.settings.data}"\nport = {port}\n')
+        address = f"while attempting to bind on address ('127.0.0.1', {port})"
+        told = f"none that this user sees, and its port cannot be had: Address already in use ({address})"
+        line = wrong([machine.of_second(site, starting=True)])
+        assert line == f"wrong  SuperNode          {told}; name a free one: ./join --port N"
+        assert str(machine.of_second(site, starting=False)) == f"fine   SuperNode          {told}"
     assert not machine.of_second(site, starting=True).remedy
 
 

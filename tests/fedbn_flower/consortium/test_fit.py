@@ -148,6 +148,24 @@ def test_a_site_joins_before_the_superlink_runs(folder, site, capsys, monkeypatc
     assert "wrong  port               superlink.example.org:443: [Errno 111]" in capsys.readouterr().out
 
 
+def test_a_site_more_or_less_needs_another_study(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(operator, "register", lambda _: [])
+    consortium = ["consortium", "study", str(folder)]
+    assert main([*consortium, "first", str(three := written(tmp_path / "study.toml"))]) == 0
+    to_send = f"send all sites {folder}/hospitals.admitted\n"
+    assert capsys.readouterr().out.endswith(f"{to_send}send them {three}, too\n")
+    operator.add(folder, "lille")
+    assert main(["consortium", "register", str(folder)]) == 0
+    told = "no study is of the 4 sites that there are now (num-clients): enter another\n"
+    assert capsys.readouterr().out == to_send + told
+    four = written(tmp_path / "four.toml", num_clients=4)
+    assert main([*consortium, "second", str(four)]) == 0
+    assert main(["consortium", "remove", str(folder), "porto"]) == 0
+    assert "(num-clients)" not in capsys.readouterr().out
+    assert main(["consortium", "remove", str(folder), "lyon"]) == 0
+    assert capsys.readouterr().out == to_send + told.replace("4", "2")
+
+
 def test_a_supernode_that_runs_is_not_to_be_started(folder, site, capsys, monkeypatch):
     monkeypatch.setattr(doctor, "of_site", lambda *_: iter(()))
     operator.admit(folder, site.line())

@@ -103,7 +103,7 @@ def answer(message, context):
     return Message(RecordDict({"arrays": model, "metrics": MetricRecord({"loss": 0.25})}), reply_to=message)
 
 
-def test_a_site_answers_runs_of_admitted_studies_alone(study, tmp_path):
+def test_a_site_answers_runs_of_admitted_studies_alone(study, tmp_path, caplog):
     admitted, folder = tmp_path / "studies", tmp_path / "audit"
     site = {"studies": str(admitted), "audit": str(folder)}
     admitted.write_text(f"{'0' * 64} another\n")
@@ -111,6 +111,7 @@ def test_a_site_answers_runs_of_admitted_studies_alone(study, tmp_path):
     assert refused.error.reason.startswith(
         f"studies: this site has not admitted the study {study_digest(study)}"
     )
+    assert caplog.messages == [f"refused: {refused.error.reason}"]
     admitted.write_text(f"{'0' * 64} another\n{study_digest(study)} first\n")
     assert queries.answered(*asked(site, **{wire.SERVER_ROUND: 3}), answer).has_content()
     first, second = checked(folder)
@@ -178,11 +179,13 @@ def written(tmp_path):
 
 
 def test_the_command_tells_the_log(written, capsys):
+    append(written, {**LINE, "asked": "query.complete", "left": {}})
     assert main(["audit", str(written)]) == 0
     told = capsys.readouterr().out
     assert "0-3" in told
     assert "arrays (ArrayRecord) 160" in told
-    assert f"4 lines, none changed; the last hash is {(written / 'head').read_text().split()[1]}" in told
+    assert "query.complete: answered 1 time; bytes that left: 0; " in told
+    assert f"5 lines, none changed; the last hash is {(written / 'head').read_text().split()[1]}" in told
 
 
 CHANGES = {
