@@ -1,0 +1,154 @@
+"""Every two features: refused in one line, or the same bits where the run was killed and went on.
+
+Every two names of algorithms: `test_combinations`, and `test_resume` of results.
+"""
+
+import csv
+import re
+from itertools import combinations
+
+import pytest
+
+from fedbn_flower.core.errors import UserError
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
+
+DEVICES = {"devices": "lognormal:0.5"}
+VALIDATION = {"val_fraction": 0.2}
+DP = {"dp_noise": 1.0, "dp_delta": 1e-3, "dp_clip": 1.0}
+MASKED = {"clip_update_norm": 5.0, "max_num_examples": 500}
+FEATURES = {
+    "top-k with feedback": {"compress": "topk:0.1", "error_feedback": "on"},
+    "top-k without": {"compress": "topk:0.1", "error_feedback": "off"},
+    "qsgd": {"compress": "qsgd:8"},
+    "sign": {"compress": "sign"},
+    "low rank": {"compress": "lowrank:2"},
+    "bf16 down": {"compress_down": "bf16"},
+    "weights alone": {"train": "*weight*"},
+    "unfreezing": {"freeze": "*bias*", "unfreeze_at": 2},
+    "frozen BatchNorm": {"freeze": "*bias*", "frozen_bn": "adapt"},
+    "dropout": {"dropout": 0.3},
+    "stragglers": {"stragglers": 0.5},
+    "dropped stragglers": {"stragglers": 0.5, "drop_stragglers": True},
+    "availability": {"availability": "cycle:3,2"},
+    "devices": DEVICES,
+    "deadline": DEVICES | {"round_deadline": 30.0},
+    "fedbuff": DEVICES | {"protocol": "fedbuff:2", "concurrency": 3},
+    "fedasync": DEVICES | {"protocol": "fedasync", "concurrency": 3},
+    "dp client": DP | {"dp": "client"},
+    "dp local": DP | {"dp": "local"},
+    "dp example": DP | {"dp": "example", "model": "linear"},
+    "secagg": MASKED | {"secagg": "on"},
+    "sums in the open": MASKED | {"secagg": "plain"},
+    "sign flip": {"attack": "sign-flip:2", "attackers": 1},
+    "label flip": {"attack": "label-flip", "attackers": 1},
+    "local models": {"eval_model": "local"},
+    "all test examples": {"eval_data": "global"},
+    "fine-tuning": {"fine_tune": 1},
+    "adapted BatchNorm": {"adapt_bn": True},
+    "some evaluate": {"fraction_evaluate": 0.5},
+    "some train": {"fraction_train": 0.5},
+    "a client left out": {"holdout_clients": "1"},
+    "patience": VALIDATION | {"patience": 3},
+    "target": {"target": "accuracy=0.2"},
+    "validation": VALIDATION,
+    "recalibration": VALIDATION | {"recalibrate": "temperature"},
+    "predictions": {"predictions": "on"},
+    "selection": {"selection": "power-of-choice:4", "fraction_train": 0.5},
+    "schedule": {"client_lr_schedule": "cosine"},
+    "median": {"mean": "median"},
+    "krum": {"mean": "krum:1"},
+    "clipping": {"clip_update_norm": 1.0},
+    "own extension": {"extension": "update-norm"},
+    "folds": {"folds": 3, "fold": 1},
+    "bf16": {"precision": "bf16"},
+    "Adam": {"client_optimizer": "adam"},
+    "AUROC": {"metrics": "f1,auroc"},
+    "by class": {"metrics": "f1", "metrics_by_class": True},
+    "normalize": {"normalize": True},
+    "scaffold": {"strategy": "scaffold", "objective": "scaffold"},
+    "feddyn": {"strategy": "feddyn", "objective": "feddyn"},
+    "fedproto": {"strategy": "fedproto", "objective": "fedproto", "client": "alone"},
+    "fedpac": {"strategy": "fedpac", "client": "fedpac"},
+    **{name: {"strategy": name} for name in ("ifca", "fedamp", "qfedavg", "fedexp", "fedyogi", "fednova")},
+    **{name: {"client": name} for name in ("fedbn", "silobn", "ditto", "fedper")},
+    "moon": {"objective": "moon"},
+}
+ALGORITHMS = list(FEATURES)[-15:]
+NOISY = {"dp client", "dp local", "dp example"}
+"""Their noise is another in every run, by a secret."""
+KEYS_ANEW = {"secagg"}
+"""Who goes on agrees on keys once more, so more bytes travel."""
+
+
+def pairs():
+    """All but those of two algorithms and those that want two values of one key."""
+    for one, other in combinations(FEATURES, 2):
+        shared = FEATURES[one].keys() & FEATURES[other].keys()
+        alike = all(FEATURES[one][key] == FEATURES[other][key] for key in shared)
+        if alike and not {one, other} <= {*ALGORITHMS}:
+            yield one, other
+
+
+CASES = [(name,) for name in FEATURES] + list(pairs())
+EVERY = 30
+"""Of so many pairs one is tried by every run of all tests."""
+
+
+def found(folder, names):
+    """Every kept model, to the last bit, and every row of every table, but for seconds."""
+    files = [*folder.glob("*.safetensors"), *(folder / "models").glob("*")]
+    models, tables = {path.name: path.read_bytes() for path in files}, {}
+    hidden = re.compile("seconds|bytes" if KEYS_ANEW & {*names} else "seconds")
+    for path in folder.glob("*.csv"):
+        rows = list(csv.DictReader(path.open()))
+        tables[path.name] = [{k: v for k, v in row.items() if not hidden.search(k)} for row in rows]
+    assert tables.get("failures.csv", []) == []
+    if NOISY & {*names}:
+        return models.keys(), {name: [row.keys() for row in rows] for name, rows in tables.items()}
+    return models, tables
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=[] if len(names) == 1 or i % EVERY == 0 else [pytest.mark.exhaustive])
+        for i, names in enumerate(CASES)
+    ],
+    ids=" and ".join,
+)
+def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(
+    configured, tmp_path, monkeypatch, names
+):
+    """Killed after the checkpoint of the second of three rounds."""
+    keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
+    for name in names:
+        keys |= FEATURES[name]
+
+    def run(folder, **more):
+        simulate(Federation(configured(**keys, **more)), folder, None)
+
+    refused = ""
+    try:
+        run(tmp_path / "whole")
+    except UserError as error:
+        refused = str(error)
+    assert len(refused.splitlines()) < len(names)  # a feature by itself is not refused
+    if refused:
+        return
+    save, saved = CheckpointFolder.save, []
+
+    def save_and_die(*arguments, **more):
+        save(*arguments, **more)
+        saved.append(1)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFolder, "save", save_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts")
+    monkeypatch.setattr(CheckpointFolder, "save", save)
+    run(tmp_path / "parts", resume=str(tmp_path / "parts"))
+    assert found(tmp_path / "parts", names) == found(tmp_path / "whole", names)
