@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from ..results.plotting.svg_figure import InlineFigure
 
 EXAMPLES = "training examples"
+LEADING = (EXAMPLES, "test examples", "clients")
+"""The facts at the top of the page."""
 MAX_LISTED = 30  # clients in a table
-MAX_CLASSES = 10  # of masks, in a table
+MAX_CLASSES = 10  # in a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +106,11 @@ class Inspection:
         """Return the dataset and the measures of its division, by name."""
         sizes, (train, test) = self.sizes[EXAMPLES], self.examples
         found = {
+            "training examples": f"{train:,}",
+            "test examples": f"{test:,}",
+            "clients": f"{len(self.names):,}",
             "inputs": str(self.inputs.dataset.spec),
-            "training examples": str(train),
-            "test examples": str(test),
-            "clients": str(len(self.names)),
-            "training examples of a client": f"{min(sizes)} to {max(sizes)}, median {np.median(sizes):g}",
+            f"{EXAMPLES} of a client": f"{min(sizes):,} to {max(sizes):,}, median {np.median(sizes):,g}",
             "Gini coefficient of sizes": f"{gini(sizes):.3f}",
         }
         if self.skew is not None and self.counts is not None:
@@ -121,18 +123,21 @@ class Inspection:
         return found
 
     def clients(self) -> Table:
-        """Return a row per client: examples, classes and label skew, or the shares of the masks' classes."""
-        skew = self.skew
+        """Return a row per client: examples, of few classes by class, and label skew; or shares of masks."""
+        skew, names = self.skew, self.inputs.dataset.output_names
+        counts = self.counts if self.counts is not None and len(names) <= MAX_CLASSES else None
         used = {name: sizes for name, sizes in self.sizes.items() if any(sizes)}
         header = ["client", *used]
+        if counts is not None:
+            header += [f"class {name}" for name in names]
         if skew is not None:
             header += ["classes", "effective classes", "total variation", "Jensen-Shannon"]
         if self.shares is not None:
-            names = self.inputs.dataset.output_names[:MAX_CLASSES]
-            header += [f"pixels of class {name}" for name in names]
+            header += [f"pixels of class {name}" for name in names[:MAX_CLASSES]]
         rows = []
         for i, name in enumerate(self.names[:MAX_LISTED]):
-            row = [name, *(str(sizes[i]) for sizes in used.values())]
+            of_classes = [] if counts is None else counts[i]
+            row = [name, *(f"{n:,}" for n in (*(sizes[i] for sizes in used.values()), *of_classes))]
             if skew is not None:
                 measures = skew.total_variation, skew.jensen_shannon
                 row += [str(skew.present[i]), f"{skew.effective_classes[i]:.2f}"]
@@ -187,10 +192,13 @@ def inspect_page(found: Inspection) -> str:
     inputs = found.inputs
     dataset = dataset_name(inputs.config.dataset)
     more = len(found.names) - MAX_LISTED
+    facts = found.facts()
+    leading = {name: facts.pop(name) for name in LEADING}
+    measures = Table(["of the division", ""], [[name, value] for name, value in facts.items()], words=2)
     shown = f"The first {MAX_LISTED} of {len(found.names)} clients." if more > 0 else ""
     return page(
         f"{dataset}, before training",
-        paragraph(found.lead) + key_values(found.facts()),
+        paragraph(found.lead) + key_values(leading),
         [
             warning("Warnings", *map(paragraph, found.warnings)),
             section("What is learnt", found.learnt().html()),
@@ -200,6 +208,7 @@ def inspect_page(found: Inspection) -> str:
                 found.clients().html(),
                 paragraph(shown, "note") if shown else "",
                 paragraph(MEASURES, "note") if found.skew is not None else "",
+                folded("Measures of the division", measures.html()),
             ),
             section("Features", *_features(found)),
             section("Images", *_images(inputs, found.names)),

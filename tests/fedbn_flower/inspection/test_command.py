@@ -35,6 +35,9 @@ def test_two_silos(inspected, tmp_path):
     for heading in ("Clients", "Features", "Images"):
         assert f"<h2>{heading}</h2>" in page
     assert page.count("<svg") == 3
+    facts = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page)
+    assert facts == [("training examples", "1,437"), ("test examples", "360"), ("clients", "2")]
+    assert "<td>label skew, total variation</td>" in page.partition("Measures of the division")[2]
     assert "Notes" not in page
 
 
@@ -125,6 +128,7 @@ def test_the_division_is_that_of_the_run(configured):
         )
         labels = inputs_of(config).dataset.train.columns["y"][partitions.train[number]]
         assert int(found["classes"]) == len(np.unique(labels))
+        assert [int(found[f"class {c}"]) for c in range(10)] == np.bincount(labels, minlength=10).tolist()
 
 
 def test_of_many_clients_the_first_are_listed(configured):
