@@ -65,7 +65,6 @@ FIRST = (
     "tests/integration/test_secagg_sites.py",
     "flower",
     "ray",
-    "tests/integration/test_signing_sites.py",
     "tests/integration/test_privacy_at_sites.py",
     "tests/integration/test_warm_sites.py",
     "tests/integration/test_asynchronous.py",

@@ -1,17 +1,23 @@
-"""Real SuperNodes with secure aggregation: sites are killed in each step of a round, and so is the server; a
-site that demands more than the run has refuses."""
+"""Real SuperNodes with secure aggregation, which sign with the keys that they authenticate with.
+
+Sites are killed in each step of a round, and so is the server; a site that demands more than the run has
+refuses, and so do sites that do not know one of them.
+"""
 
 import csv
+import json
 import math
 import os
 import re
 import shutil
 import signal
 import sqlite3
+from collections import Counter
 from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import load
 
 pytest.importorskip("fedbn_flower.consortium")
@@ -20,8 +26,9 @@ pytest.importorskip("fedbn_flower.secagg")
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation, wait_until_answers
 from fedbn_flower.secagg.cryptography import LENGTH
-from fedbn_flower.secagg.words import UNMASK
+from fedbn_flower.secagg.words import ADVERTISE, UNMASK
 from tests.fedbn_flower.secagg.grids import STEPS, Lossy, run_on, spellings
+from tests.fedbn_flower.secagg.keyed import written_pair
 
 from .hospital import rounds_done
 from .processes import (
@@ -33,6 +40,7 @@ from .processes import (
     light_app,
     marked,
     start_flwr_run,
+    tracebacks,
     wait_for,
 )
 
@@ -121,7 +129,7 @@ def federation_in(folder, sites, project):
         with (folder / f"project/fedbn_flower/{module}.py").open("a") as file:
             file.write(text.format(waiting=WAITING.format(folder=folder), folder=folder))
     with marked() as (_, environment):
-        federation = Owned(folder / "federation", sites, restart_after=1)
+        federation = Owned(folder / "federation", sites, restart_after=1, signing=True)
         federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         with federation:
             yield federation
@@ -293,6 +301,7 @@ def test_the_server_is_killed_twice_in_a_round_and_the_run_is_resumed(three, cac
     output = three.ends()
     assert output.count(f"resuming {folder} after round 1") == 2, output
     assert replies(folder) == [3, 3], output
+    assert json.loads((folder / "summary.json").read_text())["extensions"]["secagg"]["signed"] == 3
     assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 2))
     secrets = [bytes.fromhex(line) for line in (three.folder / "secrets").read_text().split()]
     assert len(secrets) > 3 * 4
@@ -318,3 +327,39 @@ def test_a_site_refuses_what_is_less_than_it_demands_before_it_trains(three, cac
     assert demanding.read_text()[before:].count(line) == 1
     assert "Traceback" not in output
     assert not (three.folder / f"reached-{DEMANDING}-1-train").exists()
+
+
+def test_sites_refuse_one_that_they_do_not_know(three, cache_dir):
+    """In the first round the third site's key is another than its partners have; in the last one no site can
+    read its partners' keys. No private key is in a file but its own."""
+    homes = [three.federation.folder / f"site-{site}" for site in range(3)]
+    before = [len((home / "log.txt").read_text()) for home in homes]
+    partners = three.federation.folder / "partners"
+    third = (partners / "site-2.pub").read_bytes()
+    written_pair(Ed25519PrivateKey.generate(), three.folder / "another", "site-2")
+    (three.folder / "another/partners/site-2.pub").replace(partners / "site-2.pub")
+    three.hold(HELD, 2, ADVERTISE)
+    three.start("refusing", cache_dir, rounds=3)
+    three.reached(HELD, 2, ADVERTISE)
+    (partners / "site-1.pub").write_text("no key")
+    (partners / "site-2.pub").write_bytes(third)
+    three.release(HELD, 2, ADVERTISE)
+    output = three.ends()
+    line = "secagg: the secagg-partners of partition 0, partition 1 do not have its key"
+    assert f"round 1, train: partition 2 dropped: {line}" in output
+    assert "there is no sum: 2 clients are left, and secagg-min is 3" in output
+    with (three.folder / "refusing/failures.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    reasons = {row["partition"]: row["reason"] for row in rows if row["round"] == "1"}
+    assert [line in reasons[site] for site in "012"] == [False, False, True]
+    mistaken = Counter(row["partition"] for row in rows if "expected public keys of Ed25519" in row["reason"])
+    assert all(mistaken[site] >= 1 for site in "012"), rows
+    assert not any(str(three.folder) in row["reason"] for row in rows)
+    for site, home in enumerate(homes):
+        log = (home / "log.txt").read_text()[before[site] :]
+        assert log.count("secagg-partners: '") == mistaken[str(site)]
+        assert "site-1.pub has something else" in log
+        assert not tracebacks(log)
+        key = home / "key"
+        files = [path for path in three.folder.rglob("*") if path.is_file() and path != key]
+        assert not [path for path in files if key.read_bytes().splitlines()[-2] in path.read_bytes()]
