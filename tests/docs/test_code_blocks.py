@@ -54,7 +54,7 @@ def understood(arguments, caller=SIMULATION):
     from fedbn_flower.cli.parser import Job, parse_command_line
 
     job = parse_command_line(arguments)
-    configs, caller = (job.configs, caller) if isinstance(job, Job) else (job.configs(), SEARCH)
+    configs, caller = (job.configs, caller) if isinstance(job, Job) else (job.args[0].configs(), SEARCH)
     assert not any(unused_without_data(config, caller) for config in configs)
     return job
 

@@ -164,7 +164,7 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     arguments = command_of(path)
     assert arguments[:2] == ["--experiment", str(path.relative_to(APP))]
     job = parse_command_line(arguments)
-    configs = job.configs if isinstance(job, Job) else job.configs()[:1]
+    configs = job.configs if isinstance(job, Job) else job.args[0].configs()[:1]
     assert len(configs) == RUNS[path.stem]
     caller = SIMULATION if isinstance(job, Job) else SEARCH
     assert not any(unused_without_data(config, caller) for config in configs)
