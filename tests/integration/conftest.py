@@ -25,10 +25,11 @@ def marked_environment():
 
 
 @pytest.fixture(scope="module")
-def hospital(tmp_path_factory, cache_dir, write_site):
+def hospital(tmp_path_factory, undrawn_project, cache_dir, write_site):
     from .hospital import hospital_in  # of the annex consortium
 
-    with hospital_in(tmp_path_factory.mktemp("guide"), cache_dir, write_site) as guide:
+    folder = tmp_path_factory.mktemp("guide")
+    with hospital_in(folder, undrawn_project, cache_dir, write_site) as guide:
         yield guide
 
 

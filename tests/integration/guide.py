@@ -12,7 +12,7 @@ from pathlib import Path
 from fedbn_flower.consortium.local import Service, free_port
 from fedbn_flower.consortium.programs import PROGRAMS
 
-from .processes import LONG, ROOT, SOONER
+from .processes import LONG, ROOT
 
 BLOCK = re.compile(r"^```(\S*) *(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SITES = ("site-a", "site-b")
@@ -33,10 +33,13 @@ def blocks(text: str) -> dict[str, str]:
 class Guide:
     """The machines of the guide; use as a context manager.
 
-    ``services`` are what systemd would run, by the guide's own unit files.
+    ``services`` are what systemd would run, by the guide's own unit files; ``sooner`` is added to the
+    environment of all programs, and ``project`` is what every machine has.
     """
 
     folder: Path
+    project: Path = ROOT
+    sooner: dict[str, str] = field(default_factory=dict)
     nginx: str | None = field(default_factory=lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin"))
     services: dict[str, Service] = field(default_factory=dict)
 
@@ -65,7 +68,7 @@ class Guide:
             ):
                 (self.folder / machine / place).mkdir(parents=True)
             ignored = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist", "tests")
-            shutil.copytree(ROOT, self.folder / machine / "fedbn-flower", ignore=ignored)
+            shutil.copytree(self.project, self.folder / machine / "fedbn-flower", ignore=ignored)
 
     def __enter__(self):
         return self
@@ -102,7 +105,7 @@ class Guide:
         home = self.folder / machine
         path = f"{self.folder / 'shims'}:{PROGRAMS}:{os.environ['PATH']}"
         places = {"HOME": str(home), "TMPDIR": str(home), "ASKED": str(home / "asked")}
-        return kept | SOONER | places | {"PATH": path}
+        return kept | self.sooner | places | {"PATH": path}
 
     def run(self, label: str, machine: str, may_fail: bool = False) -> str:
         """Execute a block on a machine, then what it asked of systemd and nginx; its output.
@@ -138,7 +141,7 @@ class Guide:
         pairs = re.findall(r"^(\w+)=((?:.*\\\n)*.*)$", text.split("[Service]")[1], re.MULTILINE)
         credentials = self.folder / machine / "credentials"
         credentials.mkdir(exist_ok=True)
-        environment = dict(SOONER)
+        environment = dict(self.sooner)
         settings = {}
         places = {"%S": "var/lib", "%C": "var/cache", "%d": "credentials"}
         for key, written in pairs:

@@ -18,7 +18,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 from .guide import SITES, Guide
-from .processes import end
+from .processes import FORKING, end
 
 SILOS = {"dataset": "digits", "partition": "silos:0-4,5-9", "num-clients": 2}
 
@@ -43,12 +43,12 @@ def supervised():
 
 
 @contextlib.contextmanager
-def hospital_in(folder, cache_dir, write_site):
+def hospital_in(folder, project, cache_dir, write_site):
     """The federation of the guide, up to where the sites have started. Each has its silo of the digits."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     os.environ["FEDBN_TEST"] = mark
     try:
-        with supervised() as services, Guide(folder, services=services) as guide:
+        with supervised() as services, Guide(folder, project, FORKING, services=services) as guide:
             guide.run("superlink", "superlink")
             wait_until_answers(guide.port)
             wait_until_answers(guide.open_port)

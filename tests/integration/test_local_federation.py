@@ -13,7 +13,6 @@ pytest.importorskip("fedbn_flower.consortium")
 from fedbn_flower import simulate
 from fedbn_flower.consortium import local
 
-from . import guide as guides
 from .guide import Guide
 from .hospital import rounds_done
 from .processes import ROOT, bits
@@ -55,7 +54,6 @@ def test_a_federation_in_one_command_in_which_a_supernode_lies(
     refused, also where an evaluation and a training are one answer, and the run ends well and in the bits of
     its simulation. Without a run-dir the results lie in the SuperLink's FLWR_HOME. Flower waits as it does by
     default, which other tests spare themselves."""
-    monkeypatch.setattr(guides, "SOONER", {})
     guide = Guide(tmp_path)
     keys = {**LYING, **OF_THE_APP, "server-lr": 0.02, "cache-dir": str(cache_dir)}
     words = " ".join(f"{key}={value!r}" for key, value in keys.items())
