@@ -165,4 +165,4 @@ def start_ray(config: WantedWorkers) -> "RayPool":
         warnings.filterwarnings("ignore", "IProgress not found")
         from .ray.pool import RayPool  # half a second that nobody else is to wait for
 
-    return RayPool(config.workers, config.verbose, config.ray_address)
+    return RayPool(config.workers, config.verbose, config.ray_address, on_gpus=config.device != "cpu")

@@ -45,13 +45,19 @@ class Deadly(FedAvgClient):
             os._exit(1)
         return super().fit(parameters, config)
 
+class Places(FedAvgClient):
+    def still_in(self, server_round):
+        with open(os.path.join(os.path.dirname(__file__), "places"), "a") as file:
+            file.write(f"{self.task.seed[1]} {os.environ.get('CUDA_VISIBLE_DEVICES')}\\n")
+        return super().still_in(server_round)
+
 class Slow(FedAvgClient):
     def fit(self, parameters, config):
         if self.task.seed[1] == 3 and config["server-round"] == 1:
             time.sleep(3600)
         return super().fit(parameters, config)
 """
-"""Clients to whose worker something happens where one of them trains."""
+"""Clients to whose worker something happens where one of them trains, or who say where it is."""
 
 
 @pytest.fixture
@@ -245,6 +251,26 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     alone._pool = type("One", (), one)()
     arrays = Federation(config).run(alone, [])
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_cohorts_are_shared_among_gpus(configured, own, tmp_path, workers):
+    """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same."""
+    config = configured(client=own("Places"), partition="iid", num_clients=4 * GROUP, rounds=1)
+    ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        pool = RayPool(workers, verbose=False, on_gpus=True)
+        assert len(pool.workers) == (workers or 2)
+        pool.wait_for_workers()
+        found = final_model(config, pool)
+        pool.close()
+    finally:
+        ray.shutdown()
+    lines = [line.split() for line in (tmp_path / "places").read_text().splitlines()]
+    of_cohorts = [{gpu for client, gpu in lines if int(client) // GROUP == i} for i in range(1, 4)]
+    assert [*map(len, of_cohorts)] == [1] * 3  # the first one is also that of trials, which all make
+    assert set.union(*of_cohorts) == {"0", "1"}
+    assert found == final_model(config, None)
 
 
 def test_evaluations_in_lockstep_do_not_depend_on_the_workers(pool, configured):

@@ -358,7 +358,8 @@ class Runtime(KeyGroup):
     workers: int = setting(
         0,
         ge=0,
-        description="number of Ray actors, by default one per core; on a GPU, of a sweep's runs side by side",
+        description="number of Ray actors, by default one per core, or per GPU with device cuda; on a GPU, "
+        "of a sweep's runs side by side",
     )
     ray_address: str = setting("", description="HOST:PORT of a running Ray cluster to use")
     fast: Literal["auto", "always", "off"] = setting(

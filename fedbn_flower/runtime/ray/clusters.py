@@ -107,6 +107,17 @@ def all_cores() -> int:
     return int(resources.get("CPU", 0))
 
 
+def gpus(free: bool) -> int:
+    """How many GPUs the machines of this process's Ray have, all or those that are ``free``."""
+    found: dict[str, float] = ray.available_resources() if free else ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("GPU", 0))
+
+
+def share_of_a_gpu(workers: int, gpus: int) -> float:
+    """How much of a GPU each worker gets so that all have room: whole 1/10,000, which is what Ray counts."""
+    return 10_000 // -(-workers // gpus) / 10_000
+
+
 PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker has ended
 
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,8 +103,10 @@ class RayGrid(LocalGrid):
         self, groups: Sequence[list[Message]], summed: bool, timeout: float | None
     ) -> Iterator[Message]:
         """The replies to the last groups of a phase, whose first ones were answered elsewhere."""
-        calls = _summed(groups) if summed else self._balanced([m for group in groups for m in group])
-        yield from self._run(calls, timeout)
+        if summed or self._in_lockstep(groups[0]):
+            yield from self._run(_as_calls(groups, summed), timeout)
+        else:
+            yield from self._run(self._balanced([m for group in groups for m in group]), timeout)
 
     def evaluate_in_shares(
         self, arrays: ArrayRecord, splits: str, classes: int
@@ -131,19 +133,22 @@ class RayGrid(LocalGrid):
 
     def _calls(self, messages: list[Message]) -> list[Call]:
         summed = self.to_be_summed(messages, len(self._pool.workers))
-        return _summed(summed) or self._balanced(messages)
+        return _as_calls(summed, True) or self._balanced(messages)
 
     def _balanced(self, messages: list[Message]) -> list[Call]:
         """Cohorts where clients are in lockstep, whatever the workers; otherwise what balances them."""
         if not messages:
             return []
         size = self.cohort
-        if size == 1 or messages[0].metadata.message_type not in self._at_once:
+        if not self._in_lockstep(messages):
             arrays = messages[0].content.array_records.values()
             reply_bytes = sum(len(array.data) for record in arrays for array in record.values())
             shares = CALLS * len(self._pool.workers)
             size = min(-(-len(messages) // shares), max(1, CALL_BYTES // max(1, reply_bytes)))
-        return [Call(i, group) for i, group in enumerate(in_groups(messages, size))]
+        return _as_calls(in_groups(messages, size), False)
+
+    def _in_lockstep(self, messages: Sequence[Message]) -> bool:
+        return self.cohort > 1 and messages[0].metadata.message_type in self._at_once
 
     def _longest_first(self, calls: list[Call]) -> list[Call]:
         """The calls so that the last to be begun are short; few at a time, since replies wait for earlier
@@ -161,8 +166,8 @@ class RayGrid(LocalGrid):
         return sum(self._examples[partition_of(message)] for message in call.messages)
 
 
-def _summed(groups: Sequence[list[Message]]) -> list[Call]:
-    return [Call(i, group, summed=True) for i, group in enumerate(groups)]
+def _as_calls(groups: Iterable[list[Message]], summed: bool) -> list[Call]:
+    return [Call(i, group, summed) for i, group in enumerate(groups)]
 
 
 class _Memories(dict[int, Any]):

@@ -19,7 +19,17 @@ from ...site.adapter import FedbnClients
 from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
 from ..signals import breakpoints_as_before, sigterm_handled_as_before
-from .clusters import Raylet, all_cores, check_cluster, end_workers, free_cores, is_lost, raylet_address
+from .clusters import (
+    Raylet,
+    all_cores,
+    check_cluster,
+    end_workers,
+    free_cores,
+    gpus,
+    is_lost,
+    raylet_address,
+    share_of_a_gpu,
+)
 from .worker import Worker, sent, stored
 
 LOGGER = logging.getLogger("flwr.fedbn")
@@ -44,12 +54,15 @@ class RayPool:
     Parameters
     ----------
     workers : int
-        Number of actors; 0 for one a core.
+        Number of actors; 0 for one a core or, with ``on_gpus``, one a GPU.
     verbose : bool
         Whether Ray's log lines are shown.
     address : str
         ``HOST:PORT`` of a running cluster; by default a new Ray. The project's code is sent to the
         cluster; datasets must lie at the same path on every machine.
+    on_gpus : bool
+        Whether clients compute on GPUs. The workers then share those that Ray finds, evenly, and each sees no
+        other one than its own.
 
     Raises
     ------
@@ -57,7 +70,7 @@ class RayPool:
         When there is no cluster at the address, or the running Ray has too few free cores.
     """
 
-    def __init__(self, workers: int, verbose: bool, address: str = "") -> None:
+    def __init__(self, workers: int, verbose: bool, address: str = "", on_gpus: bool = False) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # Freed at once, memory is used again while it is mapped and in the cache; Ray would wait a second.
@@ -105,6 +118,11 @@ class RayPool:
         if not verbose:
             ray_errors_in_the_log()
         self._cores = cores
+        found = gpus(free=not self._owns_ray) if on_gpus else 0
+        self._on_gpus = found > 0
+        if found:
+            cores = min(cores, found)
+            options["num_gpus"] = share_of_a_gpu(workers or cores, found)
         self._grows = bool(address) and not workers
         self.raylet = Raylet(raylet_address())
         self._actor = ray.remote(num_cpus=1, max_restarts=0, **options)(Worker)
@@ -183,7 +201,8 @@ class RayPool:
     def grow(self) -> None:
         """Start workers on what a cluster has got since, unless their number was given."""
         if self._grows:
-            for index in range(len(self.workers), all_cores()):
+            places = min(all_cores(), gpus(free=False)) if self._on_gpus else all_cores()
+            for index in range(len(self.workers), places):
                 self.workers.append(None)
                 self._start(index)
 

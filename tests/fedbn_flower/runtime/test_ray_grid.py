@@ -5,24 +5,30 @@ from types import SimpleNamespace
 import pytest
 from flwr.app import MessageType, RecordDict
 
-from fedbn_flower.runtime.grid import partition_of
+from fedbn_flower.runtime.grid import in_groups, partition_of
 from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray import pool as ray_pool
+from fedbn_flower.runtime.ray.clusters import share_of_a_gpu
 from fedbn_flower.runtime.ray.grid import AHEAD, Call, RayGrid
 from fedbn_flower.runtime.ray.pool import RayPool
 
 WORKERS = 2
 
 
-def calls(count, examples=(), content=None, phase=MessageType.TRAIN, **settings):
-    """The calls of a round of so many clients: their partitions, and whether they are summed."""
+def grid_of(count, examples=(), content=None, phase=MessageType.TRAIN, **settings):
+    """A grid of so many clients, and the messages of a round."""
     pool = SimpleNamespace(workers=[None] * WORKERS, start_run=lambda *run: None, inline=True)
     grid = RayGrid(pool, count, {}, examples=examples, **settings)
     contents = content or [RecordDict()] * count
-    messages = [
+    return grid, [
         grid.create_message(one, phase, node, "")
         for one, node in zip(contents, grid.get_node_ids(), strict=True)
     ]
+
+
+def calls(count, *given, **settings):
+    """The calls of a round of so many clients: their partitions, and whether they are summed."""
+    grid, messages = grid_of(count, *given, **settings)
     made = grid._longest_first(grid._calls(messages))
     return [[partition_of(message) for message in call.messages] for call in made], {c.summed for c in made}
 
@@ -50,6 +56,18 @@ def test_who_is_evaluated_in_lockstep_is_given_out_in_cohorts():
     groups, _ = calls(16, phase=MessageType.EVALUATE, cohort=8, evaluated_at_once=True)
     assert groups == [[*range(8)], [*range(8, 16)]]
     assert calls(16, phase=MessageType.EVALUATE, cohort=8)[0] == [[i, i + 1] for i in range(0, 16, 2)]
+
+
+@pytest.mark.parametrize(("cohort", "sizes"), [(8, [5, 5, 5]), (1, [1, *[2] * 7])])
+def test_cohorts_stay_as_they_were_where_a_run_moves_within_a_phase(cohort, sizes, monkeypatch):
+    """Of twenty clients in cohorts of five, one is done: fifteen anew would be cohorts of seven and eight.
+
+    One by one, they are in eight shares, four for each worker.
+    """
+    grid, messages = grid_of(20, cohort=cohort)
+    groups = list(in_groups(messages, 8))
+    monkeypatch.setattr(grid, "_run", lambda calls, timeout: [call.messages for call in calls])
+    assert [len(group) for group in grid.work_in_groups(groups[1:], False, None)] == sizes
 
 
 def test_what_takes_longest_is_begun_first_among_a_few():
@@ -97,6 +115,14 @@ def test_memories_of_many_clients_and_in_a_cluster_go_to_this_machines_object_st
     monkeypatch.setattr(ray_grid, "ray", store)
     pool = SimpleNamespace(workers=[None], start_run=lambda *run: None, inline=inline)
     assert RayGrid(pool, clients, {})._memories.kept("what came") == kept
+
+
+@pytest.mark.parametrize(
+    ("workers", "gpus", "share"), [(1, 4, 1.0), (4, 4, 1.0), (4, 2, 0.5), (5, 2, 0.3333), (7, 1, 0.1428)]
+)
+def test_workers_have_even_shares_of_gpus(workers, gpus, share):
+    """Five on two GPUs: three on one of them."""
+    assert share_of_a_gpu(workers, gpus) == share
 
 
 def test_a_worker_that_starts_says_what_the_run_that_waits_for_it_asks(monkeypatch):
