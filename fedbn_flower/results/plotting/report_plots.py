@@ -42,7 +42,6 @@ COLUMNS = 3
 TICKS = 3  # below small axes
 TITLE_LENGTH = 20  # characters of a client's name above its axes
 EXTRA_WIDTH = 2.2  # points by which a covered line is wider than the line on top of it
-PARTS = ("train", "evaluate", "server")
 
 
 def metric_curve(run: Run, name: str, cost: str = "") -> InlineFigure:
@@ -175,28 +174,6 @@ def partition_counts(run: Run) -> InlineFigure | None:
             names.append(row["class"])
         counts.append(int(row["examples"]))
     return class_counts(np.array(counts).reshape(-1, len(names)), names, "", list(run.client_names.values()))
-
-
-def seconds_split(run: Run) -> InlineFigure | None:
-    """Draw the seconds per round by part of the round; None if the run did not record them."""
-    rounds = [int(row["round"]) for row in run.metrics]
-    parts = {part: run.points(f"{part}-seconds") for part in PARTS}
-    if not any(parts.values()):
-        return None
-    figure = new_figure(4.6, 2.6)
-    axes = figure.subplots()
-    edges = np.array([*(r - 0.5 for r in rounds), rounds[-1] + 0.5])
-    below = np.zeros(len(rounds))
-    for (part, points), colour, hatch in zip(parts.items(), COLOURS, ("", "//", ".."), strict=False):
-        above = below + [points.get(r, 0.0) for r in rounds]
-        axes.stairs(
-            above, edges, baseline=below, fill=True, facecolor=colour, hatch=hatch, label=part,
-            edgecolor="white", linewidth=0,
-        )  # fmt: skip
-        below = above
-    set_round_axes(axes, "seconds")
-    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize="small")
-    return figure
 
 
 def learning_rates(run: Run) -> InlineFigure | None:

@@ -34,14 +34,7 @@ body {
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
 }
 main { max-width: 88rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 {
-  margin: 0 0 .5rem;
-  font-size: 1.6rem;
-  font-weight: 650;
-  letter-spacing: -.01em;
-  line-height: 1.25;
-  overflow-wrap: anywhere;
-}
+h1 { margin: 0 0 .5rem; font-size: 1.6rem; font-weight: 650; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { margin: 2.75rem 0 .9rem; font-size: 1.1rem; font-weight: 650; }
 p { margin: .5rem 0; max-width: 44rem; text-wrap: pretty; overflow-wrap: anywhere; }
 a { color: var(--accent); text-underline-offset: .15em; }
@@ -56,12 +49,8 @@ dl.facts > div { display: flex; flex-direction: column-reverse; justify-content:
 dt { color: var(--quiet); font-size: .8125rem; }
 dd { margin: 0; font-size: 1.25rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
-.warning {
-  margin-top: 2rem;
-  padding: .25rem 1.25rem 1.25rem;
-  background: var(--warned);
-  border-left: .3rem solid var(--warning);
-}
+.warning { margin-top: 2rem; padding: .25rem 1.25rem 1.25rem; background: var(--warned); }
+.warning { border-left: .3rem solid var(--warning); }
 .warning h2 { margin: .75rem 0 .5rem; color: var(--warning); }
 td { overflow-wrap: break-word; max-width: 24rem; }
 .sentences td { max-width: none; }
@@ -71,39 +60,17 @@ table:has(td.number) td:first-child { min-width: 8.5rem; }
 table { border-collapse: collapse; font-size: .9375rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem 1rem .35rem 0; text-align: left; vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
-th {
-  border-bottom: 1px solid var(--quiet);
-  color: var(--quiet);
-  font-size: .8125rem;
-  font-weight: 500;
-  vertical-align: bottom;
-}
+th { border-bottom: 1px solid var(--quiet); vertical-align: bottom; }
+th { color: var(--quiet); font-size: .8125rem; font-weight: 500; }
 td { border-bottom: 1px solid var(--rule); }
 .number { text-align: right; }
 td.number { white-space: nowrap; }
-.coloured td {
-  padding: .6rem 1.1rem;
-  border: 2px solid var(--paper);
-  text-align: center;
-  white-space: nowrap;
-  print-color-adjust: exact;
-  -webkit-print-color-adjust: exact;
-}
-.scale {
-  display: flex;
-  align-items: center;
-  gap: .6rem;
-  margin-top: .75rem;
-  font-size: .8125rem;
-  color: var(--quiet);
-}
-.scale i {
-  width: 12rem;
-  height: .7rem;
-  border-radius: .2rem;
-  print-color-adjust: exact;
-  -webkit-print-color-adjust: exact;
-}
+.coloured td { padding: .6rem 1.1rem; border: 2px solid var(--paper); }
+.coloured td { text-align: center; white-space: nowrap; }
+.scale { display: flex; align-items: center; gap: .6rem; margin-top: .75rem; }
+.scale { font-size: .8125rem; color: var(--quiet); }
+.scale i { width: 12rem; height: .7rem; border-radius: .2rem; }
+.scale i, .coloured td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .coloured th { padding: .35rem 1.1rem; border: 0; text-align: center; }
 .coloured tbody th { padding-left: 0; text-align: left; vertical-align: middle; }
 .figures {

@@ -13,7 +13,6 @@ from fedbn_flower.results.plotting.report_plots import (
     mean_curves,
     metric_curve,
     partition_counts,
-    seconds_split,
     trial_values,
 )
 from fedbn_flower.results.report import sweep_figure
@@ -22,7 +21,7 @@ from fedbn_flower.results.report.sweep_page import curves_figure
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import page
-from .written import METRICS, change_run, summary_of, write_run, write_sweep
+from .written import change_run, summary_of, write_run, write_sweep
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 
@@ -178,14 +177,6 @@ def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(t
     (run / "partitions.csv").write_text("partition,class,examples\n0,cat,3\n0,dog,1\n1,cat,0\n1,dog,2\n")
     drawn = partition_counts(Run.read(run)).axes[0].containers
     assert [[patch.get_height() for patch in container] for container in drawn] == [[3, 0], [1, 2]]
-
-
-def test_the_seconds_of_a_round_are_stacked(tmp_path):
-    metrics = "round,train-seconds,evaluate-seconds,server-seconds\n1,3,1,0.5\n2,2,,0.5\n"
-    figure = seconds_split(Run.read(write_run(tmp_path / "run", metrics=metrics)))
-    tops = [patch.get_data().values for patch in figure.axes[0].patches]
-    np.testing.assert_allclose(tops, [[3, 2], [4, 2], [4.5, 2.5]])
-    assert seconds_split(Run.read(write_run(tmp_path / "old", metrics=METRICS))) is None
 
 
 def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():

@@ -56,6 +56,7 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
             "clients": {"7": figures | {"num-examples": 5}},
         },
         "failures": 3,
+        "seconds-split": {"train": 0.75, "evaluate": 0.25, "server": 12.345},
     }
     folder = write_run(tmp_path / "run", summary_of(accuracies, **more), rounds=9)
     (folder / "failures.csv").write_text(
@@ -75,6 +76,7 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
     worst = [row[0] for row in found.rows if len(row) == 4 and row[0].isdigit()]
     assert worst == ["0", "1", "2", "3", "4"]
     assert "ended early: the validation metric" in found.text["p"][0]
+    assert "Seconds of all rounds: train 0.75, evaluate 0.25, server 12.3." in found.text["p"]
     change_run(folder, {"rounds": 3})
     assert "ended early" not in page(folder).text["p"][0]
     assert "round 2" in found.text["p"][0]

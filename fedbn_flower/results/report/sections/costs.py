@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 
 from ....config.metric_names import NONE
-from ...plotting.drawer import drawn_of_run
-from ...plotting.report_plots import seconds_split
 from ...run_reader import Run
-from ..html import gallery, key_values, paragraph
+from ..html import key_values, paragraph
 
 
 def costs(run: Run) -> Iterator[str]:
-    """Yield seconds, bytes and failures, what the bytes are, and the seconds by round."""
+    """Yield seconds, bytes and failures, and what the seconds and bytes are."""
     summary = run.summary
     values = {
         "seconds per round": summary.seconds_per_round,
@@ -24,8 +22,10 @@ def costs(run: Run) -> Iterator[str]:
             "failures": "" if summary.failures is None else str(summary.failures),
         }
     )
+    if split := summary.seconds_split:
+        parts = ", ".join(f"{part} {seconds:.3g}" for part, seconds in split)
+        yield paragraph(f"Seconds of all rounds: {parts}.", "note")
     yield from _what_travelled(run)
-    yield gallery({"Seconds per round": drawn_of_run(seconds_split, run)})
 
 
 def _what_travelled(run: Run) -> Iterator[str]:

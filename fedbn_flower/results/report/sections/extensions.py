@@ -1,11 +1,11 @@
 """What a run's extensions say of it, of what the server saw, and of who attacked."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from ....config.help import as_text
 from ....core.ground.columns import HONEST
 from ....extensions import built_in
-from ....extensions.declared import Declared
 from ....records.metrics import shown
 from ...run_reader import Run
 from ..html import key_values, paragraph
@@ -13,9 +13,9 @@ from ..html import key_values, paragraph
 
 def extensions(run: Run) -> Iterator[str]:
     """Yield what the run's extensions say of it, but those of `what_the_server_saw`."""
-    seen = {cls.__name__.lower() for cls, _ in _that_saw(run)}
+    seen = _seen(run)
     for name, found in run.summary.extensions.items():
-        if name in seen:
+        if seen.get(name):
             continue
         rounded = ((key, f"{v:.6g}" if isinstance(v, float) else as_text(v)) for key, v in found.items())
         yield key_values({f"{name}, {key}": value for key, value in rounded})
@@ -23,16 +23,13 @@ def extensions(run: Run) -> Iterator[str]:
 
 def what_the_server_saw(run: Run) -> Iterator[str]:
     """Yield what extensions say that a server saw."""
-    for _, lines in _that_saw(run):
-        yield from map(paragraph, lines)
+    yield from map(paragraph, chain(*_seen(run).values()))
 
 
-def _that_saw(run: Run) -> Iterator[tuple[type[Declared], list[str]]]:
-    """Yield the extensions that say what the server saw, with what they say."""
-    for cls in built_in(run.config):
-        found = run.summary.extensions.get(cls.__name__.lower())
-        if found and (lines := list(cls.seen(found))):
-            yield cls, lines
+def _seen(run: Run) -> dict[str, list[str]]:
+    """Return what built-in extensions say that a server saw, by their names."""
+    found, every = run.summary.extensions, {cls.__name__.lower(): cls for cls in built_in(run.config)}
+    return {name: list(cls.seen(found[name])) for name, cls in every.items() if found.get(name)}
 
 
 def attack(run: Run) -> Iterator[str]:
