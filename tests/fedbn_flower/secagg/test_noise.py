@@ -171,7 +171,7 @@ def test_noise_comes_from_its_words():
 
 @pytest.mark.parametrize("clients", [2, 3, 10, 100, 1000, 20_000, 10**6])
 @pytest.mark.parametrize("entries", [1, 1000, 11_000_000])
-@pytest.mark.parametrize("noise", [0.0118, 0.3, 1.0, 50.0])  # in the first, ten clients fit but for their noise
+@pytest.mark.parametrize("noise", [0.0118, 0.3, 1.0, 50.0])  # of 0.0118, ten clients fit but for their noise
 def test_no_sum_with_noise_wraps(clients, entries, noise):
     survivors = math.ceil(0.6 * clients)
     shares = NoiseShares.plan(noise, 1.0, clients, survivors, entries)
