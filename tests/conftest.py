@@ -63,6 +63,7 @@ LIBRARIES = {
 """What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
     "tests/integration/test_secagg_sites.py",
+    "tests/integration/test_consortium.py",
     "flower",
     "ray",
     "tests/integration/test_privacy_at_sites.py",

@@ -20,7 +20,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 from .hospital import model
-from .processes import LONG, SOONER, marked, processes_with, runs, start_flwr_run, tracebacks, wait_for
+from .processes import FORKING, LONG, marked, processes_with, runs, start_flwr_run, tracebacks, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def sites(tmp_path, undrawn_app):
     shutil.copy(Path(__file__).with_name("staged.py"), tmp_path)
     with marked() as (mark, environment):
         federation = TwoKinds(tmp_path / "federation", SITES, restart_after=1e6)
-        federation.environment |= SOONER | {"FEDBN_TEST": environment["FEDBN_TEST"]}
+        federation.environment |= FORKING | {"FEDBN_TEST": environment["FEDBN_TEST"]}
         federation.app = undrawn_app
         with federation:
             yield federation, mark
