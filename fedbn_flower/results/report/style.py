@@ -36,7 +36,8 @@ body {
 main { max-width: 88rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { margin: 0 0 .5rem; font-size: 1.6rem; font-weight: 650; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { margin: 2.75rem 0 .9rem; font-size: 1.1rem; font-weight: 650; }
-p { margin: .5rem 0; max-width: 44rem; text-wrap: pretty; overflow-wrap: anywhere; }
+p, li { max-width: 44rem; text-wrap: pretty; overflow-wrap: anywhere; }
+p { margin: .5rem 0; }
 a { color: var(--accent); text-underline-offset: .15em; }
 .note { color: var(--quiet); font-size: .875rem; }
 .facts {
