@@ -36,6 +36,12 @@ def test_sizes_are_those_requested_and_the_rest_is_reported(data):
     assert [len(rows) for rows in parts.train] == [12, 24, 36, 48]
 
 
+def test_an_empty_list_is_a_mistake_in_one_line(data):
+    with pytest.raises(UserError, match="^(partition|num-clients): .*SizePartitioner") as caught:
+        divide(data, "SizePartitioner:partition_sizes=[]", 3)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_the_rows_are_those_of_the_class_itself(data):
     """The training rows, in the order in which they are dealt, divided by flwr-datasets alone."""
     parts = divide(data, "InnerDirichletPartitioner:partition_sizes=[40,40,40],alpha=0.5", 3, seed=7)

@@ -12,6 +12,7 @@ from fedbn_flower.data.readers.tables.column_text import Feature
 from fedbn_flower.data.scales import public_scale
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
+from fedbn_flower.privacy.example_privacy import ExamplePrivacy
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.recorded_run import recorded_run
@@ -20,7 +21,7 @@ from fedbn_flower.site.ledger import SiteLedger, path_of_ledger
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from .asked import Site
-from .runs import charges, model, of_examples, of_local, simulated
+from .runs import charges, model, of_examples, of_local, private, simulated
 
 
 @pytest.fixture
@@ -201,3 +202,11 @@ def test_scales_that_cannot_be(text, line):
 def test_a_scale_by_encoded_column():
     scale = public_scale("bmi=25:5", COLUMNS)
     assert (scale.mean, scale.std) == ((0, 0, 0, 25), (1, 1, 1, 5))
+
+
+def test_sizes_are_lacking_of_sites_that_came_later(configured):
+    """Each site's epsilon goes by its own size; those asked again are all of which one is not known."""
+    account = ExamplePrivacy(private(configured, "example"), None)
+    assert not account.lacks([0, 1])  # nobody was asked: the run's terms are known otherwise
+    account.learn({0: 100, 1: 200})
+    assert [account.lacks(asked) for asked in ([0], [0, 1], [1, 2], [])] == [False, False, True, False]

@@ -34,7 +34,7 @@ def run(configured, tmp_path):
                     Image.fromarray(RNG.integers(0, 256, (8, 8), np.uint8)).save(path)
             cache = str(tmp_path / "cache")
             nodes.append({"data-path": str(folder), "partition-id": number, "cache-dir": cache})
-        config = configured(dataset=f"shape:1x8x8:{outputs}", rounds=1, **{"client": "shared", **keys})
+        config = configured(dataset=f"shape:1x8x8:{outputs}", **{"client": "shared", "rounds": 1, **keys})
         grid, asked = Sites(config, nodes), []
         work = grid.work
         grid.work = lambda messages, timeout: asked.extend(messages) or work(messages, timeout)
@@ -67,9 +67,10 @@ def test_other_names_are_refused_before_anything_trains(run, sites, outputs, lis
 
 def test_the_same_names_train_and_each_sites_log_has_them_beside_the_numbers(run, caplog):
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
-        run(["Benign", "malignant"], ["benign", "malignant "])
+        run(["Benign", "malignant"], ["benign", "malignant "], rounds=2)
     assert "train" in {message.metadata.message_type for message in run.asked}
     assert "classes here: 0 'Benign', 1 'malignant'" in caplog.text
+    assert sum("classes here" in line for line in caplog.messages) == 2  # once a site, not once a round
 
 
 def test_a_site_that_is_held_out_is_compared(run):

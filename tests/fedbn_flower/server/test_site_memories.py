@@ -1,0 +1,33 @@
+"""What the server tells sites at the end of a run."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fedbn_flower.runtime.grid import FIRST_NODE_ID
+from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.server.site_memories import SiteMemories
+
+
+class Silent(InlineGrid):
+    """Nobody answers."""
+
+    def send_and_receive(self, messages, *, timeout):
+        self.told = [(message.metadata.dst_node_id, timeout) for message in messages]
+        return []
+
+
+@pytest.mark.parametrize(("timeout", "waited"), [(5.0, 5.0), (3600.0, 60.0)])
+def test_a_silent_site_is_waited_for_as_long_as_an_answer_and_a_minute_at_most(
+    configured, caplog, timeout, waited
+):
+    """Its files stay, which the log says; a site without files is not told."""
+    grid = Silent(2, configured().to_user_config())
+    nodes = SimpleNamespace(partition=lambda node: node - FIRST_NODE_ID)
+    memories = SiteMemories(nodes, kept={"1": 3}, on_disk=True)
+    with caplog.at_level("INFO"):
+        memories.tell_complete(grid, "run", 3, timeout)
+    assert grid.told == [(FIRST_NODE_ID + 1, waited)]
+    assert (
+        "1 of 1 sites have not heard that the run is complete, and keep all of its memories: 1" in caplog.text
+    )
