@@ -75,7 +75,7 @@ class Key:
 
     def save(self, folder: Path) -> None:
         """Write the key into a folder, for its owner alone; it is on the disk when this returns."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         write_atomically(folder / NAME, self._secret.hex() + "\n", ONLY_OWNER)
         sync_folder(folder)
 

@@ -1,6 +1,7 @@
 """Floats as whole numbers: no sum wraps, no length grows, and the error is what is stated."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.secagg import integers
+from fedbn_flower.secagg.answers import states_of
 from fedbn_flower.secagg.integers import ERROR, Grid, rounded_norm
+from strategies.messages.npy import decoded
 
 
 def rng(seed=0):
@@ -240,3 +243,12 @@ def test_a_step_of_1_is_a_step_like_others():
     assert grid.step == 1
     assert sum(signed(grid.quantise(np.array([0.5, 0.5]), rng(i)))[0] for i in range(20)) not in (0, 20)
     assert grid.error > 0
+
+
+def test_states_of_metrics_are_counts_or_numbers_as_they_are_expected():
+    """A count comes back whole; a sum of scores keeps its fraction."""
+    found = SimpleNamespace(states={"hits": np.array([2.9, 4.2]), "score": np.array([2.9])}, counts={"n": 1})
+    expected = {"hits": np.zeros((1, 2), np.int64), "score": np.zeros(1, np.float64)}
+    states = states_of(expected, found)["states"]
+    assert decoded(states["hits"]).tolist() == [[3, 4]]
+    assert decoded(states["score"]).tolist() == [2.9]
