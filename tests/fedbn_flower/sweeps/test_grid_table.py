@@ -267,7 +267,7 @@ def test_a_difference_of_a_loss_has_no_unit(configured, tmp_path):
             add_run(grid, configured(strategy=strategy, seed=seed), found | {"mean": {"loss": loss}})
     words = behind(table(tmp_path)[1]).replace(" points", "")
     assert f"fedadam ({words}) is worse (" in grid.sentence
-    assert words.startswith("+0.52, 95 % +0.50")
+    assert words.startswith("+0.5200, 95 % +0.5004 to ")
 
 
 def test_where_all_are_alike_it_says_so(configured, tmp_path):
