@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.site_memories import SiteMemories
@@ -31,3 +32,12 @@ def test_a_silent_site_is_waited_for_as_long_as_an_answer_and_a_minute_at_most(
     assert (
         "1 of 1 sites have not heard that the run is complete, and keep all of its memories: 1" in caplog.text
     )
+
+
+def test_a_resumed_run_ends_if_all_that_had_a_memory_have_lost_it_whoever_is_new(caplog):
+    nodes = SimpleNamespace(partition=lambda node: node, name=str)
+    memories = SiteMemories(nodes, resumes=True, kept={"0": 3, "1": 3}, on_disk=True)
+    memories.note(object(), 4, "train", [(0, 0, 4, True), (1, 0, 4, True), (2, 0, 4, True)])
+    with pytest.raises(RunFailed, match="none of 2 sites has its memory of this run any more"):
+        memories.check()
+    assert memories.lost == {"0": [4], "1": [4]}
