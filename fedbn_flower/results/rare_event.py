@@ -71,6 +71,6 @@ def figures(cases: "DataFrame") -> dict[str, float | None]:
 def main_first(summary: Summary, main: str, metrics: Iterable[str]) -> list[str]:
     """Return metrics in their order, but the main one first, and those of a rare event, its accuracy last."""
     rare = (*LEADING, "accuracy") if is_led(summary) else ()
-    leading = dict.fromkeys([*(rare if main in rare else ()), main, *rare])
+    leading = dict.fromkeys([*(rare if main == "accuracy" else ()), main, *rare])
     names = list(metrics)
     return [name for name in dict.fromkeys([*leading, *names]) if name in names]

@@ -109,3 +109,5 @@ def test_a_site_without_events_has_no_such_value_and_a_headline_of_ones_own_stay
     led = led_by_rare_event(Run.read(write_cases(tmp_path / "run", cases, summary=summary))).summary
     assert [led.clients["1"][name] for name in LEADING] == [None] * 3
     assert main_first(led, "f1", ["loss", *LEADING, "f1"]) == ["f1", *LEADING, "loss"]
+    area, sensitivity, calibration = LEADING
+    assert main_first(led, sensitivity, LEADING) == [sensitivity, area, calibration]
