@@ -40,9 +40,7 @@ class AppClients:
         """Every message of Flower's is answered with the client's Context."""
         return True
 
-    def answer(
-        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
-    ) -> list[Message]:
+    def answer(self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool) -> list[Message]:
         """See `ClientSide`."""
         return [self._answer(message, context) for message, context in zip(messages, contexts, strict=True)]
 

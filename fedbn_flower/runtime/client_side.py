@@ -15,9 +15,7 @@ class ClientSide(Protocol):
     def remembers(self, message: Message) -> bool:
         """Return whether a message is answered with the memory of its client."""
 
-    def answer(
-        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
-    ) -> list[Message]:
+    def answer(self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool) -> list[Message]:
         """Return the replies to messages of one content; a client that fails is answered for by an error.
 
         What a client keeps is in the ``state`` of its context afterwards. With ``summed`` the replies carry

@@ -411,9 +411,7 @@ class FedbnClients:
         """Whether the message is for the client, rather than a query to the node."""
         return not message.metadata.message_type.startswith(MessageType.QUERY)
 
-    def answer(
-        self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool = False
-    ) -> list[Message]:
+    def answer(self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool) -> list[Message]:
         """See `answer_all`."""
         return answer_all(messages, contexts, summed)
 
