@@ -35,7 +35,7 @@ def is_rare(cases: "DataFrame") -> bool:
 def led_by_rare_event(run: Run) -> Run:
     """Return the run with the `LEADING` metrics of all cases and of each client, if its event is rare.
 
-    Where it would be compared by accuracy, it is by AUROC.
+    Where it would be compared by accuracy, it is by AUROC, unless a site is left out.
     """
     cases, summary = rare_cases(run), run.summary
     if cases is None:
@@ -46,7 +46,7 @@ def led_by_rare_event(run: Run) -> Run:
         for number, client in summary.clients.items()
     }
     update: dict[str, object] = {"pooled": {**figures(cases), **of_all}, "clients": clients}
-    if run.main_metric == "accuracy":
+    if run.main_metric == "accuracy" and not summary.left_out:
         update |= {"compared_by": AUROC, "higher_is_better": [*summary.higher_is_better, AUROC]}
     return replace(run, summary=summary.model_copy(update=update))
 

@@ -17,6 +17,7 @@ from ..results.composition import Private, added_up
 from ..results.held_out import CASES, compared_cases_table
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
+from ..results.rare_event import led_by_rare_event
 from ..results.report.runs_by_seed import MARK, Group, Marks
 from ..results.report.tables import Table
 from ..results.report.verdicts import verdicts
@@ -61,14 +62,20 @@ class Comparison:
         self._told: Marks[int] = Marks()
         self.verdicts = verdicts()(folder, keys)
 
-    def add(self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = "") -> None:
+    def add(
+        self, config: RunConfig, summary: Summary | None, problem: str = "", name: str = ""
+    ) -> Summary | None:
         """Add a run with its summary, or with the error message of a failed one.
 
-        ``name`` is that of its folder, `cell_name` by default.
+        ``name`` is that of its folder, `cell_name` by default. Returns the summary `led_by_rare_event`, by
+        which the run is compared.
         """
         name = name or cell_name(config, self.keys)
         metrics: dict[str, float] = {}
         if summary:
+            self.verdicts.add(config, self.folder / name, summary)
+            self._runs[name] = run = led_by_rare_event(Run.read(self.folder / name))
+            summary = run.summary
             by = self.compared_by = summary.compared_by
             found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
             metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
@@ -76,8 +83,6 @@ class Comparison:
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._metrics[name] = metrics
         if summary:
-            self.verdicts.add(config, self.folder / name, summary)
-            self._runs[name] = Run.read(self.folder / name)
             self._privacy[name] = config.dataset, summary.privacy or {}
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
@@ -91,6 +96,7 @@ class Comparison:
             "folder": name,
         }
         self._write(at_end=False)
+        return summary
 
     def _write(self, at_end: bool) -> None:
         """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""

@@ -107,10 +107,11 @@ class LiveTable(Observer):
 def value_of(summary: Summary) -> float | None:
     """Return the metric by which runs are compared.
 
-    It is that of the site left out, if one is; the clients' mean; or else the global model's value.
+    It is that of the site left out, if one is; the clients' mean; or else the global model's value. That of a
+    rare event is of all cases together.
     """
-    left_out = summary.left_out
-    return ((left_out and left_out.mean) or summary.main).get(summary.compared_by)
+    left_out, by = summary.left_out, summary.compared_by
+    return ((left_out and left_out.mean) or summary.main).get(by, (summary.pooled or {}).get(by))
 
 
 def end_line(name: str, summary: Summary) -> str:
@@ -202,12 +203,12 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         try:
             with live or nullcontext(), closing(_outcomes(missing, console, live)) as outcomes:
                 for cell, (summary, problem) in outcomes:
-                    comparison.add(cell.config, summary, problem, cell.name)
+                    row = comparison.add(cell.config, summary, problem, cell.name)
                     if live:
-                        live.ended(cell, summary)
-                    elif summary:
-                        say(console, end_line(cell.name, summary))
-                    if not summary:
+                        live.ended(cell, row)
+                    elif row:
+                        say(console, end_line(cell.name, row))
+                    if not row:
                         print(f"{cell.name} failed: {problem}", file=sys.stderr)
                         failed += 1
         finally:

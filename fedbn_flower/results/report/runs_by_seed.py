@@ -12,6 +12,7 @@ from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, heading, percent
 from ...records.stored import CONFIG, GRID, rows_of
+from ..rare_event import led_by_rare_event
 from ..run_reader import Points, Run
 from ..summary import (
     AGGREGATED,
@@ -138,7 +139,7 @@ class Sweep:
         for row in rows:
             runs = cells.setdefault(tuple(row[key] for key in varied), [])
             if (folder / row[FOLDER] / CONFIG).exists():
-                runs.append(Run.read(folder / row[FOLDER], key))
+                runs.append(led_by_rare_event(Run.read(folder / row[FOLDER], key)))
         groups = [Group(dict(zip(varied, cell, strict=True)), runs) for cell, runs in cells.items()]
         failed = [
             [" ".join([*(row[key] for key in varied), f"seed {row[SEED]}"]), row[STATUS]]

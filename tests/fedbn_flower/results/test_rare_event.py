@@ -111,3 +111,15 @@ def test_a_site_without_events_has_no_such_value_and_a_headline_of_ones_own_stay
     assert main_first(led, "f1", ["loss", *LEADING, "f1"]) == ["f1", *LEADING, "loss"]
     area, sensitivity, calibration = LEADING
     assert main_first(led, sensitivity, LEADING) == [sensitivity, area, calibration]
+
+
+def test_a_site_that_is_left_out_is_compared_by_what_the_run_has_of_it(tmp_path):
+    cases = two_sites((4, 3))
+    of_all = summary_of_cases(cases)
+    new = {"clients": {"1": of_all["clients"]["1"]}, "mean": of_all["mean"]}
+    left_out = of_all | {"new-clients": new, "new-clients-as-received": new}
+    found = [
+        led_by_rare_event(Run.read(write_cases(tmp_path / str(i), cases, summary=one))).main_metric
+        for i, one in enumerate((of_all, left_out))
+    ]
+    assert found == ["auroc", "accuracy"]

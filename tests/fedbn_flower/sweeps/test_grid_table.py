@@ -3,15 +3,21 @@
 import csv
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 from scipy.stats import ttest_rel
+from sklearn.metrics import roc_auc_score
 
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
+from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
 from fedbn_flower.sweeps.grid_table import Comparison
+from fedbn_flower.sweeps.sweep import end_line
 
 from ..results.test_metrics import shown, summary
 from ..results.written import add_run
+from ..results.written_cases import summary_of_cases, write_cases
 
 WRITE_REPORT = report.write_report  # without the other tests' stand-in
 
@@ -333,3 +339,30 @@ def test_runs_are_paired_by_their_seeds(configured, tmp_path):
             found = summary(accuracy, accuracy, [accuracy])
             add_run(grid, configured(strategy=strategy, seed=seed), found)
     assert told(tmp_path) == {"fedavg": "no", "fedadam": "yes"}
+
+
+def test_runs_of_a_rare_event_are_compared_by_what_tells_them_apart(configured, tmp_path):
+    """Who calls nobody ill is right of 96 %, whether the score knows the ill or not: by scikit-learn."""
+    rng = np.random.default_rng(2)
+    targets = (np.arange(100) < 4).astype(np.int64)
+    known = {"fedadam": targets * 0.2, "fedavg": np.zeros(100)}
+    grid, areas = Comparison(tmp_path), {}
+    for strategy, knowledge in known.items():
+        score = 0.2 * rng.random((2, 100)) + knowledge
+        cases = {
+            site: {"rows": np.arange(100) + 100 * i, "scores": np.stack([1 - s, s], 1), "targets": targets}
+            for i, (site, s) in enumerate(zip(("lyon", "turin"), score, strict=True))
+        }
+        found = summary_of_cases(cases)
+        assert found["mean"]["accuracy"] == 0.96
+        write_cases(tmp_path / strategy, cases, strategy=strategy)
+        row = grid.add(configured(strategy=strategy), Summary.model_validate(found), name=strategy)
+        areas[strategy] = roc_auc_score(np.tile(targets, 2), score.ravel())
+        assert end_line(strategy, row) == f"{strategy}: 3 rounds  auroc {areas[strategy]:.4g}  1.5 s"
+    assert areas["fedavg"] < 0.6 < areas["fedadam"]
+    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    assert {row["strategy"]: float(row["auroc: pooled"]) for row in rows} == pytest.approx(areas)
+    assert {name for name in rows[0] if name.startswith("accuracy")} == set()
+    assert "auroc: client lyon" in rows[0]
+    groups = Sweep.read(tmp_path, "report").groups
+    assert common_metric(groups) == "auroc"
