@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .dp_sgd import ROUNDING, Numbers
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LocalMechanism:
     """The mechanism of one client in one round.
 

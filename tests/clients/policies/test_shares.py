@@ -28,7 +28,8 @@ SHARES = [(1.0, [5, 5]), (0.51, [5, 1]), (0.5, [5]), (0.31, [4]), (0.1, [1]), (0
 
 
 def test_a_share_is_so_many_steps_rounded_up_and_one_at_least():
-    """Those that come first in all of the work; a last epoch of none is none."""
+    """Those that come first in all of the work, which is the default; a last epoch of none is none."""
+    assert make_client(FedAvgClient).task.share(1) == 1.0
     for share, steps in SHARES:
         everything, run = local_run(1.0), local_run(share)
         own = list(run.epochs(run.generator()))

@@ -94,6 +94,17 @@ def test_a_client_that_is_not_connected_is_missing_from_the_mean():
     assert x["w"] == pytest.approx(10 + (FACTOR * 1 + 6) / 2)
 
 
+def test_a_rule_is_told_how_many_clients_are_connected():
+    """Four, of which three answer."""
+
+    class OverAll(FedAvg):
+        def server_step(self, delta, state, round):
+            return delta * round.num_answers / round.num_nodes
+
+    x, _ = updated(OverAll(ask_partitions=True, weighted_by_key=None), FedBuff(3), BUFFER)
+    assert x["w"] == pytest.approx(10 + (FACTOR * 1 + FACTOR * 8 + 6) / 4)
+
+
 @pytest.mark.parametrize(
     ("text", "factors"),
     [

@@ -116,17 +116,19 @@ def test_the_geometric_median_by_hand():
     np.testing.assert_allclose(weighty, [1, 1], atol=1e-3)
 
 
-def test_centered_clip_by_hand():
-    """tau 1 of 4, 0, -1 and -2, 1, 3, which are one vector each: from v = 0, the clipped are 1, 0, -1: v = 0.
+@pytest.mark.parametrize("constant", [0.0, -np.inf])
+def test_centered_clip_by_hand(constant):
+    """tau 1 of 4, 0 and -1, which are one vector each: from v = 0, the clipped are 1, 0, -1: v = 0.
 
-    With 4, 4, -1: 1/3 after a step, 2/3 after two, 1 after three; the next update goes on from there.
+    With 4, 4, -1: 1/3 after a step, 2/3 after two, 1 after three; the next update goes on from there. An
+    entry that is infinite everywhere, as in an attention mask, has no share in any distance.
     """
-    column = lambda *values: np.array(values, float)[:, None] * [1.0, 0.0]  # noqa: E731
+    column = lambda *values: np.array([[value, constant] for value in values])  # noqa: E731
     state = RuleState()
-    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 0, -1), state=state), [0, 0], atol=1e-12)
-    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [1, 0])
-    np.testing.assert_allclose(state.vectors[CENTRE], [1, 0])
-    np.testing.assert_allclose(mean_of("centered-clip:1", column(4, 4, -1), state=state), [2, 0])
+    for values, mean in [((4, 0, -1), 0), ((4, 4, -1), 1), ((4, 4, -1), 2)]:
+        found = mean_of("centered-clip:1", column(*values), state=state)
+        np.testing.assert_allclose(found, [mean, constant], atol=1e-12)
+        np.testing.assert_allclose(state.vectors[CENTRE], [mean, 0], atol=1e-12)
 
 
 @settings(max_examples=40, deadline=None)

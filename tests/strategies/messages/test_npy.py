@@ -6,7 +6,7 @@ from flwr.app import Array
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from strategies.messages.npy import decoded, encoded, viewed
+from strategies.messages.npy import decoded, encoded, upper_halves, viewed
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -41,3 +41,13 @@ def test_truncated_bytes_are_refused():
     cut = Array(whole.dtype, whole.shape, whole.stype, whole.data[:-1])
     with pytest.raises(ValueError, match="buffer size"):
         decoded(cut, array)
+
+
+def test_bfloat16_by_hand():
+    """Ties go to the even one. The greatest stays finite. A NaN of low bits alone would be infinity without them."""
+    halves = {
+        0x3F800000: 0x3F80, 0x3F808000: 0x3F80, 0x3F808001: 0x3F81, 0x3F818000: 0x3F82, 0x7F7FFFFF: 0x7F7F,
+        0xFF800000: 0xFF80, 0x7F800001: 0x7FC0, 0x7FC00000: 0x7FC0, 0xFF812345: 0xFFC1,
+    }  # fmt: skip
+    found = upper_halves(np.array(list(halves), np.uint32).view(np.float32))
+    assert found.tolist() == list(halves.values())

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
+from flwr.serverapp.exception import AggregationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -237,6 +238,11 @@ def test_the_body_is_the_mean_and_heads_are_mixtures_of_those_that_answered():
             model = strategy.rule_state.models[f"client-{i}"]
             assert list(model) == ["head"]
             np.testing.assert_allclose(ndarrays(model)["head"], head, rtol=1e-5)
+
+
+def test_fedpac_without_the_names_of_the_head_is_refused():
+    with pytest.raises(AggregationError, match="assign head before the run"):
+        train(FedPAC(), START, CannedGrid(2, lambda m, i: answer_of(i, m, [(0.0, 1.0)] * 2)))
 
 
 @pytest.mark.parametrize(
