@@ -175,6 +175,12 @@ def test_focal_loss_of_what_is_certain_has_a_gradient(gamma):
     assert z.grad[1].tolist() == pytest.approx([-1, 1])
 
 
+def test_which_losses_need_classes():
+    assert {name for name, loss in LOSSES.items() if loss.of_classes} == {
+        "calc", "class-balanced", "focal", "label-smoothing", "logit-adjusted",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["class-balanced", "logit-adjusted"])
 def test_without_examples_counts_are_refused(name):
     with pytest.raises(ValueError, match="needs the client's examples"):

@@ -1,12 +1,29 @@
 """What a client remembers: written, kept, and not kept."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, RecordDict
 
-from clients import ContextStore, Memory
+from clients import CLIENTS, OBJECTIVES, ContextStore, FedAvgClient, Memory
 
 ONE, TWO = {"w": np.ones(2, np.float32)}, {"w": np.full(2, 2, np.float32)}
+
+
+def test_the_page_of_memory_names_all_that_have_one():
+    page = (Path(__file__).parents[2] / "docs/concepts/memory.md").read_text()
+    table = page.partition("| kept | by |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[2] for row in table.splitlines()[2:]]
+    named = [(" objective" in row, name) for row in rows for name in re.findall("`(.*?)`", row)]
+    keep_entries = {name for name, c in CLIENTS.items() if c.local_entries is not FedAvgClient.local_entries}
+    assert sorted(named) == sorted(
+        [
+            *((False, name) for name, c in CLIENTS.items() if c.remembers or name in keep_entries),
+            *((True, name) for name, o in OBJECTIVES.items() if o.remembers),
+        ]
+    )
 
 
 def test_what_is_written_is_read_and_kept_only_by_the_commit():

@@ -44,7 +44,7 @@ def test_truncated_bytes_are_refused():
 
 
 def test_bfloat16_by_hand():
-    """Ties go to the even one. The greatest stays finite. A NaN of low bits alone would be infinity without them."""
+    """Ties go to the even one, the greatest stays finite, and a NaN is one without its low bits, too."""
     halves = {
         0x3F800000: 0x3F80, 0x3F808000: 0x3F80, 0x3F808001: 0x3F81, 0x3F818000: 0x3F82, 0x7F7FFFFF: 0x7F7F,
         0xFF800000: 0xFF80, 0x7F800001: 0x7FC0, 0x7FC00000: 0x7FC0, 0xFF812345: 0xFFC1,

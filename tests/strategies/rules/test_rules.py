@@ -275,10 +275,10 @@ def test_which_rules_exchange_a_record_as_large_as_the_model():
 
 OUT_OF_RANGE = [
     (FedAvg, {"eta": 0}), (FedAvg, {"eta": float("inf")}), (FedAvg, {"momentum": 1.0}),
-    (FedYogi, {"tau": 0}),
+    (FedYogi, {"tau": 0}), (FedAMS, {"beta_1": 1.0}),
     (FedYogi, {"beta_1": 1.0}), (FedAdam, {"beta_2": -0.1}), (FedAdagrad, {"v_init": -1}),
     (FedAvg, {"fraction_train": 1.5}), (FedAvg, {"min_train_nodes": -1}), (FedAMS, {"epsilon": 0}),
-    (FedAMS, {"beta_1": 1.0}), (FedAMS, {"beta_2": 1.0}), (QFedAvg, {"q": -1}), (QFedAvg, {"client_learning_rate": 0}),
+    (FedAMS, {"beta_2": 1.0}), (QFedAvg, {"q": -1}), (QFedAvg, {"client_learning_rate": 0}),
     (FedAvg, {"mean": "mode"}), (FedAvg, {"trim": 0.5}), (FedAvg, {"trim": -0.1}),
     (FedAvg, {"clip_update_norm": -1.0}), (FedAvg, {"min_replies": 0}), (FedAvg, {"max_weight": -1}),
     (FedAvg, {"max_weight": 2.0**54}), (FedAvg, {"clip_update_norm": float("nan")}),
