@@ -26,7 +26,7 @@ def test_a_silent_site_is_waited_for_as_long_as_an_answer_and_a_minute_at_most(
     grid = Silent(2, configured().to_user_config())
     nodes = SimpleNamespace(partition=lambda node: node - FIRST_NODE_ID)
     memories = SiteMemories(nodes, kept={"1": 3}, on_disk=True)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "flwr.fedbn"):
         memories.tell_complete(grid, "run", 3, timeout)
     assert grid.told == [(FIRST_NODE_ID + 1, waited)]
     assert (
