@@ -26,6 +26,7 @@ from fedbn_flower.runtime.process_memory import MEMORY
 from fedbn_flower.runtime.ray import grid as ray_grid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.signals import breakpoints_as_before, sigterm_handled_as_before
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP
@@ -257,7 +258,8 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
 def test_cohorts_are_shared_among_gpus(configured, own, tmp_path, workers):
     """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same."""
     config = configured(client=own("Places"), partition="iid", num_clients=4 * GROUP, rounds=1)
-    ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    with sigterm_handled_as_before(), breakpoints_as_before():
+        ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
         pool = RayPool(workers, verbose=False, on_gpus=True)
         assert len(pool.workers) == (workers or 2)
