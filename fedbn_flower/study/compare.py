@@ -32,7 +32,7 @@ from ..results.report.sections.closing import for_a_paper
 from ..results.report.sections.costs import size
 from ..results.report.sections.intervals import Intervals, with_interval
 from ..results.report.sections.results import counts_by_site, means, with_note
-from ..results.report.sweep_page import LINES, curves, curves_figure
+from ..results.report.sweep_page import LINES, curves, curves_figure, metric_by_round
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
 from ..results.run_reader import EVERY_RUN, Run
@@ -118,13 +118,6 @@ class Compared:
         }
         return {title: table for title, table in found.items() if table}
 
-    @property
-    def by_round(self) -> str:
-        """The metric of the curves: the loss, where what is compared was measured at the end only."""
-        _, column = headline(self.groups, self.metric)
-        drawn = (group.lines(of) for group in self.groups for of in (column, self.metric))
-        return self.metric if not column or any(drawn) else "loss"
-
     def page(self) -> str:
         """Return the page, without curves of runs whose metrics cannot be compared."""
         groups, table, different = self.groups, self.table, self.differences
@@ -150,7 +143,7 @@ class Compared:
                 *rank_sections(self.ranks),
                 section(f"{CASES.capitalize()} by site", *counts_by_site(runs, self.held_out)),
                 section("Costs", self.costs.html()),
-                "" if self.warning else section("Metrics by round", curves(groups, self.by_round)),
+                "" if self.warning else section("Metrics by round", curves(groups, self.metric)),
                 section("For a paper", *cited),
             ],
         )
@@ -175,7 +168,8 @@ def _compare(options: argparse.Namespace) -> int:
         text = [f"## {title}\n\n{table.markdown()}" for title, table in found.tables.items()]
         write_atomically(folder / "compare.md", "\n".join([*text, *(f"{line}\n" for line in lines)]))
         if not found.warning:
-            save_figure(curves_figure(groups[:LINES], found.by_round), folder / "compare.png")
+            by_round = metric_by_round(groups, found.metric)
+            save_figure(curves_figure(groups[:LINES], by_round), folder / "compare.png")
         if figure := rank_figure(found.ranks):
             save_figure(figure, folder / RANKS)
     console = Console(emoji=False)

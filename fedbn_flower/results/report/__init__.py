@@ -73,10 +73,11 @@ def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
 def sweep_figure(folder: Path) -> "InlineFigure":
     """Draw the main metric of a sweep's cells by round, from the sweep's folder."""
     from .runs_by_seed import Sweep, common_metric
-    from .sweep_page import curves_figure
+    from .sweep_page import curves_figure, metric_by_round
 
     sweep = Sweep.read(folder, "report")
     title = " ".join(value for value in sweep.common.values() if value)
     settings = zip(*(run.where for run in sweep.runs), strict=True)
     where = ", ".join(values[0] for values in settings if len(set(values)) == 1)
-    return curves_figure(sweep.groups, common_metric(sweep.groups), f"{title} {where}".strip())
+    metric = metric_by_round(sweep.groups, common_metric(sweep.groups))
+    return curves_figure(sweep.groups, metric, f"{title} {where}".strip())

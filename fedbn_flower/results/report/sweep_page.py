@@ -107,7 +107,8 @@ def sweep_command(sweep: Sweep) -> Iterator[str]:
 
 
 def curves(groups: Sequence[Group], metric: str) -> str:
-    """Return figures of the groups by round, each with at most `LINES` lines."""
+    """Return figures of the groups by round, each with at most `LINES` lines; see `metric_by_round`."""
+    metric = metric_by_round(groups, metric)
     parts = [groups[i : i + LINES] for i in range(0, len(groups), LINES)]
     spent = [cost for cost in COSTS if any(cost in run.shown_costs for g in groups for run in g.runs)]
     figures = {}
@@ -117,6 +118,13 @@ def curves(groups: Sequence[Group], metric: str) -> str:
         for cost in spent:
             figures[f"{heading(metric)} by {cost}{of}"] = curves_figure(part, metric, cost=cost)
     return gallery(figures, wide=True) if any(run.metrics for g in groups for run in g.runs) else ""
+
+
+def metric_by_round(groups: Sequence[Group], metric: str) -> str:
+    """Return the metric of curves: the loss, where the one that is compared was measured at the end only."""
+    _, column = headline(groups, metric)
+    drawn = (group.lines(of) for group in groups for of in (column, metric))
+    return metric if not column or any(drawn) else "loss"
 
 
 def curves_figure(groups: Sequence[Group], metric: str, title: str = "", cost: str = "") -> "InlineFigure":

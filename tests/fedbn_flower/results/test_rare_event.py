@@ -9,7 +9,7 @@ from fedbn_flower.results.rare_event import LEADING, led_by_rare_event, main_fir
 from fedbn_flower.results.report.results_table import results_table
 from fedbn_flower.results.report.runs_by_seed import common_metric
 from fedbn_flower.results.report.sections.client_tables import metrics_table
-from fedbn_flower.results.report.sweep_page import curves_figure
+from fedbn_flower.results.report.sweep_page import curves_figure, metric_by_round
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import Page, page
@@ -79,7 +79,7 @@ def test_a_comparison_is_by_auroc_and_begins_with_them_too(tmp_path):
     shown = Page(found.page()).text
     assert shown["h1"] == ["Comparison of 0 and 1"]
     assert shown["figcaption"] == ["Loss by round"]
-    assert found.by_round == "loss"
+    assert metric_by_round(found.groups, found.metric) == "loss"
     drawn = curves_figure(groups, "loss").axes[0].lines
     assert [line.get_ydata().tolist() for line in drawn] == [[2.0, 1.0]] * 2
 

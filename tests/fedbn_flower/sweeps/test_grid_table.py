@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
 from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
+from fedbn_flower.results.report.sweep_page import curves
 from fedbn_flower.sweeps.grid_table import Comparison
 from fedbn_flower.sweeps.sweep import end_line
 
@@ -366,3 +367,4 @@ def test_runs_of_a_rare_event_are_compared_by_what_tells_them_apart(configured, 
     assert "auroc: client lyon" in rows[0]
     groups = Sweep.read(tmp_path, "report").groups
     assert common_metric(groups) == "auroc"
+    assert "Loss by round" in curves(groups, "auroc")  # an AUROC was measured at the end only
