@@ -104,7 +104,7 @@ def found(folder, names):
     for path in folder.glob("*.csv"):
         rows = list(csv.DictReader(path.open()))
         tables[path.name] = [{k: v for k, v in row.items() if not hidden.search(k)} for row in rows]
-    assert tables.get("failures.csv", []) == []
+    assert all("secagg-min" in row["reason"] for row in tables["failures.csv"])  # too few did not drop out
     if NOISY & {*names}:
         return models.keys(), {name: [row.keys() for row in rows] for name, rows in tables.items()}
     return models, tables
