@@ -202,7 +202,7 @@ class Federation:
                 self.buffers.versions = dict(checkpoint.versions)
         self.totals.normalization = self.totals.normalization or sites_scale(self.inputs, strategy, grid)
         learn_class_counts(self.inputs, strategy, grid)
-        updates, history = strategy.rule_state.updates, History()
+        history = History()
         self.observers, self.one_exchange = tuple(observers), self._has_one_exchange(grid)
         waiting: TrainedRound | None = None  # its evaluation is sent with the next round's train messages
         for server_round in range(first_round, config.rounds + 1):
@@ -215,9 +215,7 @@ class Federation:
             if not waiting and self._finish(trained, history).last:
                 break
         arrays = history.result.travels if history.result else arrays
-        if (self.privacy and history.sampled and not history.trained) or (
-            strategy.rule_state.updates == updates and (history.sampled or not updates)
-        ):
+        if not strategy.rule_state.updates or (self.privacy and history.sampled and not history.trained):
             raise history.refusals.never_updated(config, history.sampled)
         for line in history.refusals.lines():
             LOGGER.warning("%s", line)
