@@ -246,8 +246,8 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
             found += [Group({FOLDER: name, **g.names}, g.runs) for g in groups if g.runs]
         else:
             run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
-            found.append(Group({FOLDER: name}, [run]))
-    return [replace(group, runs=[*map(led_by_rare_event, group.runs)]) for group in found]
+            found.append(Group({FOLDER: name}, [led_by_rare_event(run)]))
+    return found
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
