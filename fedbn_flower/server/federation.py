@@ -215,7 +215,7 @@ class Federation:
             if not waiting and self._finish(trained, history).last:
                 break
         arrays = history.result.travels if history.result else arrays
-        if not strategy.rule_state.updates or (self.privacy and history.sampled and not history.trained):
+        if not strategy.rule_state.updates or (history.sampled and not history.trained):
             raise history.refusals.never_updated(config, history.sampled)
         for line in history.refusals.lines():
             LOGGER.warning("%s", line)

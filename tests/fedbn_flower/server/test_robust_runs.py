@@ -29,10 +29,17 @@ def test_a_run_in_which_no_round_has_enough(run):
         run(**KEYS | {"mean": "krum:2", "dropout": 0.8}, rounds=1)
 
 
-def test_a_resumed_run_whose_last_round_has_too_few_ends_as_the_whole(run):
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"mean": "krum:1", "num_clients": 6, "partition": "dirichlet:1", "availability": "cycle:3,2"},
+        {"mean": "weighted", "num_clients": 3, "dropout": 0.7},
+    ],
+    ids=["too few of all for Krum", "nobody"],
+)
+def test_a_resumed_run_whose_last_round_has_too_few_ends_as_the_whole(keys, run):
     """Krum with a liar needs five of six, who are all there in one round of three."""
-    keys = {"mean": "krum:1", "num_clients": 6, "partition": "dirichlet:1", "availability": "cycle:3,2"}
-    whole = run(**keys, seed=3, rounds=3, run_dir="whole")
-    run(**keys, seed=3, rounds=2, run_dir="parts")
+    whole = run(**KEYS | keys, seed=3, rounds=3, run_dir="whole")
+    run(**KEYS | keys, seed=3, rounds=2, run_dir="parts")
     resumed = run(resume="parts", rounds=3)
     assert resumed.summary["clients"] == whole.summary["clients"]
