@@ -1,13 +1,16 @@
 """What leads the tables of a rare event, whose accuracy says little: AUROC, sensitivity, calibration."""
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import nan
+from typing import TYPE_CHECKING, Self
 
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, exact_curve
 
-from ..records.cases import SCORE, SITE, TARGET
+from ..records.cases import SCORE, SITE, TARGET, binary_cases
 from ..records.summary import Summary
 from .held_out import have_same_cases
 from .run_reader import Run
@@ -29,7 +32,12 @@ def rare_cases(run: Run) -> "DataFrame | None":
 
 def is_rare(cases: "DataFrame") -> bool:
     """Whether cases have an event, and few."""
-    return bool(0 < (cases[TARGET] == 1).mean() < RARE)
+    return 0 < share_of_events(cases) < RARE
+
+
+def share_of_events(cases: "DataFrame") -> float:
+    """Return the share of cases with the event."""
+    return float((cases[TARGET] == 1).mean())
 
 
 def led_by_rare_event(run: Run) -> Run:
@@ -37,9 +45,12 @@ def led_by_rare_event(run: Run) -> Run:
 
     Where it would be compared by accuracy, it is by AUROC, unless a site is left out.
     """
-    cases, summary = rare_cases(run), run.summary
-    if cases is None:
-        return run
+    cases = rare_cases(run)
+    return run if cases is None else _led(run, cases)
+
+
+def _led(run: Run, cases: "DataFrame") -> Run:
+    summary = run.summary
     of_all = summary.pooled or summary.mean or {}
     clients = {
         number: {**figures(cases[cases[SITE] == client.get("name", number)]), **client}
@@ -49,6 +60,75 @@ def led_by_rare_event(run: Run) -> Run:
     if run.main_metric == "accuracy" and not summary.left_out:
         update |= {"compared_by": AUROC, "higher_is_better": [*summary.higher_is_better, AUROC]}
     return replace(run, summary=summary.model_copy(update=update))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that is compared with others: they are led by a rare event if all of the same data can be.
+
+    Parameters
+    ----------
+    run : Run
+        The run as it was read.
+    share : float
+        The share of events among its held-out cases; NaN where it keeps none, or has other than two classes.
+    lacks : str
+        Why it has no AUROC of all cases; empty if it has.
+    """
+
+    run: Run
+    share: float
+    lacks: str
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Return what a run's cases say; they are not kept in memory."""
+        cases = binary_cases(run.folder)
+        if cases is None:
+            return cls(run, nan, "cases are not kept")
+        same = "sites have the same cases" if have_same_cases(run) else ""
+        return cls(run, share_of_events(cases), "a site is left out" if run.summary.left_out else same)
+
+    @property
+    def data(self) -> tuple[object, ...]:
+        """What runs have in common that learn the same from the same data."""
+        return tuple(self.run.config.get(key) for key in ("dataset", "label-column"))
+
+    @cached_property
+    def led(self) -> Run:
+        """The run led by its event, however rare this is; itself without cases."""
+        cases = None if self.lacks else binary_cases(self.run.folder)
+        return self.run if cases is None else _led(self.run, cases)
+
+
+def led_together(candidates: Sequence[Candidate]) -> list[Run]:
+    """Return runs that are compared; of those of the same data all are led by a rare event, or none is."""
+    data = {one.data for found in _rare(candidates) if not any(one.lacks for one in found) for one in found}
+    return [one.led if one.data in data else one.run for one in candidates]
+
+
+def why_by_accuracy(runs: Iterable[Run]) -> str:
+    """Return a sentence if runs of a rare event are compared by accuracy, as not all have an AUROC."""
+    for found in _rare([Candidate.of(run) for run in runs if run.main_metric == "accuracy"]):
+        share = min(one.share for one in found if one.share > 0)
+        lacking = Counter(one.lacks for one in found if one.lacks)
+        if lacking:
+            of_each = (f"{lacks} in {count} of {len(found)} runs" for lacks, count in lacking.items())
+            return (
+                f"The event is rare ({100 * share:.1f} % of held-out cases): accuracy says little of it. "
+                f"Not every run has an AUROC of all cases ({'; '.join(of_each)}); with --metrics auroc all "
+                "have one."
+            )
+    return ""
+
+
+def _rare(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Return the runs that have ended, by their data, if the event is rare in one of them."""
+    by_data: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+    for one in candidates:
+        if one.run.summary.rounds:
+            by_data[one.data].append(one)
+    return [found for found in by_data.values() if any(0 < one.share < RARE for one in found)]
 
 
 def is_led(summary: Summary) -> bool:

@@ -23,10 +23,19 @@ from ..records.summary import OfClient, Summary
 from ..results.composition import privacy_of_runs
 from ..results.held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..results.plotting.plots import save_figure
-from ..results.rare_event import led_by_rare_event, main_first
+from ..results.rare_event import main_first
 from ..results.report.html import page, paragraph, section, without_folders
 from ..results.report.reference import compared
-from ..results.report.runs_by_seed import FOLDER, Group, Sweep, common_metric, headline, legend, metrics_table
+from ..results.report.runs_by_seed import (
+    FOLDER,
+    Group,
+    Sweep,
+    common_metric,
+    headline,
+    led_groups,
+    legend,
+    metrics_table,
+)
 from ..results.report.sections.client_tables import MAX_LISTED
 from ..results.report.sections.closing import for_a_paper
 from ..results.report.sections.costs import size
@@ -230,7 +239,7 @@ SAID = ("strategy", "client", "objective", "model", "rounds", "seed")
 def read_groups(folders: Sequence[Path]) -> list[Group]:
     """Read the folders: a run is one group, a sweep one group per cell, a search its best run.
 
-    Runs are `led_by_rare_event`.
+    Their runs are led by a rare event, or none is; see `led_groups`.
 
     Raises
     ------
@@ -242,12 +251,12 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
         name = _names(folders)[folder]
         kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH, APP)
         if kind == SWEEP:
-            groups = Sweep.read(folder, "compare").groups
+            groups = Sweep.read(folder, "compare").as_read
             found += [Group({FOLDER: name, **g.names}, g.runs) for g in groups if g.runs]
         else:
             run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
-            found.append(Group({FOLDER: name}, [led_by_rare_event(run)]))
-    return found
+            found.append(Group({FOLDER: name}, [run]))
+    return led_groups(found)
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:

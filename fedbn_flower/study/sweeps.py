@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ..records.stored import damage_as_user_errors, rows_of
 from ..records.summary import Summary
 from ..results.plotting.comparison_plots import by_site_plot
 from ..results.plotting.plots import save_figure
+from ..results.rare_event import why_by_accuracy
 from ..results.report.html import gallery, section
 from ..results.report.runs_by_seed import SEED, Group, Marks, Sweep, common_metric
 from ..results.report.sections.results import with_note
@@ -143,12 +145,19 @@ def rows(groups: Sequence[Group]) -> list[tuple[Mapping[str, str], list[Run]]]:
 def best_groups(
     groups: Sequence[Group], metric: str, datasets: Collection[str] | None = None, on_cases: bool = True
 ) -> Verdict[int]:
-    """Return which groups, by their indices, cannot be told from the best; see `verdict`."""
+    """Return which groups, by their indices, cannot be told from the best; see `verdict`.
+
+    Where they are compared by the accuracy of a rare event, it says so, if cases are read (``on_cases``).
+    """
     runs = {number: members for number, (_, members) in enumerate(rows(groups))}
     labels = {number: group.label for number, group in enumerate(groups)}
     if datasets is None:
         datasets = [run.dataset for group in groups for run in group.runs]
-    return verdict(runs, metric, labels, datasets, on_cases)
+    told = verdict(runs, metric, labels, datasets, on_cases)
+    if not (told.sentence and on_cases and metric == "accuracy"):
+        return told
+    warning = why_by_accuracy(run for members in runs.values() for run in members)
+    return replace(told, sentence=f"{told.sentence} {warning}".strip())
 
 
 def pairs_table(groups: Sequence[Group], metric: str, told: Verdict[int]) -> Table:

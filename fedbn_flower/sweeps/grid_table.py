@@ -8,6 +8,7 @@ from statistics import mean, stdev
 
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
+from ..core.text import joined
 from ..names import short
 from ..records.metrics import PERCENT, percent
 from ..records.stored import GRID
@@ -17,7 +18,7 @@ from ..results.composition import Private, added_up
 from ..results.held_out import CASES, compared_cases_table
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
-from ..results.rare_event import led_by_rare_event
+from ..results.rare_event import Candidate, led_together
 from ..results.report.runs_by_seed import MARK, Group, Marks
 from ..results.report.tables import Table
 from ..results.report.verdicts import verdicts
@@ -53,11 +54,11 @@ class Comparison:
         self.folder = folder
         self.keys = tuple(keys)
         self.axes = tuple(dict.fromkeys((*AXES, *keys)))
-        self.compared_by = ""
         self._order = {name: position for position, name in enumerate(order)}
         self._rows: dict[str, dict[str, object]] = {}
-        self._metrics: dict[str, dict[str, float]] = {}
+        self._candidates: dict[str, Candidate] = {}
         self._runs: dict[str, Run] = {}
+        self._metrics: dict[str, dict[str, float]] = {}
         self._privacy: dict[str, Private] = {}
         self._told: Marks[int] = Marks()
         self.verdicts = verdicts()(folder, keys)
@@ -67,23 +68,15 @@ class Comparison:
     ) -> Summary | None:
         """Add a run with its summary, or with the error message of a failed one.
 
-        ``name`` is that of its folder, `cell_name` by default. Returns the summary `led_by_rare_event`, by
-        which the run is compared.
+        ``name`` is that of its folder, `cell_name` by default. Returns the summary by which the run is
+        compared; see `led_together`.
         """
         name = name or cell_name(config, self.keys)
-        metrics: dict[str, float] = {}
         if summary:
             self.verdicts.add(config, self.folder / name, summary)
-            self._runs[name] = run = led_by_rare_event(Run.read(self.folder / name))
-            summary = run.summary
-            by = self.compared_by = summary.compared_by
-            found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
-            metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
-            metrics |= to_target(summary)
-        axes = (short(config.strategy), short(config.client), short(config.objective))
-        self._metrics[name] = metrics
-        if summary:
+            self._candidates[name] = Candidate.of(Run.read(self.folder / name))
             self._privacy[name] = config.dataset, summary.privacy or {}
+        axes = (short(config.strategy), short(config.client), short(config.objective))
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
             **values_of(config, self.keys),  # full names where short ones are ambiguous
@@ -92,14 +85,20 @@ class Comparison:
             "status": problem or "ok",
             "seconds": summary.seconds if summary else "",
             "failures": summary.failures if summary else "",
-            **metrics,
             "folder": name,
         }
         self._write(at_end=False)
-        return summary
+        return self.summaries[name]
+
+    def _lead(self) -> None:
+        """Take the runs as they are compared, with their metrics."""
+        led = led_together(list(self._candidates.values()))
+        self._runs = dict(zip(self._candidates, led, strict=True))
+        self._metrics = {name: _metrics_of(run.summary) for name, run in self._runs.items()}
 
     def _write(self, at_end: bool) -> None:
         """Write both files; what takes longer, on cases and over sites, is compared ``at_end``."""
+        self._lead()
         leading = [*self.axes, "seed", "status", "seconds", "failures"]
         columns = dict.fromkeys([*leading, *self._names(), "folder", *self.verdicts.columns])
         self._compare(at_end)
@@ -117,15 +116,20 @@ class Comparison:
         name = str(row["folder"])
         return [self._runs[name]] if name in self._runs else []
 
+    def _position(self, name: str) -> int:
+        return self._order.get(name, len(self._order))
+
     @property
     def rows(self) -> list[dict[str, object]]:
         """The rows of ``grid.csv``, in order."""
-        names = sorted(self._rows, key=lambda name: self._order.get(name, len(self._order)))
-        return [self._rows[name] for name in names]
+        names = sorted(self._rows, key=self._position)
+        return [self._rows[name] | self._metrics.get(name, {}) for name in names]
 
     def _names(self) -> list[str]:
         """The names of all metrics in order of appearance, clients by number; a run may lack some."""
-        names = dict.fromkeys(n for row in self.rows for n in self._metrics[str(row["folder"])])
+        names = dict.fromkeys(
+            n for name in sorted(self._metrics, key=self._position) for n in self._metrics[name]
+        )
         kinds = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in names))
         return sorted(names, key=lambda n: (kinds.index(re.sub(r"\d+$", "", n)), len(n), n))
 
@@ -137,12 +141,22 @@ class Comparison:
         return groups
 
     @property
+    def summaries(self) -> dict[str, Summary | None]:
+        """The summaries of all runs as they are compared, by their folders' names; None of failed ones."""
+        return {name: self._runs[name].summary if name in self._runs else None for name in self._rows}
+
+    @property
+    def compared_by(self) -> str:
+        """The metric by which all runs are compared, or the first of several."""
+        return self._compared_by()[0]
+
+    @property
     def _alike(self) -> bool:
         """Whether all runs are compared by one metric."""
         return len(self._compared_by()) == 1
 
     def _compare(self, at_end: bool) -> None:
-        """Compare the cells; nothing is said if the metrics differ."""
+        """Compare the cells, unless the metrics differ, which is said."""
         groups = self._groups() if self._alike else {}
         different = [len(set(column)) > 1 for column in zip(*groups, strict=True)]
         rows = [
@@ -154,6 +168,10 @@ class Comparison:
         ]
         datasets = [dataset for dataset, _ in self._privacy.values()]
         self._told = self.verdicts.compare(rows, self.compared_by, datasets, at_end)
+        if not self._alike and len(self._groups()) > 1:
+            metrics = joined(self._compared_by())
+            sentence = f"Runs whose main metrics differ ({metrics}) are not compared with each other."
+            self._told = Marks(sentence=sentence)
 
     @property
     def sentence(self) -> str:
@@ -168,7 +186,7 @@ class Comparison:
         marked = f"{self.compared_by}: {self._told.column}"
         rows, problems = [], []
         for number, (cell, members) in enumerate(self._groups().items()):
-            found = [self._metrics[str(row["folder"])] for row in members]
+            found = [self._metrics.get(str(row["folder"]), {}) for row in members]
             values = [
                 _cell([m[name] for m in found if name in m], name, members)
                 + (MARK if name == marked and number in self._told.alike else "")
@@ -221,7 +239,7 @@ class Comparison:
     def _compared_by(self) -> list[str]:
         """The metrics that the runs are compared by; several if their problems differ."""
         found = (name.partition(": ")[0] for name in self._names() if not name.startswith(TO_TARGET))
-        return list(dict.fromkeys(found)) or [self.compared_by]
+        return list(dict.fromkeys(found)) or [run.main_metric for run in self._runs.values()][-1:] or [""]
 
     def table(self) -> Table:
         """Return the table for a terminal: common values are in the `title`, errors below it.
@@ -266,6 +284,14 @@ class Comparison:
         save_figure(report.sweep_figure(self.folder), self.folder / "grid.png")
         self.verdicts.write()
         report.write_report(self.folder)
+
+
+def _metrics_of(summary: Summary) -> dict[str, float]:
+    """Return the columns of a run: the metric by which it is compared, and what it took to a target."""
+    by = summary.compared_by
+    found = {model: values.get(by) for model, values in metrics_by_group(summary).items()}
+    metrics = {f"{by}: {model}": value for model, value in found.items() if value is not None}
+    return metrics | to_target(summary)
 
 
 def _cell(values: list[float], name: str, members: Sequence[Mapping[str, object]]) -> str:

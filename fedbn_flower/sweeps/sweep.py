@@ -36,13 +36,14 @@ AROUND = 6
 class LiveTable(Observer):
     """A table of all cells that fills as runs go on, above a bar over all rounds; use as a context manager.
 
-    Rounds are read from the runs' folders. Of more rows than a terminal shows there is only the bar.
+    Rounds are read from the runs' folders, and what ended runs found is as the comparison has it. Of more
+    rows than a terminal shows there is only the bar.
     """
 
-    def __init__(self, cells: Sequence[Cell], console: Console) -> None:
+    def __init__(self, cells: Sequence[Cell], console: Console, comparison: Comparison) -> None:
         self._cells = cells
-        self._ended: dict[str, Summary | None] = {}
-        self._metric = ""
+        self._comparison = comparison
+        self.ended()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(None, table_column=Column(ratio=1)),
@@ -53,9 +54,6 @@ class LiveTable(Observer):
         )
         total = sum(cell.config.rounds for cell in cells)
         self._task = self._bar.add_task(f"{len(cells)} runs, rounds", total=total)
-        for cell in cells:
-            if summary := cell.summary:
-                self.ended(cell, summary)
         self.update()
         self._bar.advance(self._task, 0)  # from here on the time of a round is measured
         self._fits = len(self._rows()) < console.height - AROUND
@@ -67,10 +65,9 @@ class LiveTable(Observer):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def ended(self, cell: Cell, summary: Summary | None) -> None:
-        """Take the summary of a run, None of one that failed."""
-        self._ended[cell.name] = summary
-        self._metric = summary.compared_by if summary else self._metric
+    def ended(self) -> None:
+        """Take what the runs that have ended found, as they are compared now."""
+        self._ended = self._comparison.summaries
 
     def update(self) -> None:
         """Read the number of rounds done, to be drawn."""
@@ -84,8 +81,10 @@ class LiveTable(Observer):
 
     def drawn(self) -> Group:
         """Return the table and the bar."""
-        header = ["", "runs", "rounds", with_unit(self._metric) or "metric"]
-        rows = [self._row(name, cells) for name, cells in self._rows().items()]
+        metrics = {one.compared_by for one in self._ended.values() if one}
+        metric = metrics.pop() if len(metrics) == 1 else ""
+        header = ["", "runs", "rounds", with_unit(metric) or "metric"]
+        rows = [self._row(name, cells, metric) for name, cells in self._rows().items()]
         return Group(*([Table(header, rows).terminal()] if self._fits else []), self._bar)
 
     def _rows(self) -> dict[str, list[Cell]]:
@@ -94,13 +93,20 @@ class LiveTable(Observer):
             rows.setdefault(cell.name.rpartition("-seed")[0], []).append(cell)
         return rows
 
-    def _row(self, name: str, cells: Sequence[Cell]) -> list[str]:
+    def _row(self, name: str, cells: Sequence[Cell], metric: str) -> list[str]:
+        """Return a row's cells; its metric is named where the header does not name that of all rows."""
         ended = [self._ended[cell.name] for cell in cells if cell.name in self._ended]
         rounds = sum(self._rounds[cell.name] for cell in cells)
         total = sum(cell.config.rounds for cell in cells)
-        values = [value for one in ended if one and (value := value_of(one)) is not None]
+        values: dict[str, list[float]] = {}
+        for one in ended:
+            if one and (value := value_of(one)) is not None:
+                values.setdefault(one.compared_by, []).append(value)
+        found = (
+            f"{spread(of, by)}{'' if by == metric else f' ({with_unit(by)})'}" for by, of in values.items()
+        )
         failed = sum(one is None for one in ended)
-        words = filter(None, [spread(values, self._metric), f"{failed} failed" if failed else ""])
+        words = [*found, *([f"{failed} failed"] if failed else [])]
         return [name, f"{len(ended)}/{len(cells)}", f"{rounds}/{total}", ", ".join(words)]
 
 
@@ -199,13 +205,13 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         if len(missing) < len(cells):
             say(console, f"{len(cells) - len(missing)} of {len(cells)} runs are already done")
         failed = 0
-        live = LiveTable(cells, console) if is_live(console) and missing else None
+        live = LiveTable(cells, console, comparison) if is_live(console) and missing else None
         try:
             with live or nullcontext(), closing(_outcomes(missing, console, live)) as outcomes:
                 for cell, (summary, problem) in outcomes:
                     row = comparison.add(cell.config, summary, problem, cell.name)
                     if live:
-                        live.ended(cell, row)
+                        live.ended()
                     elif row:
                         say(console, end_line(cell.name, row))
                     if not row:

@@ -1,7 +1,7 @@
 """Group runs that differ only in their seed, such as those of a sweep's cell."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,7 +12,7 @@ from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, heading, percent
 from ...records.stored import CONFIG, GRID, rows_of
-from ..rare_event import led_by_rare_event
+from ..rare_event import Candidate, led_together
 from ..run_reader import Points, Run
 from ..summary import (
     AGGREGATED,
@@ -108,12 +108,19 @@ class Group:
         return [points for run in runs if (points := run.points(column))]
 
 
+def led_groups(groups: Sequence[Group]) -> list[Group]:
+    """Return groups that are compared with each other, with their runs `led_together`."""
+    led = iter(led_together([Candidate.of(run) for group in groups for run in group.runs]))
+    return [replace(group, runs=[next(led) for _ in group.runs]) for group in groups]
+
+
 @dataclass(frozen=True)
 class Sweep:
     """A sweep's folder."""
 
     folder: Path
-    groups: Sequence[Group]
+    as_read: Sequence[Group]
+    """The groups of runs, which are not yet led by a rare event."""
     common: Mapping[str, str]
     """The values that all cells share, by key."""
     failed: Sequence[Sequence[str]]
@@ -139,7 +146,7 @@ class Sweep:
         for row in rows:
             runs = cells.setdefault(tuple(row[key] for key in varied), [])
             if (folder / row[FOLDER] / CONFIG).exists():
-                runs.append(led_by_rare_event(Run.read(folder / row[FOLDER], key)))
+                runs.append(Run.read(folder / row[FOLDER], key))
         groups = [Group(dict(zip(varied, cell, strict=True)), runs) for cell, runs in cells.items()]
         failed = [
             [" ".join([*(row[key] for key in varied), f"seed {row[SEED]}"]), row[STATUS]]
@@ -147,6 +154,11 @@ class Sweep:
             if row[STATUS] != "ok"
         ]
         return cls(folder, groups, {k: v for k, v in common.items() if k not in varied}, failed)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups as they are compared; see `led_groups`."""
+        return led_groups(self.as_read)
 
     @cached_property
     def runs(self) -> list[Run]:

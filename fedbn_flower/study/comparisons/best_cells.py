@@ -15,7 +15,7 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 from ...core.ground.columns import HeldOut
 from ...core.text import joined
 from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predictions_of
-from ...records.metrics import PERCENT, percent
+from ...records.metrics import PERCENT, percent, spelt
 from ...records.summary import OfClasses
 from ...results.held_out import held_out_by_site
 from ...results.report.runs_by_seed import Marks
@@ -252,7 +252,10 @@ def verdict(
     found = {cell: _by_seed(members, column, metric) for cell, members in runs.items()}
     found = {cell: by_seed for cell, by_seed in found.items() if by_seed}
     if len(found) < 2:
-        return Verdict(column)
+        ended = sum(map(bool, runs.values()))
+        who = next((f"only {labels[cell]} has" for cell in found), "no run has")
+        words = f"Nothing is compared: {who} {spelt(metric)} of the column {column!r}."
+        return Verdict(column, sentence=words if ended > 1 else "")
     if len(set(datasets)) > 1:
         return Verdict(column, sentence=OTHER_DATA)
     for held_out, words in NOT_COMPARED.items():

@@ -1,11 +1,21 @@
 """Tables of a rare event begin with AUROC, sensitivity and calibration; scikit-learn is the reference."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import accuracy_score, roc_auc_score, roc_curve
 
+from fedbn_flower import cli
+from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.results.rare_event import LEADING, led_by_rare_event, main_first
+from fedbn_flower.results.rare_event import (
+    LEADING,
+    Candidate,
+    led_by_rare_event,
+    led_together,
+    main_first,
+    why_by_accuracy,
+)
 from fedbn_flower.results.report.results_table import results_table
 from fedbn_flower.results.report.runs_by_seed import common_metric
 from fedbn_flower.results.report.sections.client_tables import metrics_table
@@ -123,3 +133,107 @@ def test_a_site_that_is_left_out_is_compared_by_what_the_run_has_of_it(tmp_path)
         for i, one in enumerate((of_all, left_out))
     ]
     assert found == ["auroc", "accuracy"]
+
+
+def deaths():
+    """Two sites, of whose 1,000 patients 40 died: those with the greatest risk."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1000, 2))
+    risk = x[:, 0] + rng.normal(size=1000)
+    died = (risk >= np.sort(risk)[-40]).astype(int)
+    return pd.DataFrame({"site": np.repeat(["lyon", "turin"], 500), "x": x[:, 0], "y": x[:, 1], "died": died})
+
+
+def by_accuracy(share, lacking):
+    return (
+        f"The event is rare ({100 * share:.1f} % of held-out cases): accuracy says little of it. "
+        f"Not every run has an AUROC of all cases ({lacking}); with --metrics auroc all have one."
+    )
+
+
+@pytest.fixture
+def swept(tmp_path, monkeypatch, capsys):
+    """Runs a sweep over the deaths, in this process; returns what it printed, and ``grid.md``."""
+    monkeypatch.chdir(tmp_path)
+    deaths().to_csv("deaths.csv", index=False)
+    keys = "--dataset deaths.csv --label-column died --partition natural:site --num-clients 2 --model linear"
+
+    def run(words):
+        status = cli.main(
+            [*f"{words} {keys} --rounds 2 --backend inline --strategy fedavg --client shared".split()]
+        )
+        assert status == 0
+        return capsys.readouterr().out, (tmp_path / "g" / "grid.md").read_text()
+
+    return run
+
+
+def grid_rows():
+    return pd.read_csv("g/grid.csv").set_index("folder")
+
+
+def test_a_sweep_in_which_only_some_runs_have_an_auroc_is_compared_by_accuracy_and_says_so(swept, tmp_path):
+    printed, written = swept("--sweep eval-data=local,global --run-dir g")
+    found = grid_rows()
+    for name, row in found.iterrows():
+        cases = predictions_of(tmp_path / "g" / name)
+        accuracy = accuracy_score(cases["target"], cases["score"] > 0.5)
+        assert row["accuracy: mean over examples"] == pytest.approx(accuracy)
+    assert len(found) == 2
+    assert not [column for column in found if column.startswith("auroc")]
+    share = predictions_of(tmp_path / "g" / found.index[0])["target"].mean()
+    words = by_accuracy(share, "sites have the same cases in 1 of 2 runs")
+    assert words in printed
+    assert words in written
+    assert any(words in text for text in page(tmp_path / "g").text["p"])
+
+
+def test_with_auroc_as_metric_all_are_compared_by_it(swept, tmp_path):
+    """As the sentence says; where sites have the same cases, the server's AUROC is that of all of them."""
+    _, written = swept("--sweep eval-data=local,global --metrics auroc --run-dir g")
+    assert "is rare" not in written
+    local, shared = (of for _, of in grid_rows().sort_values("eval-data", ascending=False).iterrows())
+    cases = predictions_of(tmp_path / "g" / local.name)
+    assert local["auroc: pooled"] == pytest.approx(roc_auc_score(cases["target"], cases["score"]))
+    cases = predictions_of(tmp_path / "g" / shared.name)
+    of_lyon = cases[cases["site"] == "lyon"]
+    area = roc_auc_score(of_lyon["target"], of_lyon["score"])
+    assert shared["auroc: client lyon"] == pytest.approx(area)
+
+
+def test_runs_of_the_same_data_are_led_together_or_not_at_all(tmp_path):
+    """A seed by which 12 of 60 held-out cases are events, not rare, goes with one by which 11 are."""
+
+    def candidates(*events, **more):
+        folders = [
+            write_cases(tmp_path / f"{one}-{i}", two_sites(one), seed=i, **more)
+            for i, one in enumerate(events)
+        ]
+        return [Candidate.of(Run.read(folder)) for folder in folders]
+
+    few, many = candidates((6, 5), (6, 6))
+    assert [run.main_metric for run in led_together([many])] == ["accuracy"]
+    led = led_together([few, many])
+    assert [run.main_metric for run in led] == ["auroc", "auroc"]
+    for run, events in zip(led, ((6, 5), (6, 6)), strict=True):
+        assert f"{run.summary.pooled['auroc']:.3f}" == expected(*two_sites(events).values())[0]
+    assert why_by_accuracy(run.run for run in (few, many)) == ""  # it was asked for
+    (without,) = candidates((3, 3))
+    (without.run.folder / "predictions.parquet").unlink()
+    without = Candidate.of(without.run)
+    assert led_together([few, without, many]) == [one.run for one in (few, without, many)]
+    (other,) = candidates((1, 1), dataset="other.csv")
+    assert [run.main_metric for run in led_together([few, without, other])] == ["accuracy"] * 2 + ["auroc"]
+    words = by_accuracy(11 / 60, "cases are not kept in 1 of 2 runs")
+    assert why_by_accuracy(one.run for one in (few, without)) == words
+
+
+def test_runs_compared_of_which_some_keep_no_cases_are_compared_by_accuracy(tmp_path):
+    compare = pytest.importorskip("fedbn_flower.study.compare")
+    folders = [write_cases(tmp_path / str(i), two_sites((17, 16), i, cases=200)) for i in range(3)]
+    (folders[2] / "predictions.parquet").unlink()
+    groups = compare.read_groups(folders)
+    found = compare.Compared.of(groups, common_metric(groups))
+    assert found.metric == "accuracy"
+    assert "(cases are not kept in 1 of 3 runs)" in found.table.note
+    assert common_metric(compare.read_groups(folders[:2])) == "auroc"

@@ -302,7 +302,7 @@ def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configur
     assert grid.sentence.startswith("Marked *")
 
 
-def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(configured, tmp_path):
+def test_cells_of_other_metrics_columns_or_data_are_not_compared_which_is_said(configured, tmp_path):
     grid = Comparison(tmp_path)
     add_run(grid, configured(), summary(0.5, 0.5, []))
     assert grid.sentence == ""
@@ -311,7 +311,13 @@ def test_a_single_cell_cells_of_other_metrics_and_other_data_are_not_compared(co
     assert told(tmp_path) == {"fedyogi": "", "fedavg": ""}
     losses = summary(0.5, 0.5, []) | {"compared-by": "loss"}
     add_run(grid, configured(strategy="fedadam"), losses)
-    assert grid.sentence == ""
+    words = "Runs whose main metrics differ (accuracy and loss) are not compared with each other."
+    assert grid.sentence == words
+    one_evaluates = Comparison(tmp_path / "clients")
+    add_run(one_evaluates, configured(), summary(0.5, 0.5, []))
+    add_run(one_evaluates, configured(strategy="fedavg"), summary(0.5, 0.5, [], 0.5) | {"mean": None})
+    words = "Nothing is compared: only fedyogi has accuracy of the column 'mean over examples'."
+    assert one_evaluates.sentence == words
     others = compared(configured, tmp_path / "others", keys=["dataset"])
     add_run(others, configured(strategy="fedavg", dataset="quadratic:3"), summary(0.5, 0.5, []))
     assert others.sentence == "Runs on different data are not compared with each other."

@@ -14,6 +14,7 @@ from fedbn_flower.results import run_folder
 from fedbn_flower.results.progress import RoundLines
 from fedbn_flower.sweeps import sweep
 from fedbn_flower.sweeps.cells import DONE, cells_of
+from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..results.test_metrics import summary
 from ..results.written import write_run
@@ -71,9 +72,13 @@ def test_in_a_terminal_the_cells_are_a_table_that_fills(configured, tmp_path):
     (done / DONE).touch()
     write_run(cells[3].folder, metrics="round,accuracy\n1,0.1\n2,0.1\n3,0.1\n")
     console = Console(width=80, height=30, color_system=None, file=io.StringIO())
-    live = sweep.LiveTable(cells, console)
-    live.ended(cells[1], Summary.model_validate(summary(0.7, 0.5, [])))
-    live.ended(cells[2], None)
+    grid = Comparison(tmp_path, [], [cell.name for cell in cells])
+    grid.add(configs[0], cells[0].summary, name=cells[0].name)
+    live = sweep.LiveTable(cells, console, grid)
+    write_run(cells[1].folder, found := summary(0.7, 0.5, []))
+    grid.add(configs[1], Summary.model_validate(found), name=cells[1].name)
+    grid.add(configs[2], None, "it diverged", cells[2].name)
+    live.ended()
     live.update()
     console.print(live.drawn())
     words = [line.split() for line in console.file.getvalue().splitlines() if "fed" in line or "runs" in line]
@@ -84,8 +89,22 @@ def test_in_a_terminal_the_cells_are_a_table_that_fills(configured, tmp_path):
     assert bar[:3] == ["4", "runs,", "rounds"]
     assert "15/16" in bar
     low = Console(width=80, height=8, file=io.StringIO())
-    low.print(sweep.LiveTable(cells, low).drawn())
+    low.print(sweep.LiveTable(cells, low, grid).drawn())
     assert "fedavg" not in low.file.getvalue()
+
+
+def test_the_table_of_runs_with_other_metrics_names_those_of_each_row(configured, tmp_path):
+    configs = [configured(strategy=name) for name in ("fedavg", "fedadam")]
+    cells, console = cells_of(configs, [], tmp_path), Console(width=80, height=30, file=io.StringIO())
+    grid = Comparison(tmp_path)
+    for cell, by in zip(cells, ("accuracy", "loss"), strict=True):
+        write_run(cell.folder, found := summary(0.5, 0.5, []) | {"compared-by": by})
+        grid.add(cell.config, Summary.model_validate(found), name=cell.name)
+    console.print(sweep.LiveTable(cells, console, grid).drawn())
+    lines = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
+    assert lines[0] == ["runs", "rounds", "metric"]
+    assert lines[2][-3:] == ["50.0", "(accuracy,", "%)"]
+    assert lines[3][-2:] == ["1.0000", "(loss)"]
 
 
 @pytest.mark.parametrize("live", [True, False])
