@@ -17,6 +17,8 @@ from fedbn_flower.asynchronous.schedule import Schedule
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.server.exchange import Exchange
 
+from ...quick import some_quick
+
 PAGE = Path(__file__).parents[3] / "docs/how-to/asynchronous.md"
 JOB = {"partition": "iid", "num_clients": 8, "client": "shared", "model": "linear", "devices": "phones"}
 BUFFERED = {"protocol": "fedbuff:3", "concurrency": 5}
@@ -232,20 +234,22 @@ def test_clients_in_lockstep_follow_their_versions(run):
     assert bits(together) != bits(apart)  # as many were trained in lockstep
 
 
+TABLE = re.findall(r"^\| `(--.*)` \| (.*) \| (.*) % \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+
+
 @pytest.mark.slow
-def test_the_table_of_the_page(run):
+@pytest.mark.parametrize(("flags", "seconds", "accuracy", "staleness"), some_quick(TABLE, {1}))
+def test_the_table_of_the_page(run, flags, seconds, accuracy, staleness):
     """Rows of docs/how-to/asynchronous.md: keys, simulated seconds, accuracy and the greatest staleness."""
+    assert len(TABLE) == 3
     job = JOB | {"num_clients": 40, "strategy": "fedavg", "local_epochs": 2, "batch_size": 32}
-    table = re.findall(r"^\| `(--.*)` \| (.*) \| (.*) % \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
-    assert len(table) == 3
-    for number, (flags, seconds, accuracy, staleness) in enumerate(table):
-        words = flags.replace("--", "").replace("-", "_").split()
-        result = run(**job | dict(zip(words[::2], words[1::2], strict=True)), run_dir=f"run-{number}")
-        assert result.summary["simulated-seconds"] == pytest.approx(float(seconds), abs=0.05)
-        assert result.summary["global"]["accuracy"] == pytest.approx(float(accuracy) / 100, abs=0.01)
-        found = [int(row["staleness-max"]) for row in rows(result) if "staleness-max" in row]
-        assert max(found, default=-1) == int(staleness.strip() or -1)
-        assert sum(int(row["replies"]) for row in rows(result)) == 120
+    words = flags.replace("--", "").replace("-", "_").split()
+    result = run(**job | dict(zip(words[::2], words[1::2], strict=True)), run_dir="run")
+    assert result.summary["simulated-seconds"] == pytest.approx(float(seconds), abs=0.05)
+    assert result.summary["global"]["accuracy"] == pytest.approx(float(accuracy) / 100, abs=0.01)
+    found = [int(row["staleness-max"]) for row in rows(result) if "staleness-max" in row]
+    assert max(found, default=-1) == int(staleness.strip() or -1)
+    assert sum(int(row["replies"]) for row in rows(result)) == 120
 
 
 @pytest.mark.sampled(2)

@@ -92,7 +92,7 @@ def pairs():
 
 
 CASES = [(name,) for name in FEATURES] + list(pairs())
-EVERY = 30
+EVERY = 100
 """Of so many pairs one is tried by every run of all tests."""
 
 
