@@ -171,15 +171,10 @@ def check_are_named(commands, folder, names, works=()):
         assert error.startswith(f"UserError: {word}: ")
 
 
-def test_without_all_of_them_a_site_answers_and_each_is_named(house, commands):
+@pytest.mark.slow
+def test_without_all_of_them_the_rest_works_and_each_is_named(house, commands):
     folder = house(*ANNEXES)
     check_a_site_answers(folder)
-    check_are_named(commands, folder, ANNEXES)
-
-
-@pytest.mark.slow
-def test_without_all_of_them_the_rest_works(house, commands):
-    folder = house(*ANNEXES)
     more = (["--resume", "run", "--rounds", "3"], [*SMALL, "--seed", "0,1", "--run-dir", "sweep"])
     check_are_named(commands, folder, ANNEXES, [*USUAL, *more])
     assert (folder / "run" / "report.html").exists()

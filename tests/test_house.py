@@ -77,7 +77,7 @@ def module_of(path):
 
 
 def is_for_type_checkers(node):
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
 def nodes_at_run_time(tree):

@@ -62,7 +62,7 @@ def test_of_several_classes_each_is_one_against_the_rest() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory, pictures_never_drawn: None) -> Run:
     """Scores that lie close together: thresholds between all of them are few."""
     pytest.importorskip("fedbn_flower.study")
     folder = tmp_path_factory.mktemp("exact")

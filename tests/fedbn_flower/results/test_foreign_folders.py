@@ -88,7 +88,7 @@ DAMAGED = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, pictures_never_drawn, draws_always_few):
     """A run of two clients, and another one."""
     place = tmp_path_factory.mktemp("made")
     keys = {"dataset": "digits", "num_clients": 2, "rounds": 1, "model": "linear", "client": "shared"}

@@ -31,17 +31,13 @@ def test_it_stays_for_the_next_message(node):
     assert first.task == 3
     assert node.workers() == [first.process]
     assert os.getpgid(first.process) == os.getsid(first.process) == first.process
-
-
-def test_its_secret_is_neither_in_its_words_nor_in_its_environment(node):
-    pid = node.ask().process
     secret = Place(node.places()[0]).record().secret.encode()
     assert len(secret) == 64
     for name in ("cmdline", "environ"):
-        assert secret not in open(f"/proc/{pid}/{name}", "rb").read()  # noqa: SIM115
+        assert secret not in open(f"/proc/{first.process}/{name}", "rb").read()  # noqa: SIM115
 
 
-def test_an_error_is_the_clients_and_the_worker_stays(node):
+def test_it_stays_after_a_clients_error_and_refuses_a_stranger(node):
     pid = node.ask().process
     for number, (do, error) in enumerate([("mistake", UserError), ("raise", KeyError)], 1):
         with pytest.raises(Exception, match="a mistake|key") as raised:
@@ -51,6 +47,13 @@ def test_an_error_is_the_clients_and_the_worker_stays(node):
         answer = node.ask()
         assert answer.process == pid
         assert answer.number == 1 + 2 * number  # what it had changed before the error stays too
+    place = Place(node.places()[0])
+    record = place.record()
+    place.write(type(record)(record.process, record.identity, "00" * 32))
+    with pytest.raises(OSError, match="another secret"):
+        workers._connected(place, place.record(), 5)
+    place.write(record)
+    assert node.ask().process == pid
 
 
 def test_what_the_client_writes_is_in_the_nodes_log_before_the_answer(node, capfd, monkeypatch):
@@ -343,17 +346,6 @@ def test_nodes_at_once(node):
     for thread in threads:
         thread.join()
     assert len({*found}) == 3
-
-
-def test_a_stranger_is_refused_and_the_worker_stays(node):
-    pid = node.ask().process
-    place = Place(node.places()[0])
-    record = place.record()
-    place.write(type(record)(record.process, record.identity, "00" * 32))
-    with pytest.raises(OSError, match="another secret"):
-        workers._connected(place, place.record(), 5)
-    place.write(record)
-    assert node.ask().process == pid
 
 
 @pytest.mark.parametrize(
