@@ -80,28 +80,34 @@ def is_for_type_checkers(node):
     return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
-def nodes_at_run_time(tree):
-    """All nodes of a syntax tree but those that only type checkers read."""
-    left = [tree]
-    while left:
-        yield (node := left.pop())
-        left += [child for child in ast.iter_child_nodes(node) if not is_for_type_checkers(child)]
-
-
 @cache
 def tree_of(path):
     return ast.parse(path.read_text())
 
 
+def statements(path, leave_out=lambda node: False):
+    """All statements of a file, wherever they are: an import is in no expression."""
+    left = [tree_of(path)]
+    while left:
+        yield (node := left.pop())
+        blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases"))
+        left += [child for block in blocks for child in block if not leave_out(child)]
+
+
+def statements_at_run_time(path):
+    """Those but the ones that only type checkers read."""
+    return statements(path, is_for_type_checkers)
+
+
 @cache
-def imports(path, nodes=nodes_at_run_time):
+def imports(path, nodes=statements_at_run_time):
     """The full names of the modules that a file imports, wherever in it."""
     return tuple(_imports(path, nodes))
 
 
 def _imports(path, nodes):
     package = path.relative_to(ROOT).parent.parts
-    for node in nodes(tree_of(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -119,14 +125,14 @@ def test_arrows_go_one_way(package):
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(package)
-        for name in imports(path, ast.walk)
+        for name in imports(path, statements)
         if name.partition(".")[0] in FORBIDDEN[package] and not name.startswith(f"{GROUND}.")
     ]
     assert not wrong
 
 
 def test_the_ground_imports_nothing_of_ours():
-    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path, ast.walk)}
+    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path, statements)}
     assert {"pydantic", "flwr.app"} <= found
     assert not {name for name in found if name.partition(".")[0] in {"torch", *PACKAGES}}
 
@@ -159,7 +165,7 @@ def test_nothing_imports_an_annex():
     into = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(*PACKAGES)
-        for name in imports(path, ast.walk)
+        for name in imports(path, statements)
         for annex in ANNEXES
         if f"{name}.".startswith(f"fedbn_flower.{annex}.")
         and not module_of(path).startswith(f"fedbn_flower.{annex}")
@@ -206,7 +212,7 @@ def test_nothing_imports_itself_by_a_detour():
 
 def names_imported(path):
     """(module, name) of every import from Flower and Ray in a file; the name is None where it is a module."""
-    for node in ast.walk(tree_of(path)):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -281,7 +287,7 @@ def test_what_reads_imports_sees_them():
     in_a_function = "fedbn_flower.runtime.ray.pool"
     assert in_a_function in set(imports(ROOT / "fedbn_flower/runtime/pools.py"))
     assert "fedbn_flower.api.simulate" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
-    assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py", ast.walk))
+    assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py", statements))
 
 
 def test_flower_packs_every_file_that_the_app_reads():

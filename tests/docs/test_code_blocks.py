@@ -5,6 +5,7 @@ The commands of docs/deployment.md are executed by tests/integration/test_deploy
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ pytest.importorskip("fedbn_flower.consortium")
 pytest.importorskip("fedbn_flower.watch")
 
 import fedbn_flower
+from fedbn_flower.api.export import FORMATS
 from fedbn_flower.apps.app import app_in
 from fedbn_flower.apps.command import app_parser
 from fedbn_flower.apps.run import Settings
@@ -85,7 +87,7 @@ def flags_of_simulation(words):
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory, cache_dir):
+def desk(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
     """A folder with what the documents name: a run, and the files that blocks write."""
     folder = tmp_path_factory.mktemp("desk")
     for name in ("run_sim.py", "benchmarks", "deploy", "examples", "experiments", "scripts"):
@@ -93,12 +95,13 @@ def desk(tmp_path_factory, cache_dir):
     for block in blocks("python"):
         if block.file_name:
             (folder / block.file_name).write_text(block.body)
-    few = ["--pictures", "10", "--patients", "50"]
-    made = [sys.executable, "examples/make_hospital_data.py", "data", *few]
-    subprocess.run(made, cwd=folder, check=True)
+    made = [["examples/make_hospital_data.py", "--pictures", "10", "--patients", "50"]]
     if find_spec("nibabel") and find_spec("pydicom"):
-        made = [sys.executable, "experiments/make_scans.py", "data", "--scans", "6"]
-        subprocess.run(made, cwd=folder, check=True)
+        made += [["experiments/make_scans.py", "--scans", "6"]]
+    for script, *few in made:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [script, str(folder / "data"), *few])
+            runpy.run_path(str(ROOT / script), run_name="__main__")
     write_app(folder / "path" / "to" / "app")
     assert main([*FEW, "--cache-dir", str(cache_dir), "--run-dir", str(folder / "runs" / "first")]) == 0
     return folder
@@ -107,6 +110,7 @@ def desk(tmp_path_factory, cache_dir):
 @pytest.fixture
 def at_desk(desk, monkeypatch):
     monkeypatch.chdir(desk)
+    monkeypatch.setitem(FORMATS, "onnx", lambda *_: b"")  # tests/fedbn_flower/api/test_export.py has it
     return desk
 
 

@@ -12,6 +12,8 @@ from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
 from fedbn_flower.data.readers.torch_datasets import are_datasets, pooled
 
+from ...quick import diagonal_quick
+
 RNG = np.random.default_rng(0)
 COLOUR = RNG.integers(0, 256, (6, 5, 4, 3)).astype(np.uint8)
 ROWS = RNG.normal(size=(6, 7))
@@ -61,23 +63,25 @@ def test_what_inputs_become(keep, x, expected, kind):
     assert data.notes == ((Note("inputs", of_shape),) if of_shape else ())
 
 
+TARGETS = [
+    (Y, Y, 3, "classes"),
+    (Y.astype(np.uint8), Y, 3, "classes"),
+    (Y * 2, Y * 2, 5, "classes"),
+    (Y > 0, [0, 1, 1, 0, 1, 1], 2, "classes"),
+    (Y / 2, Y[:, None] / 2, 1, "numbers"),
+    (Y.astype(np.float32), Y, 3, "classes"),
+    (Y[:, None].astype(float), Y, 3, "classes"),
+    (Y - 1.0, Y, 3, "classes"),
+    (Y * 50.0, Y, 3, "classes"),
+    (ROWS[:, :2], ROWS[:, :2].astype(np.float32), 2, "numbers"),
+]
+
+
 @pytest.mark.parametrize(
-    ("y", "expected", "outputs", "predicts"),
-    [
-        (Y, Y, 3, "classes"),
-        (Y.astype(np.uint8), Y, 3, "classes"),
-        (Y * 2, Y * 2, 5, "classes"),
-        (Y > 0, [0, 1, 1, 0, 1, 1], 2, "classes"),
-        (Y / 2, Y[:, None] / 2, 1, "numbers"),
-        (Y.astype(np.float32), Y, 3, "classes"),
-        (Y[:, None].astype(float), Y, 3, "classes"),
-        (Y - 1.0, Y, 3, "classes"),
-        (Y * 50.0, Y, 3, "classes"),
-        (ROWS[:, :2], ROWS[:, :2].astype(np.float32), 2, "numbers"),
-    ],
+    ("x", "target"), diagonal_quick([ROWS, COLOUR, COLOUR[..., 0], COLOUR / 255], TARGETS)
 )
-@pytest.mark.parametrize("x", [ROWS, COLOUR, COLOUR[..., 0], COLOUR / 255])
-def test_what_targets_become(keep, x, y, expected, outputs, predicts):
+def test_what_targets_become(keep, x, target):
+    y, expected, outputs, predicts = target
     data = keep(x, y, x, y)
     np.testing.assert_array_equal(data.train.columns["y"], expected)
     assert data.train.columns["y"].dtype == (np.int64 if predicts == "classes" else np.float32)

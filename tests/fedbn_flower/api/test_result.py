@@ -59,7 +59,7 @@ NOT_A_MODEL = {"fedbabu", "per-fedavg", "knn-per"}
 UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedper+apfl")
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("eval_data", ["global", "local"])
 @pytest.mark.parametrize(
     "client",

@@ -33,6 +33,7 @@ def _given(key, value):
     return {name: v for name, v in more.items() if name != key} | {key: value}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("key", RUN_KEYS)
 def test_every_key_takes_a_number_from_python_and_toml_as_the_command_line_does(key, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -49,6 +49,7 @@ def test_three_rounds_of_which_answers_are_lost_also_resumed(run, norm, client):
     assert same(weights(whole.model(trained)), weights(parts.model(trained)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "silobn"])
 def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(run, caplog, client):
     result = run(norm="group:4", client=client)

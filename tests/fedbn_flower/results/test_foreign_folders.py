@@ -129,7 +129,7 @@ def test_what_is_no_run_is_refused_by_every_command(place, capsys, change):
     assert sorted(place.rglob("*")) == before
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_run_is_read_or_refused_in_a_line(place, capsys, change):
     change(place / "run")

@@ -217,6 +217,7 @@ def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title
     assert sweep_figure(folder).axes[0].get_title().startswith(title)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("length", [4, 40, 41, 75])
 def test_a_legend_stays_inside_its_picture(length):
     name = "partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"

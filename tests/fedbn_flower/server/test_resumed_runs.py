@@ -38,7 +38,7 @@ CASES = {
         for rule in ("fedexp", "fedacg")
     },
 }
-QUICK = {"qfedavg", "fedbn+apfl", "fixbn", "fbn", "hbn", "adapt-bn"}
+QUICK = {"fedbn+apfl", "adapt-bn"}
 EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - QUICK - {"centered-clip:0.2"}
 
 

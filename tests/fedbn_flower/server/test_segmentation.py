@@ -141,7 +141,7 @@ def test_the_unet_learns_volumes(run, client):
     assert found["pooled"]["dice"] > 0.8
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "client",
     [

@@ -39,7 +39,7 @@ def test_the_page_has_what_single_rules_read():
     assert f"## What single rules read\n\n{table_of_rules()}" in PAGE.read_text()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rule", "lie", "effect"), [pytest.param(*lie, id=f"{lie[0]}: {what}") for what, *lie in BY_RULE]
 )

@@ -136,6 +136,7 @@ def test_a_mistake_is_reported_by_a_dry_run_too(capsys):
     assert capsys.readouterr().err.startswith("error: client-lr: '0' is not allowed")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("names", EACH, ids=title)
 def test_every_algorithm_can_be_measured(configured, monkeypatch, names):
     monkeypatch.setattr(estimate, "_seconds", lambda do, n: do(1) or 1e-3 * n)

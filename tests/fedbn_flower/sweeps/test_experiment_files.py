@@ -157,7 +157,7 @@ def test_every_file_is_known():
     assert [path.stem for path in EXPERIMENTS] == sorted(RUNS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypatch):
     monkeypatch.chdir(APP)
@@ -184,6 +184,7 @@ def test_every_file_is_in_the_documentation():
 COMMANDS = re.findall(r"^python run_sim.py (--experiment (?:.*\\\n)*.*)$", RESULTS, re.MULTILINE)
 
 
+@pytest.mark.sampled(4)  # tests/docs/test_code_blocks.py has them all
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
     """Where no value is given in the place of a list, it is all that the file says."""

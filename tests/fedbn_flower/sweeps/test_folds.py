@@ -26,6 +26,7 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import inputs_at
 from fedbn_flower.sweeps.experiment import Experiment
 
+from ...quick import diagonal_quick
 from ..data.test_own_data import Sites
 from ..privacy.test_units import write
 from ..results.html_page import page
@@ -83,8 +84,9 @@ def test_folds_are_never_empty_and_of_whole_groups(sizes, folds, classes, seed, 
         assert (np.ptp(by_class, 1) <= 1).all()
 
 
-@pytest.mark.parametrize("partition", ["iid", "natural:site", "dirichlet:2"])
-@pytest.mark.parametrize("group", ["", "patient"])
+@pytest.mark.parametrize(
+    ("partition", "group"), diagonal_quick(["iid", "natural:site", "dirichlet:2"], ["", "patient"])
+)
 def test_the_folds_of_each_client_are_its_rows(configured, patients, partition, group):
     """Whatever the fold, a client has the same rows; each is tested on once, and trained on in the others."""
     seen = {client: [] for client in range(3)}
@@ -330,6 +332,7 @@ def test_methods_are_compared_on_the_cases_of_the_site_left_out(swept, patients,
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["shared", "silobn", "fedbn"])
 def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, client):
     """By scikit-learn's accuracy of a model whose statistics are set by hand: those of the training rows that
