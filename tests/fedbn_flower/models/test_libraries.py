@@ -95,17 +95,9 @@ TRAINED = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "shape", "masks", "client"),
-    [  # what stays is chosen by the type of a layer alone: the others are for two networks each
-        pytest.param(
-            *case,
-            client,
-            marks=[pytest.mark.slow] if i in some else [] if i in few else [pytest.mark.exhaustive],
-        )
-        for client, few, some in (
-            ("fedbn", (1, 3), (0, 2, 4)),
-            ("silobn", (4,), (0,)),
-            ("shared", (3,), (1,)),
-        )
+    [  # what stays is chosen by the type of a layer alone: the others are for a network each
+        pytest.param(*case, client, marks=[] if i in some else [pytest.mark.exhaustive])
+        for client, some in (("fedbn", range(len(TRAINED))), ("silobn", (4,)), ("shared", (3,)))
         for i, case in enumerate(TRAINED)
     ],
 )
