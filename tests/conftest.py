@@ -62,19 +62,26 @@ LIBRARIES = {
 }
 """What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
-    "tests/integration/test_secagg_sites.py",
     "tests/integration/test_consortium.py",
+    "tests/integration/test_secagg_sites.py",
     "flower",
     "ray",
-    "tests/integration/test_privacy_at_sites.py",
-    "tests/integration/test_warm_sites.py",
-    "tests/integration/test_asynchronous.py",
     "tests/integration/test_deployment.py",
+    "tests/integration/test_warm_sites.py",
+    "tests/fedbn_flower/runtime/test_combinations.py",
+    "tests/integration/test_asynchronous.py",
+    "tests/integration/test_first_steps.py",
+    "tests/integration/test_wheel.py",
     "tests/integration/test_ray.py",
+    "tests/integration/test_local_federation.py",
+    "tests/integration/test_privacy_at_sites.py",
+    "tests/integration/test_api.py",
+    "tests/fedbn_flower/runtime/test_pairs_of_features.py",
     "tests/integration/test_runtimes.py",
     "tests/integration/test_kills.py",
     "tests/integration/test_sweeps.py",
-    "tests/integration/test_local_federation.py",
+    "tests/fedbn_flower/sweeps/test_experiment_files.py",
+    "tests/fedbn_flower/privacy/test_audited_runs.py",
     "libraries",
 )
 """The groups and files that take longest, so that none of them is last; then the others with slow tests."""
