@@ -108,7 +108,7 @@ class Compared:
             None if warning else compared_cases_table(runs),
             differences(groups),
             costs(groups),
-            privacy_of_runs(runs),
+            privacy_of_runs([*runs, *(run for group in groups for run in group.failed)]),
         )
 
     @property
@@ -252,7 +252,7 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
         kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH, APP)
         if kind == SWEEP:
             groups = Sweep.read(folder, "compare").as_read
-            found += [Group({FOLDER: name, **g.names}, g.runs) for g in groups if g.runs]
+            found += [replace(g, names={FOLDER: name, **g.names}) for g in groups if g.runs]
         else:
             run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
             found.append(Group({FOLDER: name}, [run]))

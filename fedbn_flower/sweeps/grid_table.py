@@ -75,7 +75,10 @@ class Comparison:
         if summary:
             self.verdicts.add(config, self.folder / name, summary)
             self._candidates[name] = Candidate.of(Run.read(self.folder / name))
-            self._privacy[name] = config.dataset, summary.privacy or {}
+        if trained := summary or Summary.read(
+            self.folder / name, "run-dir"
+        ):  # one that failed has spent it, too
+            self._privacy[name] = config.dataset, trained.privacy or {}
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._rows[name] = {
             **dict(zip(AXES, axes, strict=True)),
@@ -166,7 +169,7 @@ class Comparison:
             )
             for cell, members in groups.items()
         ]
-        datasets = [dataset for dataset, _ in self._privacy.values()]
+        datasets = [self._privacy[name][0] for name in self._runs]
         self._told = self.verdicts.compare(rows, self.compared_by, datasets, at_end)
         if not self._alike and len(self._groups()) > 1:
             metrics = joined(self._compared_by())

@@ -27,7 +27,7 @@ from ..summary import (
 )
 from .tables import Table
 
-SEED, STATUS, FOLDER = "seed", "status", "folder"
+SEED, STATUS, FOLDER, OK = "seed", "status", "folder", "ok"
 ALGORITHMS = ("strategy", "client", "objective", FOLDER)
 K = TypeVar("K")
 MARK = " *"
@@ -74,10 +74,11 @@ def label_of(names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one cell, and the cell's values by key."""
+    """The runs of one cell, and the cell's values by key; those that failed only count for privacy."""
 
     names: Mapping[str, str]
     runs: Sequence[Run]
+    failed: Sequence[Run] = ()
 
     @property
     def label(self) -> str:
@@ -130,6 +131,8 @@ class Sweep:
     def read(cls, folder: Path, key: str = "folder") -> "Sweep":
         """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys.
 
+        What a run that failed had found by then is no result, as in ``grid.md``.
+
         Raises
         ------
         UserError
@@ -142,16 +145,16 @@ class Sweep:
         keys = [key for key in columns[: columns.index(STATUS)] if key != SEED] if rows else []
         common = {key: rows[0][key] for key in keys if len({row[key] for row in rows}) == 1}
         varied = [key for key in keys if key not in common] or keys
-        cells: dict[tuple[str, ...], list[Run]] = {}
+        cells: dict[tuple[str, ...], tuple[list[Run], list[Run]]] = {}
         for row in rows:
-            runs = cells.setdefault(tuple(row[key] for key in varied), [])
+            runs = cells.setdefault(tuple(row[key] for key in varied), ([], []))
             if (folder / row[FOLDER] / CONFIG).exists():
-                runs.append(Run.read(folder / row[FOLDER], key))
-        groups = [Group(dict(zip(varied, cell, strict=True)), runs) for cell, runs in cells.items()]
+                runs[row[STATUS] != OK].append(Run.read(folder / row[FOLDER], key))
+        groups = [Group(dict(zip(varied, cell, strict=True)), *runs) for cell, runs in cells.items()]
         failed = [
             [" ".join([*(row[key] for key in varied), f"seed {row[SEED]}"]), row[STATUS]]
             for row in rows
-            if row[STATUS] != "ok"
+            if row[STATUS] != OK
         ]
         return cls(folder, groups, {k: v for k, v in common.items() if k not in varied}, failed)
 

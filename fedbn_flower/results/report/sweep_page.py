@@ -8,7 +8,7 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...core.text import joined
+from ...core.text import joined, number_of
 from ...records.metrics import PERCENT, heading
 from ...records.stored import EXPERIMENT
 from ..composition import privacy_of_runs
@@ -39,7 +39,7 @@ DARK, BRIGHT = (0, 68, 120), (253, 231, 120)  # RGB, ends of the heat table's sc
 def sweep_page(sweep: Sweep) -> str:
     """Return the page."""
     metric = common_metric(sweep.groups)
-    firsts = [group.runs[0].folder.name if group.runs else "" for group in sweep.groups]
+    firsts = [next((run.folder.name for run in (*g.runs, *g.failed)), "") for g in sweep.groups]
     links = [f"{quote(name)}/report.html" if name else "" for name in firsts]
     runs = sweep.runs
     said = verdicts()(sweep.folder)
@@ -48,10 +48,12 @@ def sweep_page(sweep: Sweep) -> str:
     said_below, further = said.sections(sweep, metric)
     held_out = compared_cases_table([run for run in runs if run.summary.rounds])
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
-    lead = f"{len(sweep.groups)} cells, {len(runs)} runs" + (f"; all with {common}." if common else ".")
+    also = f", {number_of(len(sweep.failed), 'failed run')}" if sweep.failed else ""
+    lead = f"{len(sweep.groups)} cells, {len(runs)} runs{also}" + (f"; all with {common}." if common else ".")
     datasets = {run.dataset for run in runs}
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
-    sites, together = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}, privacy_of_runs(runs)
+    sites = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}
+    together = privacy_of_runs([run for group in sweep.groups for run in (*group.runs, *group.failed)])
     explained = f"{legend(sweep.groups, metric)} {means(runs)}"
     in_paper = replace(table, note=f"{table.note} {explained}".strip())
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from statistics import mean
 
+from ...core.ground.columns import HeldOut
 from ...records.metrics import heading, shown
 from ..run_reader import Run
 from .runs_by_seed import Group, headline
@@ -12,6 +13,7 @@ FEWEST_ROUNDS = 5
 SHARE = 0.1
 """Of all that was gained since the first round, what the last part may add at most."""
 FEWEST_VALUES = 3
+WHICH_CASES = [held_out.one for held_out in HeldOut]
 
 
 def still_rising(run: Run, metric: str = "") -> str:
@@ -56,6 +58,8 @@ def at_edge(groups: Sequence[Group], metric: str) -> list[str]:
     best = groups[(max if higher else min)(found, key=lambda i: mean(found[i]))]
     lines = []
     for key, value in best.names.items():
+        if key in WHICH_CASES:  # numbers that are names
+            continue
         with suppress(ValueError):
             numbers = sorted({float(group.names[key]) for group in groups})
             if len(numbers) >= FEWEST_VALUES and float(value) in (numbers[0], numbers[-1]):

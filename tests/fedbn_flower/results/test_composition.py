@@ -4,6 +4,8 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.results.composition import added_up
+from fedbn_flower.results.report.runs_by_seed import Sweep
+from fedbn_flower.results.report.sweep_page import sweep_page
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from .written import METRICS, add_run, summary_of, write_run
@@ -54,6 +56,19 @@ def test_a_sweep_says_it(configured, tmp_path):
         add_run(found, configured(seed=seed), summary_of([0.5], privacy=privacy))
     assert found.privacy_together == [f"{LINE}."]
     assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
+
+
+def test_what_failed_has_spent_its_privacy(configured, tmp_path):
+    found = Comparison(tmp_path, [], [])
+    add_run(found, configured(seed=0), summary_of([0.5], privacy=ONE))
+    name = "fedyogi-fedbn-plain-seed1"
+    write_run(tmp_path / name, summary_of([0.5], privacy=OTHER), METRICS, seed=1)
+    found.add(configured(seed=1), None, "it diverged", name)
+    assert found.privacy_together == [f"{LINE}."]
+    sweep = Sweep.read(tmp_path)
+    (group,) = sweep.groups
+    assert [[run.config["seed"] for run in runs] for runs in (group.runs, group.failed)] == [[0], [1]]
+    assert f"{LINE}." in sweep_page(sweep)
 
 
 @pytest.mark.parametrize("reference", ["none", "pooled", "alone"])

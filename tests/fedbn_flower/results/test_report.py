@@ -15,7 +15,7 @@ from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import page
-from .written import change_run, summary_of, write_run, write_sweep
+from .written import METRICS, change_run, summary_of, write_run, write_sweep
 
 pytestmark = pytest.mark.usefixtures("drawn_figures")
 
@@ -131,7 +131,9 @@ def test_a_sweep_over_two_datasets_is_on_neither(tmp_path):
 
 
 def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
+    """One had found an accuracy before it failed, which is no result of the sweep."""
     folder = write_sweep(tmp_path / "a sweep")
+    write_run(folder / "fedyogi-silobn-plain-seed1", summary_of([0.1, 0.1]), METRICS, seed=1)
     (folder / "experiment.json").write_text("{}")
     found = page(folder)
     scale, output = found.text["span"][:2], found.text["span"][2:5]
@@ -139,6 +141,7 @@ def test_a_sweeps_page_has_its_table_and_its_failures(tmp_path):
     assert output == ["fedbn-sim", "--experiment", "'experiment.json'"]
     assert found.text["h1"] == ["Sweep over strategy and client on digits"]
     assert found.text["h2"][:2] == ["Failed runs", "Results"]
+    assert "4 cells, 7 runs, 1 failed run; all with objective plain." in found.text["p"]
     assert '<tr class="best">' not in (folder / "report.html").read_text()
     words = (
         "Which is best cannot be known from only 2 seeds; at least 5 are needed. "

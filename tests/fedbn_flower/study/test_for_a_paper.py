@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,8 @@ def test_a_best_rate_at_the_edge_of_its_sweep_is_said(tmp_path, accuracies, whic
     )
     assert lines == [line] * bool(which)
     assert unfinished(groups, "accuracy")[: len(lines)] == lines
+    for key in ("fold", "left-out"):  # whose numbers are names
+        assert at_edge([replace(g, names={key: g.names["server-lr"]}) for g in groups], "accuracy") == []
 
 
 def test_recalibration_that_makes_a_metric_worse_says_so(tmp_path):
