@@ -182,6 +182,7 @@ def folds_table(sweep: Sweep, metric: str) -> Table | None:
     lines = list(rows_of(sweep.folder / FOLDS))
     if not lines:
         return None
+    metric = metric if any(row.get(metric) for row in lines) else "accuracy"  # all folds are no rare event
     keys = list(lines[0])[: list(lines[0]).index(OF)]
     methods: dict[str, list[Folds]] = {}
     for row in lines:

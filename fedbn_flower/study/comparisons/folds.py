@@ -24,11 +24,12 @@ from ...records.stored import rows_of
 from ...records.summary import Summary
 from ...results.held_out import EVENTS, events_column
 from ...results.progress import values_of
+from ...results.rare_event import AUROC, CALIBRATION, figures, is_rare
 from ...results.report.runs_by_seed import MARK
 from ...results.report.sections.intervals import with_interval
 from ...results.report.tables import Table
 from ...results.run_reader import Run
-from ..intervals import intervals_of
+from ..intervals import intervals_of, of_rare_event
 from ..statistics.paired import cannot_be_told_from_best, too_few_events
 from .best_cells import NOT_TOLD, OnCases, Verdict, cases_of, compare_tables, on_cases, over_seeds
 
@@ -177,7 +178,7 @@ class PooledFolds:
     def __init__(self, folder: Path, keys: Sequence[str]) -> None:
         self.folder = folder
         self.keys = [key for key in keys if key != HeldOut.FOLDS.one]
-        self.compared_by = ""
+        self._main = ""
         self._runs: dict[tuple[tuple[str, object], ...], list[tuple[RunConfig, Path, Summary]]]
         self._runs = defaultdict(list)
         self._done: dict[tuple[tuple[str, object], ...], dict[str, dict[str, Any]]] = {}
@@ -188,7 +189,7 @@ class PooledFolds:
         axes |= {**values_of(config, self.keys), "seed": str(config.seed)}
         runs = self._runs[tuple(axes.items())]
         runs[:] = [run for run in runs if run[0].fold != config.fold] + [(config, folder, summary)]
-        self.compared_by = summary.compared_by
+        self._main = summary.compared_by
         self._done.pop(tuple(axes.items()), None)
         self.write(at_end=False)
 
@@ -214,21 +215,28 @@ class PooledFolds:
     def _keys(self) -> list[str]:
         return [*dict.fromkeys((*AXES, *self.keys, SEED))]
 
+    @property
+    def compared_by(self) -> str:
+        """The metric by which methods are compared: of a rare event, AUROC instead of accuracy."""
+        led = all(row.get(CALIBRATION) is not None for row in self.rows if row[OF] == POOLED)
+        return AUROC if led and self._main == "accuracy" else self._main
+
     def _compared(self, rows: Sequence[Mapping[str, Any]], at_end: bool) -> Verdict[str]:
         """Return which methods cannot be told from the best."""
         if not at_end:
             return Verdict(POOLED)
         pooled = {tuple(str(row[key]) for key in self._keys): row for row in rows if row[OF] == POOLED}
         methods: dict[str, list[Folds]] = defaultdict(list)
+        by = self.compared_by
         for axes, runs in self._runs.items():
             row = pooled.get(tuple(str(dict(axes)[key]) for key in self._keys))
             if row is not None:
                 found = [Run.read(folder) for _, folder, _ in runs]
-                value = row.get(self.compared_by)
+                value = row.get(by)
                 methods[method_of(row, self._keys)].append(Folds(row[SEED], value, found))
         every = (summary for runs in self._runs.values() for *_, summary in runs)
-        higher = any(self.compared_by in summary.higher_is_better for summary in every)
-        return told_out_of_fold(methods, self.compared_by, higher)
+        higher = by == AUROC or any(by in summary.higher_is_better for summary in every)
+        return told_out_of_fold(methods, by, higher)
 
     def table(self, at_end: bool = True) -> Table | None:
         """Return the table, marked ``at_end``; None before all folds of a run are done."""
@@ -285,17 +293,25 @@ def _make_exact(
 
 
 def _add_intervals(found: Mapping[str, dict[str, Any]], runs: Sequence[Run], problem: Problem) -> None:
-    """Add the events and the intervals, over groups, of all clients and of each; without cases nothing."""
+    """Add the events and the intervals, over groups, of all clients and of each; without cases nothing.
+
+    Of a rare event its `figures` are added, too.
+    """
     table = together(runs)
     if table is None:
         return
+    further = of_rare_event(table, found)
+    if is_binary(table) and is_rare(table):
+        for whose, metrics in found.items():
+            of_these = table if whose == POOLED else table[table[SITE] == whose.removeprefix(CLIENT)]
+            metrics.update(figures(of_these) | metrics)
     clients = {whose.removeprefix(CLIENT): of for whose, of in found.items() if whose != POOLED}
     summary = {
         "pooled": found[POOLED],
         "clients": {name: {**metrics, "name": name} for name, metrics in clients.items()},
     }
     seed = int(str(runs[0].config["seed"]))
-    intervals = intervals_of(table, summary, problem, seed)
+    intervals = intervals_of(table, summary, problem, seed, further)
     of_sites = {name: (intervals["clients"].get(name, {}), table[table[SITE] == name]) for name in clients}
     for whose, (ends, cases) in {"": (intervals["pooled"], table), **of_sites}.items():
         row = found[f"{CLIENT}{whose}" if whose else POOLED]

@@ -201,6 +201,26 @@ def test_with_auroc_as_metric_all_are_compared_by_it(swept, tmp_path):
     assert shared["auroc: client lyon"] == pytest.approx(area)
 
 
+def test_out_of_fold_a_rare_event_has_an_auroc_of_all_folds_by_which_it_is_compared(swept, tmp_path):
+    pytest.importorskip("fedbn_flower.study")
+    _, written = swept("--folds 3 --reference none,alone --eval-data local --run-dir g")
+    folds = pd.read_csv("g/folds.csv").set_index(["reference", "of"])
+    for name in ("none", "alone"):
+        rows = [row for row in grid_rows().itertuples() if row.reference == name]
+        cases = pd.concat([predictions_of(tmp_path / "g" / row.Index) for row in rows])
+        assert len(cases) == 1000
+        for of, some in (("pooled", cases), ("client lyon", cases[cases["site"] == "lyon"])):
+            area = roc_auc_score(some["target"], some["score"])
+            row = folds.loc[name, of]
+            assert row["auroc"] == pytest.approx(area)
+            assert row["auroc low"] < area < row["auroc high"]
+            calibration = some["score"].sum() / some["target"].sum()
+            assert row["expected-over-observed"] == pytest.approx(calibration)
+    assert "| of | examples | events (class 1) | AUROC |" in written
+    (row,) = (row for row in page(tmp_path / "g").rows if row[3:5] == ["alone", "0"] and row[5] == "pooled")
+    assert row[-1].startswith(f"{folds.loc['alone', 'pooled']['auroc']:.4g} (")
+
+
 def test_runs_of_the_same_data_are_led_together_or_not_at_all(tmp_path):
     """A seed by which 12 of 60 held-out cases are events, not rare, goes with one by which 11 are."""
 
