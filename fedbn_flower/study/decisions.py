@@ -69,7 +69,7 @@ class Counts:
 def counts_at(table: DataFrame, threshold: float) -> Counts:
     """Return what a threshold does to the cases."""
     table = in_numbers(table)
-    positive, predicted = table[TARGET] == 1, table[SCORE] >= threshold
+    positive, predicted = table[TARGET].to_numpy() == 1, table[SCORE].to_numpy() >= threshold
     found = (positive & predicted, ~positive & predicted, positive & ~predicted, ~positive & ~predicted)
     return Counts(*(int(each.sum()) for each in found))
 
@@ -172,12 +172,15 @@ def decision_curve(table: DataFrame, probabilities: Sequence[float] = PROBABILIT
     """
     import pandas as pd
 
-    rows = []
+    rows, table = [], in_numbers(table)
+    everybody = counts_at(table, -math.inf)
     for probability in probabilities:
         if not 0 < probability < 1:
             raise ValueError(f"probabilities: {probability} is not between 0 and 1")
-        model, everybody = (counts_at(table, at).net_benefit(probability) for at in (probability, -math.inf))
-        rows.append({"probability": probability, "model": model, "all": everybody, "nobody": 0.0})
+        model, of_all = (
+            counts.net_benefit(probability) for counts in (counts_at(table, probability), everybody)
+        )
+        rows.append({"probability": probability, "model": model, "all": of_all, "nobody": 0.0})
     return pd.DataFrame(rows)
 
 

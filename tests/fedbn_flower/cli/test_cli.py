@@ -353,7 +353,8 @@ MISTAKES = (
 
 def test_names_help_a_mistake_and_the_api_import_nothing_that_only_runs_need(tmp_path):
     code = (
-        f"import sys; sys.path[0] = {str(APP)!r}; import fedbn_flower; fedbn_flower.simulate\n"
+        f"import sys; sys.path[0] = {str(APP)!r}; import fedbn_flower\n"
+        "assert not {'torch', 'ray', 'flwr', 'numpy'} & sys.modules.keys(); fedbn_flower.simulate\n"
         f"from fedbn_flower import cli; print([cli.main(arguments) for arguments in {MISTAKES!r}])\n"
         "cli.main(['--list'])\n"
         "try: cli.main(['--help'])\n"

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from datetime import UTC, datetime
 
 import numpy as np
@@ -83,23 +84,19 @@ def test_nor_does_a_folder_with_a_space_in_its_name_leave_anything(run, tmp_path
         assert "seven/" not in text
 
 
-def test_the_page_has_the_date(of_files):
-    found = Run.read(of_files(rounds=1).folder)
-    date = json.loads((found.folder / "config.json").read_text())["date"]
-    assert date == datetime.now(UTC).date().isoformat()
-    assert f" s on {date}." in run_page(found)
-
-
-def test_a_run_that_goes_on_keeps_its_date_or_has_none(run):
-    for date in ({"date": "2020-02-29"}, {}):
-        result = run(num_clients=2, rounds=1, checkpoint_every=1)
-        path = result.folder / "config.json"
-        config = json.loads(path.read_text())
-        del config["date"]
+def test_the_page_has_the_date_and_a_run_that_goes_on_keeps_its_own_or_has_none(run, tmp_path):
+    result = run(num_clients=2, rounds=1, checkpoint_every=1)
+    config = json.loads((result.folder / "config.json").read_text())
+    today = config.pop("date")
+    assert today == datetime.now(UTC).date().isoformat()
+    assert f" s on {today}." in run_page(Run.read(result.folder))
+    for name, date in (("dated", {"date": "2020-02-29"}), ("undated", {})):
+        folder = shutil.copytree(result.folder, tmp_path / name)
+        path = folder / "config.json"
         path.write_text(json.dumps(config | date))
-        again = run(resume=str(result.folder), rounds=2)
+        run(resume=str(folder), rounds=2)
         assert {"date"} & json.loads(path.read_text()).keys() == date.keys()
-        assert ("s on 2020-02-29." in run_page(Run.read(again.folder))) == bool(date)
+        assert ("s on 2020-02-29." in run_page(Run.read(folder))) == bool(date)
 
 
 @pytest.mark.slow

@@ -17,8 +17,6 @@ from fedbn_flower.results.run_reader import Run
 from .html_page import page
 from .written import METRICS, change_run, summary_of, write_run, write_sweep
 
-pytestmark = pytest.mark.usefixtures("drawn_figures")
-
 
 def test_the_page_of_a_run_of_an_early_version(tmp_path):
     found = page(write_run(tmp_path / "run", summary_of([0.7, 0.8])))
@@ -95,6 +93,7 @@ def test_a_run_that_was_stopped_before_a_summary_has_a_page(tmp_path):
     assert "figure" not in found.text
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_text_is_only_text(tmp_path):
     evil = "</title><b>&\"'<script>alert(1)</script>"
     folder = write_run(
