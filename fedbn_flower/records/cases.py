@@ -252,16 +252,21 @@ def predictions_of(folder: Path, only_if: str = SITE, new: bool = False) -> Data
 
 def written_predictions(folder: Path, only_if: str = SITE) -> DataFrame | None:
     """Return the same table as it is written, with the names of classes."""
-    path = regular(folder / PREDICTIONS_FILE)
-    if not path.exists():
-        return None
-    from pyarrow import parquet
-
-    if only_if not in parquet.read_schema(path).names:
+    if only_if not in written_columns(folder):
         return None
     import pandas as pd
 
-    return pd.read_parquet(path)
+    return pd.read_parquet(folder / PREDICTIONS_FILE)
+
+
+def written_columns(folder: Path) -> list[str]:
+    """Return the names of the columns of a run's cases, without reading these; none if it has no cases."""
+    path = regular(folder / PREDICTIONS_FILE)
+    if not path.exists():
+        return []
+    from pyarrow import parquet
+
+    return list(parquet.read_schema(path).names)
 
 
 def make_exact(report: PhaseReport, prefix: str, problem: Problem) -> None:

@@ -78,8 +78,9 @@ def write_intervals(folder: Path, problem: Problem, seed: int) -> None:
     if not path.exists():
         return
     column = problem.case_metrics[0] if problem.case_metrics else TARGET
-    cases, of_new = (predictions_of(folder, column, new) for new in (False, True))
     summary = json_object(path)
+    cases = predictions_of(folder, column)
+    of_new = predictions_of(folder, column, new=True) if summary.get(NEW_CLIENTS) else None
     recalibrated = None if cases is None else with_recalibrated(cases)
     parts = (cases, summary), (recalibrated, summary.get(RECALIBRATED)), (of_new, summary.get(NEW_CLIENTS))
     found = [(table, part) for table, part in parts if table is not None and part]

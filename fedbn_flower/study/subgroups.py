@@ -12,7 +12,7 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES
 
 from ..core.files import csv_text, json_text, write_atomically
 from ..core.text import listed, number_of
-from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of
+from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of, written_columns
 from ..records.metrics import percent, shown, spelt
 from ..records.stored import json_object
 from ..records.summary import SUMMARY_FILE
@@ -51,8 +51,9 @@ MOST_NAMED = 10
 def write_subgroups(folder: Path, problem: Problem, seed: int) -> None:
     """Add the subgroups to a run's ``summary.json``, and write their table, if its cases have any."""
     path = folder / SUMMARY_FILE
-    cases = predictions_of(folder, TARGET) if path.exists() else None
-    if cases is None or not _attributes(cases):
+    if not path.exists() or not _attributes(written_columns(folder)):
+        return
+    if (cases := predictions_of(folder, TARGET)) is None:
         return
     summary = json_object(path)
     found = subgroups_of(cases, summary, problem, seed)
@@ -62,8 +63,8 @@ def write_subgroups(folder: Path, problem: Problem, seed: int) -> None:
     write_atomically(folder / SUBGROUPS_FILE, csv_text(header, rows))
 
 
-def _attributes(table: DataFrame) -> list[str]:
-    return [name.removeprefix(SUBGROUP) for name in table.columns if name.startswith(SUBGROUP)]
+def _attributes(columns: Iterable[str]) -> list[str]:
+    return [name.removeprefix(SUBGROUP) for name in columns if name.startswith(SUBGROUP)]
 
 
 def subgroups_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem, seed: int) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def subgroups_of(table: DataFrame, summary: Mapping[str, Any], problem: Problem,
     seed : int
         Of the draws.
     """
-    attributes = _attributes(table)
+    attributes = _attributes(table.columns)
     found = measured(table, summary, problem)
     if found is None:
         return {"by": {}, "differences": {}}
