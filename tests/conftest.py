@@ -37,7 +37,8 @@ os.fsync = os.fstat  # of the same open files: no test pulls a plug, and hundred
 gc.disable()  # until all tests are collected: what they import stays
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
-settings.register_profile("fedbn", deadline=None, derandomize=True, database=None)
+settings.register_profile("fedbn", deadline=None, derandomize=True, database=None, max_examples=40)
+settings.register_profile("exhaustive", settings.get_profile("fedbn"), max_examples=100)
 settings.load_profile("fedbn")
 
 PROCESSES = {"quick": 2, "all": 3}
@@ -89,6 +90,11 @@ FIRST = (
 
 def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="also what is marked exhaustive")
+
+
+def pytest_configure(config):
+    if config.option.exhaustive:
+        settings.load_profile("exhaustive")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -173,7 +173,7 @@ def any_metric(name, kind, size):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "kind", "size"), [*EVERY, *OTHERS])
-@settings(max_examples=30)  # of each of 35 metrics
+@settings(max_examples=10)  # of each of 35 metrics
 @given(cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_states_of_any_split_add_to_the_state_of_the_whole(name, kind, size, cuts):
     """Also with clients that have no example at all; counts to the bit."""
@@ -263,7 +263,7 @@ def differences(name, count, scores, targets):
 
 
 @pytest.mark.parametrize("name", ["auroc", "average-precision"])
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.integers(1, 30), st.integers(1, 60), st.integers(0, 999), st.sampled_from([10, 100, 1000]))
 def test_thresholds_cost_no_more_than_the_docs_say(name, positives, negatives, seed, count):
     difference, bound = differences(name, count, *drawn(positives, negatives, seed))

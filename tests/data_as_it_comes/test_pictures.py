@@ -45,8 +45,16 @@ def said(found, folder):
     return rows
 
 
+def params(cases):
+    """Reading 90 million pixels is slow."""
+    return [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == "mosaic size" else [])
+        for case in cases
+    ]
+
+
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", params(CASES))
 def test_either_it_is_read_and_said_or_one_line_says_what_to_do(dataset, tmp_path, case):
     folder, keys = tmp_path / "data", {name.replace("-", "_"): value for name, value in case.keys.items()}
     if isinstance(case.says, str):
@@ -214,14 +222,7 @@ def test_a_picture_that_memory_cannot_hold_is_refused_before_it_is_decoded(datas
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "case",
-    [  # 90 million pixels are read once quickly
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == "mosaic size" else [])
-        for case in CASES
-        if not case.sites
-    ],
-)
+@pytest.mark.parametrize("case", params(case for case in CASES if not case.sites))
 def test_a_site_reads_them_as_a_simulation_does(dataset, case):
     """But for classes by name in a table: a site has to be told all of them, with ``label-column``."""
     keys = {name.replace("-", "_"): value for name, value in case.keys.items()}

@@ -82,6 +82,7 @@ def test_each_answer_is_clipped_over_all_that_is_stepped_and_counts_once():
     np.testing.assert_allclose(updated["bias"], [(6 * kept + 3) / 4, 2 * kept], rtol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [1, 1e-3, 1e4, 1e12])
 def test_no_sum_of_one_answer_is_longer_than_the_bound(scale):
     rng = np.random.default_rng(0)

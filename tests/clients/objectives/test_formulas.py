@@ -7,6 +7,7 @@ from flwr.app import RecordDict
 
 from clients import CLIENTS, LocalTraining
 
+from ...quick import diagonal_quick
 from ..helpers import CONFIG
 from ..helpers import make_client as small_client
 from ..networks import dropping
@@ -102,8 +103,7 @@ def test_its_gradient_is_that_of_the_formula(name):
     check_gradient(make_client("silobn", True, name), *FORMULAS[name])
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize(("name", "case"), diagonal_quick([*FORMULAS], CASES))
 def test_three_rounds_are_those_of_the_formula(name, case):
     """Statistics, momentum, clipping and decay included; MOON's previous model is that of the end of the
     round before, and FedSAM steps from w by what is found uphill."""
@@ -135,8 +135,7 @@ WEIGHTLESS = {
 }
 
 
-@pytest.mark.parametrize("client", ["shared", "fedbn", "fedrep"])
-@pytest.mark.parametrize("name", WEIGHTLESS)
+@pytest.mark.parametrize(("name", "client"), diagonal_quick([*WEIGHTLESS], ["shared", "fedbn", "fedrep"]))
 def test_without_its_weight_it_is_sgd(name, client):
     """Bit for bit: passes of other models move no statistics and draw nothing of dropout's numbers. FedProto
     has no weight before it receives prototypes, FedSat none at all."""

@@ -26,6 +26,7 @@ def made(name="knn-per", **settings):
     return client
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize(("neighbours", "scale"), [(1, 1.0), (7, 0.5), (40, 2.0), (99, 1.0)])
 @pytest.mark.parametrize("name", ["knn-per", "silobn+knn-per"])

@@ -103,6 +103,7 @@ def test_apfls_share_descends_on_the_mix_as_a_difference_shows():
     assert abs(0.02 * 0.4 * rate) > 1e-4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "without"), [("apfl", "shared"), ("fedbn+apfl", "fedbn"), ("silobn+apfl", "silobn")]
 )

@@ -1,6 +1,7 @@
 """Attacks in whole runs: what the server gets, what is recorded, and the same on every runtime."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def honest(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
     return simulate(dataset="digits", **keys, progress=False, run_dir=folder).folder
 
 
-@pytest.mark.parametrize("attack", some_quick(ALL, {1, 9}))
+@pytest.mark.parametrize("attack", some_quick(ALL, {9}))
 def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
     found = run(**KEYS, attack=attack, run_dir="attacked")
     assert moved(honest, "attacked") > 1e-4
@@ -67,26 +68,24 @@ def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
     assert "<dt>Attackers</dt><dd>1, 3</dd>" in page
 
 
-def test_a_run_without_attack_has_nothing_of_it(run):
-    found = run(**KEYS | {"attackers": "0.2"}, run_dir="honest")
-    assert "attack" not in found.summary
-    assert not {"attackers", "attack-success"} & rows("honest")[0].keys()
-    assert main(["report", "honest"]) == 0
-    assert "<dt>Attack" not in Path("honest", "report.html").read_text()
+def test_a_run_without_attack_has_nothing_of_it(honest):
+    assert "attack" not in json.loads((honest / "summary.json").read_text())
+    assert not {"attackers", "attack-success"} & rows(honest)[0].keys()
+    assert main(["report", str(honest)]) == 0
+    assert "<dt>Attack" not in (honest / "report.html").read_text()
 
 
-@pytest.mark.parametrize("attack", ["sign-flip:2", "replacement:2"])
-def test_the_mean_has_the_attackers_updates_scaled(run, attack):
+def test_the_mean_has_the_attackers_updates_scaled(run):
     """Of five equal clients one attacks. FedAvg's first step is the mean u of the five updates; with one of
     them times s it is u + (s - 1) u_1 / 5: the difference is linear in s - 1, whatever u_1 is."""
     alone = KEYS | {"attackers": "1", "rounds": 1, "model": "linear", "strategy": "fedavg"}
     run(**alone | {"attackers": "0.2"}, run_dir="honest")
     run(**alone, attack="replacement:4", run_dir="four")
-    run(**alone, attack=attack, run_dir="attacked")
-    factor = (-2 if attack.startswith("sign") else 2) - 1
-    for name, honest in model("honest").items():
-        third = (model("four")[name] - honest) / 3
-        np.testing.assert_allclose(model("attacked")[name] - honest, factor * third, atol=2e-6)
+    for attack, scale in (("sign-flip", -2), ("replacement", 2)):
+        run(**alone, attack=f"{attack}:2", run_dir=attack)
+        for name, honest in model("honest").items():
+            third = (model("four")[name] - honest) / 3
+            np.testing.assert_allclose(model(attack)[name] - honest, (scale - 1) * third, atol=2e-6)
 
 
 def test_ipm_is_minus_the_honest_mean(run):
@@ -103,13 +102,11 @@ def test_ipm_is_minus_the_honest_mean(run):
 
 def test_label_flip_and_random_labels_change_what_attackers_train_on_and_nothing_else(run):
     """An attacker's training accuracy is of its own labels; what is evaluated has the true ones."""
-    honest = run(**KEYS | {"attackers": "0.2"}, rounds=3, run_dir="honest")
     flipped = run(**KEYS, attack="label-flip", rounds=3, run_dir="flipped", mean="median")
     drawn = run(**KEYS, attack="random-labels", rounds=3, run_dir="drawn", mean="median")
     of = lambda folder: {  # noqa: E731
         r["partition"]: float(r["accuracy"]) for r in rows(folder, "clients.csv") if r["phase"] == "evaluate"
     }
-    assert honest.summary["mean"]["accuracy"] > 0.6
     assert flipped.summary["mean"]["accuracy"] > 0.3
     assert len(set(of("flipped").values())) == 1  # all evaluate one model on one test set
     assert drawn.summary["mean"]["accuracy"] > 0.3
@@ -169,7 +166,7 @@ def test_a_backdoor_succeeds_and_a_robust_mean_keeps_it_out(run):
 
 def test_the_success_is_that_of_the_saved_model(run, cache_dir):
     """By PyTorch, on digits patched here: of 8 x 8 pixels the last 2 x 2 are white."""
-    found = run(**KEYS, attack="backdoor:3+replacement:3", rounds=3, run_dir="run")
+    found = run(**KEYS, attack="backdoor:3+replacement:3", run_dir="run")
     network, test = (
         found.model().eval(),
         inputs_of(run_config({**DATA, "cache-dir": str(cache_dir)})).dataset.test,
@@ -275,13 +272,15 @@ def test_numbers_have_no_labels_to_flip_and_tables_no_patch(run):
         run(**keys, data=(x, numbers, x, numbers), attack="label-flip")
     with pytest.raises(UserError, match="backdoor needs images, to which it adds a patch"):
         run(**keys, data=(x, classes, x, classes), attack="backdoor:1")
-    assert run(**keys, data=(x, numbers, x, numbers), attack="ipm:1").summary["attack"]["attackers"] == [1]
-    assert run(**keys, data=(x, classes, x, classes), attack="label-flip").summary["attack"]["answers"] == 2
+    assert run(**keys, rounds=1, data=(x, numbers, x, numbers), attack="ipm:1").summary["attack"][
+        "attackers"
+    ] == [1]
+    flipped = run(**keys, rounds=1, data=(x, classes, x, classes), attack="label-flip")
+    assert flipped.summary["attack"]["answers"] == 1
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_as_fractions_are_patched_with_their_greatest_value(run, channels):
+def test_images_as_fractions_are_patched_with_their_greatest_value(run):
     rng = np.random.default_rng(0)
-    x, y = rng.random((60, channels, 8, 8), np.float32), rng.integers(0, 3, 60)
+    x, y = rng.random((60, 3, 8, 8), np.float32), rng.integers(0, 3, 60)
     keys = {"num_clients": 3, "partition": "iid", "attackers": "1", "model": "linear", "client": "shared"}
-    assert "success" in run(**keys, data=(x, y, x, y), attack="backdoor:1").summary["attack"]
+    assert "success" in run(**keys, rounds=1, data=(x, y, x, y), attack="backdoor:1").summary["attack"]

@@ -11,6 +11,7 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.picture_names import of_patients
 from fedbn_flower.job.group_sides import of_groups, sides_of
 from fedbn_flower.job.inputs import inputs_of
+from tests.quick import diagonal_quick
 
 from .scan_files import write_dicom, write_series
 
@@ -52,18 +53,18 @@ def load(cache_dir, folder, **options):
 
 @pytest.mark.parametrize("series", [False, True], ids=["one folder", "a folder for each series"])
 def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(cache_dir, tmp_path, series):
-    for i in range(12):
+    for i in range(6):
         write_patient(tmp_path / "ab"[i % 2] / f"patient-{i}", i, series, **({"late": 9} if i == 3 else {}))
         if series:  # a folder of its own that holds nothing to learn from
             (tmp_path / "ab"[i % 2] / f"patient-{i}/report/report.dcm").unlink()
     found = load(cache_dir, tmp_path)
-    assert len(found.train) + len(found.test) == 12
+    assert len(found.train) + len(found.test) == 6
     assert found.train.columns["x"].shape[1:] == (1, 10, 4, 4)
     (left,) = [note.text for note in found.notes if note.row == "left out"]
-    if series:  # 12 scouts and pages, and the late phase, a folder each
-        assert left.startswith("25 DICOM files of other series, or without a picture, in ")
+    if series:  # 6 scouts and pages, and the late phase, a folder each
+        assert left.startswith("13 DICOM files of other series, or without a picture, in ")
     else:  # two slices of a scout, a page and a report of each, nine of the late phase
-        assert left.startswith("57 DICOM files of other series, or without a picture, in ")
+        assert left.startswith("33 DICOM files of other series, or without a picture, in ")
 
 
 @pytest.mark.parametrize("series", [False, True])
@@ -94,11 +95,17 @@ def sites(root, i, k):
     return root / f"site-{i % 3}" / "ab"[k % 2] / f"{i}-{k}.dcm"
 
 
-@pytest.mark.parametrize("layout", [flat, in_both_classes, sites])
-@pytest.mark.parametrize("known_by", ["PatientID", "StudyInstanceUID"])
-@pytest.mark.parametrize("keys", [{}, {"val_fraction": 0.2}, {"folds": 3, "fold": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("layout", "known_by", "keys"),
+    diagonal_quick(
+        [flat, in_both_classes, sites],
+        ["PatientID", "StudyInstanceUID"],
+        [{}, {"val_fraction": 0.2}, {"folds": 3, "fold": 2}],
+    ),
+    ids=str,
+)
 def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, layout, known_by, keys):
-    for i in range(24):
+    for i in range(12):
         for k in range(3):
             write_dicom(layout(tmp_path / "data", i, k), some(4, 4), **{known_by: f"1.{i}"})
     inputs = inputs_of(
@@ -107,12 +114,12 @@ def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, la
     train, validation, test = sides_of(inputs)
     units, of_test = inputs.dataset.train.units, inputs.dataset.test.units
     found = [{*units[train]}, {*units[validation]}, {*of_test[test]}]
-    assert sum(map(len, found)) == len(set().union(*found)) == 24
-    assert sum(map(len, (train, validation, test))) == 72
+    assert sum(map(len, found)) == len(set().union(*found)) == 12
+    assert sum(map(len, (train, validation, test))) == 36
     shares = inputs.partitions.train
     assert not {*units[shares[0]]} & {*units[shares[1]]}
     (note,) = [one.text for one in of_groups(inputs, sides_of(inputs)) if "groups" in one.text]
-    assert note.startswith("groups: 24 values of 'PatientID', none on both sides")
+    assert note.startswith("groups: 12 values of 'PatientID', none on both sides")
 
 
 def test_patients_of_single_pictures_are_divided_as_before(cache_dir, tmp_path):

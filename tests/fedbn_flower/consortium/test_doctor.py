@@ -56,7 +56,7 @@ def serve():
             server.socket = context.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # ends as soon
         serving.append(server)
         return server.server_port
 

@@ -15,3 +15,9 @@ def load(cache_dir):
         return load_dataset(Request(str(name), **keys), cache_dir)
 
     return read
+
+
+@pytest.fixture
+def run(run):
+    """The same, of one round unless told otherwise: what is read is seen in the first."""
+    return lambda **keys: run(**({} if "resume" in keys else {"rounds": 1}) | keys)

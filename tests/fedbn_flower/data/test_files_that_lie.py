@@ -18,6 +18,7 @@ from pyarrow import parquet
 from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.free_memory import check_size, opened, regular
+from tests.quick import some_quick
 
 SPARE = 2**25
 """Bytes of memory that are left in these tests; the small files among others take less."""
@@ -185,11 +186,14 @@ def sheet_of_unplaced(path):
 
 @pytest.mark.parametrize(
     "make",
-    [
-        *(csv_rows, csv_wide, csv_long, csv_old, parquet_rows, parquet_lists, parquet_words),
-        *(parquet_repeats, parquet_prefixes, parquet_listed, parquet_pictures),
-        *(sheet_packed, sheet_far, sheet_of_unplaced),
-    ],
+    some_quick(
+        [
+            *(csv_rows, csv_long, csv_old, parquet_repeats, parquet_pictures, sheet_packed, sheet_far),
+            *(csv_wide, parquet_rows, parquet_lists, parquet_words, parquet_prefixes, parquet_listed),
+            sheet_of_unplaced,
+        ],
+        range(7),
+    ),
 )
 def test_a_table_larger_than_memory_is_not_read(load, tmp_path, monkeypatch, little_memory, make):
     make(tmp_path / "t")

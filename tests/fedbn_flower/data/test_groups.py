@@ -58,7 +58,7 @@ def are_apart(sides):
 SIZES = st.lists(st.integers(1, 6), min_size=12, max_size=40)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     text=st.sampled_from(MADE),
     sizes=SIZES,

@@ -34,7 +34,7 @@ SPECS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     text=SPECS,
     num_clients=st.integers(1, 9),

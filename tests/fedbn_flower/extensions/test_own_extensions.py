@@ -40,11 +40,11 @@ def falls(rows):
 
 def test_the_example_has_a_column_a_summary_and_ends_the_run(run, tmp_path):
     """It ends in the first round in which the loss falls by less than in half of all."""
-    whole, _ = run("plain", rounds=6)
+    whole, _ = run("plain", rounds=5)
     least = sorted(falls(whole))[2]
     last = next(i for i, fall in enumerate(falls(whole), start=2) if fall < least)
-    rows, summary = run(extension=PLATEAU, least_fall=least, rounds=6)
-    assert len(rows) == last < 6
+    rows, summary = run(extension=PLATEAU, least_fall=least, rounds=5)
+    assert len(rows) == last < 5
     assert summary["stopped"] == "plateau"
     assert [float(row["loss-fall"]) for row in rows[1:]] == pytest.approx(falls(rows), rel=1e-9)
     assert summary["extensions"] == {"plateau.Plateau": {"last-fall": pytest.approx(falls(rows)[-1])}}
@@ -62,10 +62,10 @@ def test_a_run_without_one_has_nothing_of_it(run):
 
 def test_a_resumed_run_goes_on_from_its_state(run, tmp_path, cache_dir):
     """The fall of round 3 is that from round 2, before which the run was stopped."""
-    whole, _ = run("whole", extension=PLATEAU, least_fall=0.0)
+    whole, _ = run("whole", extension=PLATEAU, least_fall=0.0, rounds=3)
     run("parts", extension=PLATEAU, least_fall=0.0, rounds=2)
     here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
-    simulate(resume=tmp_path / "parts", extension=PLATEAU, rounds=4, **here)
+    simulate(resume=tmp_path / "parts", extension=PLATEAU, rounds=3, **here)
     with (tmp_path / "parts" / "metrics.csv").open() as file:
         parts = list(csv.DictReader(file))
     assert [row["loss-fall"] for row in parts] == [row["loss-fall"] for row in whole]
@@ -195,12 +195,12 @@ class Sums(Extension):
 
 def test_a_state_may_have_arrays(run, tmp_path, cache_dir):
     ENDED.clear()
-    run("whole", extensions=[Sums], rounds=4)
-    run("parts", extensions=[Sums], rounds=2)
+    run("whole", extensions=[Sums], rounds=2)
+    run("parts", extensions=[Sums], rounds=1)
     here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
-    simulate(resume=tmp_path / "parts", extensions=[Sums], rounds=4, **here)
+    simulate(resume=tmp_path / "parts", extensions=[Sums], rounds=2, **here)
     (_, whole), _, (number, parts) = ENDED
-    assert number == 4
+    assert number == 2
     assert {name: array.tobytes() for name, array in parts.items()} == {
         name: array.tobytes() for name, array in whole.items()
     }

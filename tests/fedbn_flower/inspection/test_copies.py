@@ -72,6 +72,7 @@ def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
         assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(5))
 def test_classic_tables_that_are_split_have_none(of_arrays, seed):
     for load in (datasets.load_iris, datasets.load_digits, datasets.load_wine):

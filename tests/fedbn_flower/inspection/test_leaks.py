@@ -80,6 +80,7 @@ def test_copies_of_a_number_in_another_unit(leaks, of_y):
     assert "by its order" in found[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("load", "every"),
     [

@@ -15,6 +15,7 @@ from fedbn_flower.lockstep import equivalence, reason_not_equivalent, reason_not
 
 from ...clients.helpers import conv_model, make_client, make_examples, small_model
 from ...clients.networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
+from ...quick import diagonal_quick
 from .test_lockstep import ELEMENTWISE, assert_same, cohort, rounds
 
 
@@ -55,8 +56,7 @@ def test_on_a_gpu_the_trial_tells_rounding_from_a_difference(monkeypatch):
     assert why_not(TRIED["says it is safe"]).startswith("the trial ")
 
 
-@pytest.mark.parametrize("name", SERVED)
-@pytest.mark.parametrize("objective", ELEMENTWISE)
+@pytest.mark.parametrize(("name", "objective"), diagonal_quick([*SERVED], [*ELEMENTWISE]))
 def test_models_of_known_parts_are_served(name, objective):
     assert why_not(SERVED[name], objective=objective) == ""
 
@@ -96,7 +96,7 @@ def test_convolutions_gain_only_on_a_gpu():
     assert reasons == ["convolutions gain nothing on a CPU", ""]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     middle=st.lists(st.sampled_from(MIDDLES), max_size=3),
     served=st.lists(st.sampled_from(MIDDLES[:8]), max_size=3),

@@ -58,10 +58,13 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("training", TRAININGS)
 @pytest.mark.parametrize(
-    ("model", "client", "objective"),
-    [(Separable, "fedbn", "scaffold"), (Separable, "fixbn", "plain"), (Attention, "fedper", "feddyn")],
+    ("model", "client", "objective", "training"),
+    [
+        (Separable, "fedbn", "scaffold", "momentum"),
+        (Separable, "fixbn", "plain", "clipped"),
+        (Attention, "fedper", "feddyn", "clipped"),
+    ],
 )
 def test_a_network_without_stacked_layers_is_as_one_by_one(model, client, objective, training):
     """Last batches have 1 to 9 examples, and clients with few steps are done before the others."""

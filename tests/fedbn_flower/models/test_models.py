@@ -48,6 +48,7 @@ def test_number_of_parameters(name, spec, parameters):
     assert sum(p.numel() for p in build_model(name, spec, False, 0).parameters()) == parameters
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in (*RECURRENT, "unet", "unet-3d")])
 @pytest.mark.parametrize("spec", [MNIST, CIFAR, DIGITS])
 def test_every_model_adapts_to_the_image(name, spec):

@@ -13,6 +13,7 @@ from tests.fedbn_flower.records.helpers import Stops
 
 DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
 MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
+FEW = MANY | {"num_clients": 10}
 SMALL = {"partition": "iid", "batch_size": 240, "local_epochs": 1, "model": "linear", "client": "shared"}
 NOTIONS = {
     "client": {**MANY, **DP},

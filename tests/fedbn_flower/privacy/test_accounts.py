@@ -290,7 +290,7 @@ class TestCorners:
             assert noise_for(8, replace(plan, delta=0.02)) > 0
         assert Plan("all", 1.0, 100, 3, 0.5).takes_part == 1
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(7)
     @pytest.mark.parametrize("target", [1e-9, 1e-3, 1e3, 1e9])
     @pytest.mark.parametrize("count", [1, 10**6, 10**12])
     @pytest.mark.parametrize("delta", [1e-15, 1e-5, 0.999])

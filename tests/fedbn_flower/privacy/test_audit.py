@@ -118,6 +118,7 @@ class TestCentral:
         assert self.audit(tmp_path, sampling, length=4.0) > CLAIM
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("factor", "length", "found_out"), [(1.0, 1.0, False), (0.25, 1.0, True), (1.0, 4.0, True)]
 )

@@ -14,9 +14,10 @@ from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 
-from .runs import NOTIONS, Stops, charges, cut, model, private, resume, rows, simulated
+from . import runs
+from .runs import FEW, NOTIONS, Stops, charges, cut, model, resume, rows, simulated
 
-CLIENTS, EXAMPLES = Plan("poisson", 0.5, 20, 3, 1e-3), Plan("poisson", 240 / 479, 479, 6, 1e-3)
+CLIENTS, EXAMPLES = Plan("poisson", 0.5, 10, 3, 1e-3), Plan("poisson", 240 / 479, 479, 6, 1e-3)
 EIGHT = {  # the noise for epsilon 8, and epsilon of three rounds with it
     "client": (lambda: noise_for(8, CLIENTS), lambda z, t: epsilon(z, CLIENTS, t)),
     "local": (lambda: local_noise_for(8, 3, 1e-3), lambda z, t: local_epsilon(z, t, 1e-3)),
@@ -35,6 +36,10 @@ TOLD = {
 }  # fmt: skip
 
 
+def private(configured, notion, **values):
+    return runs.private(configured, notion, **(FEW if notion == "client" else {}) | values)
+
+
 @pytest.mark.parametrize("notion", NOTIONS)
 def test_a_run_with_a_budget(configured, tmp_path, notion):
     config = private(configured, notion, dp_noise=0, dp_epsilon=8, rounds=3)
@@ -47,7 +52,7 @@ def test_a_run_with_a_budget(configured, tmp_path, notion):
     assert {key: found[key] for key in told} == told
     written = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path)]
     assert [row["epsilon"] for row in written] == [epsilon_of(found["noise"], t) for t in (1, 2, 3)]
-    over = 10 if notion == "client" else 1  # the server's noise is of a sum of ten, a client's its own
+    over = 5 if notion == "client" else 1  # the server's noise is of a sum of five, a client's its own
     assert {(row["noise-std"], row["clip-norm"]) for row in written} == {(found["noise"] / over, 1.0)}
 
 

@@ -20,7 +20,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 
-from .runs import DP, MANY, charges, cut, model, resume, rows, simulated
+from .runs import DP, FEW, charges, cut, model, resume, rows, simulated
 
 
 class Fails(FedBNClient):
@@ -36,14 +36,14 @@ def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
 
 
 def test_a_key_that_is_lost_makes_another_attempt_that_is_charged(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "dp_seed": -1, "rounds": 4, "checkpoint_every": 2})
+    config = configured(**{**FEW, **DP, "dp_seed": -1, "rounds": 4, "checkpoint_every": 2})
     cut(config, tmp_path / "run", 3)
     (tmp_path / "run" / "checkpoint" / keys.NAME).unlink()
     summary = simulated(resume(config, tmp_path / "run"), tmp_path / "run")
     assert [(c["round"], c["attempt"]) for c in charges(tmp_path / "run")] == [
         (1, 1), (2, 1), (3, 1), (3, 2), (4, 1),
     ]  # fmt: skip
-    plan = accounts.Plan("poisson", 0.5, 20, 4, 1e-3)
+    plan = accounts.Plan("poisson", 0.5, 10, 4, 1e-3)
     assert summary["privacy"]["epsilon"] == accounts.epsilon(1.0, plan, 5)
 
 
@@ -55,7 +55,7 @@ def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, 
     since their noise differs.
     """
     config = configured(
-        **{**MANY, **DP, "dp_seed": -1, "rounds": 3, "checkpoint_every": 2, "fraction_evaluate": 0}
+        **{**FEW, **DP, "dp_seed": -1, "rounds": 3, "checkpoint_every": 2, "fraction_evaluate": 0}
     )
     cut(config, tmp_path / "one", 2)
     for name in ("again", "other"):
@@ -80,7 +80,7 @@ def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, 
 
 
 def test_with_a_given_noise_a_run_may_go_on(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "rounds": 2})
+    config = configured(**{**FEW, **DP, "rounds": 2})
     before = simulated(config, tmp_path / "run")["privacy"]["epsilon"]
     after = simulated(resume(config, tmp_path / "run", rounds=3), tmp_path / "run")["privacy"]
     assert after["epsilon"] > before
@@ -90,14 +90,14 @@ def test_with_a_given_noise_a_run_may_go_on(configured, tmp_path):
 def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):
     """The rate of round 3 depends on how many rounds there are: both results would tell the difference."""
     values = {"client_lr_schedule": "cosine", "rounds": 4, "checkpoint_every": 2}
-    config = configured(**{**MANY, **DP, **values})
+    config = configured(**{**FEW, **DP, **values})
     cut(config, tmp_path / "run", 3)
     with pytest.raises(RunFailed, match="round 3 differs from what it has published before"):
         simulated(resume(config, tmp_path / "run", rounds=9), tmp_path / "run")
 
 
 def test_nothing_leaves_before_the_ledger_is_on_the_disk(configured, tmp_path, monkeypatch):
-    config = configured(**{**MANY, **DP, "rounds": 4})
+    config = configured(**{**FEW, **DP, "rounds": 4})
     fsync, heard = os.fsync, []
 
     class Listening(InlineGrid):
@@ -125,7 +125,7 @@ def test_nothing_leaves_before_the_ledger_is_on_the_disk(configured, tmp_path, m
 
 
 def test_the_key_is_in_its_file_alone(configured, tmp_path, caplog):
-    config = configured(**{**MANY, **DP, "dp_seed": -1, "checkpoint_every": 1})
+    config = configured(**{**FEW, **DP, "dp_seed": -1, "checkpoint_every": 1})
     messages, modes = [], set()
 
     class Listening(InlineGrid):
@@ -172,19 +172,19 @@ def holds(content, forms):
 
 
 def test_nobody_who_answers_fails_the_run_but_a_round_without_answers_is_one(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "rounds": 6, "fraction_train": 0.02, "num_clients": 8})
+    config = configured(**{**FEW, **DP, "rounds": 6, "fraction_train": 0.02, "num_clients": 8})
     summary = simulated(config, tmp_path / "run")
     assert "0" in {row["replies"] for row in rows(tmp_path / "run")}
     assert summary["privacy"]["published"] == 6
     assert any("rounding" in line for line in summary["privacy"]["outside"])  # of noise in floating point
-    config = configured(**{**MANY, **DP, "max_num_examples": 0, "client": f"{__name__}:Fails"})
+    config = configured(**{**FEW, **DP, "max_num_examples": 0, "client": f"{__name__}:Fails"})
     with pytest.raises(RunFailed, match="every client failed in every round"):
         simulated(config, tmp_path / "failed")
 
 
 @pytest.mark.slow
 def test_secure_noise_is_told_with_its_own_epsilon(configured, tmp_path):
-    values = {**MANY, **DP, "dp_noise": 0.0, "dp_epsilon": 8, "rounds": 3}
+    values = {**FEW, **DP, "dp_noise": 0.0, "dp_epsilon": 8, "rounds": 3}
     found = simulated(configured(**values, dp_secure_noise=True), tmp_path / "run")["privacy"]
     told = {"mechanism": "discrete Gaussian", "grid-steps": 2**20, "accountant": "Renyi divergences"}
     assert {key: found[key] for key in told} == told

@@ -53,6 +53,7 @@ READ = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dp", NOTIONS)
 @pytest.mark.parametrize(("keys", "line"), READ)
 def test_what_would_be_read_from_private_rows_is_refused(private, dp, keys, line):
@@ -61,6 +62,7 @@ def test_what_would_be_read_from_private_rows_is_refused(private, dp, keys, line
     assert str(error.value) == line
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dp", NOTIONS)
 @pytest.mark.parametrize(
     "keys",

@@ -18,7 +18,7 @@ from fedbn_flower.secagg.session import Session
 from fedbn_flower.secagg.signatures import Card
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     members=st.lists(st.integers(-3, 10**6), min_size=1, max_size=40, unique=True),
     k=st.integers(1, 45),

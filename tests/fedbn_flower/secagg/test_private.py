@@ -91,7 +91,7 @@ def test_fewer_clients_than_the_noise_is_divided_among_give_no_result(settings, 
 
 
 def test_what_leaves_a_client_is_masked_and_nothing_else(settings, run_on):
-    grid = Lossy(config := settings(metrics="auroc", problem="classification"))
+    grid = Lossy(config := settings(metrics="auroc", thresholds=100, problem="classification"))
     results, _ = run_on(config, grid)
     sent = [reply.content for step, _, _, reply in grid.carried if step == "train"]
     assert len(sent) == 5

@@ -113,6 +113,7 @@ def test_masked_and_plain_runs_have_the_same_bits(settings, way):
         assert list(result.train.metrics) == list(plain.train.metrics)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
 def test_a_plain_sum_is_that_of_a_run_without(settings, weighting):
     """No update is clipped: the models differ by the grid's step, and all sums are the same."""

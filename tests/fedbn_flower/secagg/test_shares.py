@@ -38,7 +38,7 @@ def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
     assert join(kept, threshold, digest=digest_of(secret)) == secret
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)),

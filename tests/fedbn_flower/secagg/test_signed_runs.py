@@ -204,6 +204,7 @@ def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out
     assert not {SHARE, "train"} & {step for step, *_ in grid.carried}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("of", ["another's name", "another run", "another key", "no key"])
 def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(settings, configs, of):  # noqa: F811
     """It is site 1, which is before most others: none of them is taken for a copy of it."""

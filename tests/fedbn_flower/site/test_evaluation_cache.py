@@ -15,7 +15,7 @@ from clients.memory import ContextStore
 from fedbn_flower.site.evaluation_cache import Evaluations
 from fedbn_flower.site.inputs import local_task
 
-CLIENTS, ROUNDS = 6, 3
+CLIENTS, ROUNDS = 4, 2
 SERVER = ROUNDS
 SHARED, EACH = ROUNDS + 1 + SERVER, CLIENTS * ROUNDS + SERVER
 """Evaluations; the second client of all evaluates too, to see whether it finds the same."""

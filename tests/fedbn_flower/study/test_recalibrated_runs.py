@@ -64,7 +64,7 @@ def area(cases):
 def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     """The cases of the validation share are those that the same run without a final test keeps."""
     groups = {"groups": (np.arange(300) // 2, -1 - np.arange(100) // 2)} if "folds" in keys else {}
-    chosen = BINARY | SHARE | keys | groups
+    chosen = BINARY | SHARE | keys | groups | {"rounds": 2}
     result = run(**chosen, recalibrate=method, metrics="auroc", thresholds=10_000)
     of_fit, cases = run(**chosen, final_test=False).predictions, result.predictions
     summary = result.summary["recalibrated"]
@@ -93,10 +93,11 @@ def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     assert summary["client-mean"]["loss"] == pytest.approx(mean)
 
 
-@pytest.mark.parametrize("keys", [{"eval_model": "local"}])
-def test_all_else_stays_as_it_is(run, tmp_path, keys):
+def test_all_else_stays_as_it_is(run, tmp_path):
     folders = [
-        run(**BINARY, **SHARE, **keys, metrics="auroc", recalibrate=how, run_dir=tmp_path / how).folder
+        run(
+            **BINARY, **SHARE, eval_model="local", metrics="auroc", recalibrate=how, run_dir=tmp_path / how
+        ).folder
         for how in ("none", "temperature")
     ]
     assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1

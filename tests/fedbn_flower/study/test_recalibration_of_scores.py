@@ -54,7 +54,7 @@ def test_logits_times_two_have_twice_the_temperature_and_come_out_the_same(class
     assert (same[0].argmax(1) == new.argmax(1)).all()  # no decision changes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(3, 40), st.floats(0.05, 20))
 def test_the_likelihood_of_the_cases_it_is_fitted_to_is_never_worse(seed, classes, n, factor):
     rng = np.random.default_rng(seed)

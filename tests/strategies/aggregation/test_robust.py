@@ -44,6 +44,7 @@ def expected_step(rule, kind, d, steps):
     return 0.01 * D / (np.abs(D) + 1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", MEANS)
 @pytest.mark.parametrize("rule", [*PLAIN, *ADAPTIVE, "fednova", "feddyn"])
 def test_every_rule_stands_on_every_mean(rule, kind):

@@ -142,6 +142,7 @@ def test_the_middle_values_by_their_definition(n, data):
     assert min(abs(middle_mean(values[None], kept)[0] - one) for one in near) < 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kept", [1, 2, 7, 20, 33])
 @pytest.mark.parametrize("unlike", [1, np.inf, np.nan])
 def test_the_middle_values_are_the_first_of_the_nearest_runs(kept, unlike):

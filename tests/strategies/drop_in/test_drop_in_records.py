@@ -74,6 +74,7 @@ def nothing(records, key):
     return None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "aggregate", [from_a_config, from_a_record_of_another_name, from_the_models, nothing]
 )

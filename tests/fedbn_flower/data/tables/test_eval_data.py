@@ -86,7 +86,7 @@ OST = "clients that train and are not evaluated, without held-out examples: ost"
     ],
 )
 def test_a_site_without_test_rows_trains_and_enters_no_mean(run, four_sites, eval_data, more):
-    keys = {**four_sites, **more, "partition": "natural:file", "num_clients": 4, "model": "auto", "rounds": 2}
+    keys = {**four_sites, **more, "partition": "natural:file", "num_clients": 4, "model": "auto", "rounds": 1}
     result = run(**keys, eval_data=eval_data)
     found = result.summary["clients"]
     assert json.loads((result.folder / "config.json").read_text())["eval-data"] == "local"

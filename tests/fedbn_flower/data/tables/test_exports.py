@@ -21,6 +21,7 @@ BY_KEY = " (guessed; thousands decides)"
 OF_LETTERS = "is no UTF-8; its letters are read as Windows-1252"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 @pytest.mark.parametrize(
     ("written", "said"),

@@ -92,7 +92,7 @@ def test_of_few_cases_nothing_is_said(n, events, enough):
     assert (found.metrics != {}) == enough == found.is_large_enough
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     words=st.lists(st.sampled_from(["f", "m", "x", None]), min_size=1, max_size=120),
     sites=st.integers(1, 4),
