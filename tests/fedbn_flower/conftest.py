@@ -3,6 +3,7 @@
 import pytest
 
 from fedbn_flower import simulate
+from fedbn_flower.annexes import is_present
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,19 @@ def drawn_figures():
 @pytest.fixture(autouse=True)
 def _intervals_are_of_few_draws(few_draws):
     """Tests of intervals have their own ``few_draws``."""
+
+
+NO_INTERVALS = {
+    *("asynchronous", "attacks", "extensions", "lockstep", "models", "names", "privacy", "secagg", "server"),
+    *("site", "trackers", "watch"),
+}
+"""Rooms in which nobody looks at what is made of a run's cases in the end."""
+
+
+@pytest.fixture(autouse=True)
+def _no_intervals_where_nobody_looks(request, monkeypatch):
+    if request.path.parent.name in NO_INTERVALS and is_present("study"):
+        monkeypatch.setattr("fedbn_flower.study.intervals.write_intervals", lambda *_: None)
 
 
 SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}

@@ -117,7 +117,7 @@ def test_a_run_learns_patches_and_is_evaluated_on_whole_volumes(run, volumes):
         return MODELS["unet-3d"](spec)
 
     keys = {"model": recording, "client": "fedbn", "strategy": "fedavg", "partition": "iid", "batch_size": 4}
-    more = {"client_optimizer": "adam", "client_lr": 0.01, "local_epochs": 8}
+    more = {"client_optimizer": "adam", "client_lr": 0.01, "local_epochs": 8, "rounds": 2}
     result = run(data=volumes, patch_size=4, **keys, **more)
     assert set(seen) == {(1, 4, 4, 4)}
     assert result.summary["pooled"]["dice"] > 0.8

@@ -35,6 +35,9 @@ TOLD = {
     },
 }  # fmt: skip
 
+ADAPTIVE = {"dp_clip": "adaptive", "num_clients": 20}
+"""With fewer clients the noise on their count would be too much."""
+
 
 def private(configured, notion, **values):
     return runs.private(configured, notion, **(FEW if notion == "client" else {}) | values)
@@ -90,7 +93,7 @@ def test_every_rule_client_and_objective_that_can(configured, tmp_path, notion, 
     [
         *(  # updates are longer than 0.05, and than the 0.1 with which an adaptive clip begins
             pytest.param("client", {"dp_noise": 0.9, **values}, marks=pytest.mark.slow)
-            for values in ({"dp_clip": "0.05"}, {"dp_clip": "adaptive"}, {"dp_secure_noise": True})
+            for values in ({"dp_clip": "0.05"}, ADAPTIVE, {"dp_secure_noise": True})
         ),
         ("local", {"num_clients": 20, "fraction_train": 0.5, "strategy": "fedadam"}),
     ],
@@ -125,11 +128,9 @@ def test_with_a_secret_key_noise_is_new_each_time_and_kept_nowhere(configured, t
     ("notion", "values"),
     [
         ("client", {"dp_clip": "0.5", "dp_seed": -1}),
-        pytest.param("client", {"dp_clip": "adaptive"}, marks=pytest.mark.slow),
+        pytest.param("client", ADAPTIVE, marks=pytest.mark.slow),
         pytest.param("client", {"dp_sampling": "cyclic", "dp_seed": -1}, marks=pytest.mark.slow),
-        pytest.param(
-            "client", {"dp_clip": "adaptive", "dp_secure_noise": True, "dp_seed": -1}, marks=pytest.mark.slow
-        ),
+        pytest.param("client", {**ADAPTIVE, "dp_secure_noise": True, "dp_seed": -1}, marks=pytest.mark.slow),
         ("local", {"fraction_train": 0.5}),
         ("example", {}),
     ],
