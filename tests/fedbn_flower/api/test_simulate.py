@@ -4,6 +4,7 @@ import doctest
 import inspect
 import json
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,18 +94,19 @@ def test_own_objects_do_what_the_same_code_in_a_file_does(run, tmp_path):
     )
     own = {"strategy": Scaled, "client": KeepsBiases, "objective": Pull, "model": thin}
     names = {key: f"own.py:{value.__name__}" for key, value in own.items()}
-    settings = {"scale": 0.5, "pull": 0.25}
+    settings = {"scale": 0.5, "pull": 0.25, "rounds": 1}
     expected = bits(run(**names, **settings).folder)
     assert bits(run(**own, **settings).folder) == expected
     for key in own:
         mixed = own | {key: names[key]}
         assert bits(run(**mixed, **settings).folder) == expected
-    assert bits(run(**own, scale=0.5, pull=0.1).folder) != expected
+    assert bits(run(**own, **settings | {"pull": 0.1}).folder) != expected
     assert not session_objects()
 
 
 def test_an_instance_stands_for_its_class_with_its_settings(run):
     """Silos of 721 and 716 examples: weighting tells."""
+    run = partial(run, rounds=1)
     expected = bits(run(strategy=Scaled, scale=0.5, weighting="uniform", seed=4).folder)
     assert bits(run(strategy=Scaled(scale=0.5, weighted_by_key=None, seed=4)).folder) == expected
     assert bits(run(strategy=Scaled(scale=0.5), weighting="uniform", seed=4).folder) == expected
@@ -156,6 +158,7 @@ def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
     for name, split in splits.items():
         np.save(tmp_path / "files" / f"{name}-images.npy", split.columns["x"])
         np.save(tmp_path / "files" / f"{name}-labels.npy", split.columns["y"])
+    run = partial(run, rounds=1)
     expected = run(dataset=tmp_path / "files", normalize=True, partition="iid")
     x, y = np.array(dataset.train.columns["x"]), dataset.train.columns["y"]
     x_test, y_test = np.array(dataset.test.columns["x"]), dataset.test.columns["y"]

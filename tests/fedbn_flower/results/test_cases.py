@@ -2,6 +2,7 @@
 
 import json
 import stat
+from functools import partial
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -162,6 +163,7 @@ def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
     monkeypatch.setattr(  # of 200 x 2
         "fedbn_flower.job.cases.MOST_SCORES", 399
     )
+    run = partial(run, rounds=1)
     assert not (run(**BINARY, **LOCALLY).folder / "predictions.parquet").exists()
     assert len(run(**BINARY, **LOCALLY, predictions="on").predictions) == 200
     monkeypatch.setattr("fedbn_flower.job.cases.MOST_SCORES", 400)

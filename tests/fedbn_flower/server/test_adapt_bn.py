@@ -1,6 +1,7 @@
 """AdaBN: statistics of a client's own inputs before each evaluation, whoever it is."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -82,6 +83,7 @@ def test_clients_who_evaluate_the_same_examples_do_so_each_by_itself(run):
 
 def test_after_fine_tuning(run):
     """Tuned steps move the statistics; those that are evaluated are of the whole of the inputs."""
+    run = partial(run, rounds=1)
     tuned = run(**KEYS | {"fine_tune": 3})
     assert tuned.summary["client-mean"] != run(**KEYS).summary["client-mean"]
     assert (
@@ -93,12 +95,12 @@ def test_after_fine_tuning(run):
 def test_new_clients_do_so_too_but_for_the_comparison_without(run):
     """Held out: of shared statistics they take their own only with the key. Left out: once with, once
     without."""
-    held = {"holdout_clients": 1, "rounds": 2}
+    held = {"holdout_clients": 1, "rounds": 1}
     with_own = run(**KEYS | held).summary["new-clients"]["clients"]
     without = run(**KEYS | held | {"adapt_bn": False}).summary["new-clients"]["clients"]
     assert with_own.keys() == without.keys()
     assert with_own != without
-    left = {"leave_one_site_out": True, "left_out": 2}
+    left = {"leave_one_site_out": True, "left_out": 2, "rounds": 1}
     adapted, plain = (run(**KEYS | left | {"adapt_bn": adapt}).summary for adapt in (True, False))
     assert adapted["new-clients"] == plain["new-clients"]
     assert adapted["client-mean"] != plain["client-mean"]
