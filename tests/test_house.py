@@ -76,38 +76,29 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def is_for_type_checkers(node):
-    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-
-
 @cache
 def tree_of(path):
     return ast.parse(path.read_text())
 
 
-def statements(path, leave_out=lambda node: False):
+def statements(path):
     """All statements of a file, wherever they are: an import is in no expression."""
     left = [tree_of(path)]
     while left:
         yield (node := left.pop())
         blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases"))
-        left += [child for block in blocks for child in block if not leave_out(child)]
-
-
-def statements_at_run_time(path):
-    """Those but the ones that only type checkers read."""
-    return statements(path, is_for_type_checkers)
+        left += [child for block in blocks for child in block]
 
 
 @cache
-def imports(path, nodes=statements_at_run_time):
-    """The full names of the modules that a file imports, wherever in it."""
-    return tuple(_imports(path, nodes))
+def imports(path):
+    """The full names of the modules that a file imports, wherever in it, also for type checkers only."""
+    return tuple(_imports(path))
 
 
-def _imports(path, nodes):
+def _imports(path):
     package = path.relative_to(ROOT).parent.parts
-    for node in nodes(path):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -125,14 +116,14 @@ def test_arrows_go_one_way(package):
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(package)
-        for name in imports(path, statements)
+        for name in imports(path)
         if name.partition(".")[0] in FORBIDDEN[package] and not name.startswith(f"{GROUND}.")
     ]
     assert not wrong
 
 
 def test_the_ground_imports_nothing_of_ours():
-    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path, statements)}
+    found = {name for path in files("fedbn_flower/core/ground") for name in imports(path)}
     assert {"pydantic", "flwr.app"} <= found
     assert not {name for name in found if name.partition(".")[0] in {"torch", *PACKAGES}}
 
@@ -165,7 +156,7 @@ def test_nothing_imports_an_annex():
     into = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in files(*PACKAGES)
-        for name in imports(path, statements)
+        for name in imports(path)
         for annex in ANNEXES
         if f"{name}.".startswith(f"fedbn_flower.{annex}.")
         and not module_of(path).startswith(f"fedbn_flower.{annex}")
@@ -286,8 +277,7 @@ def test_what_reads_imports_sees_them():
     assert read <= set(imports(ROOT / "fedbn_flower/config/making.py"))
     in_a_function = "fedbn_flower.runtime.ray.pool"
     assert in_a_function in set(imports(ROOT / "fedbn_flower/runtime/pools.py"))
-    assert "fedbn_flower.api.simulate" not in set(imports(ROOT / "fedbn_flower/__init__.py"))
-    assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py", statements))
+    assert "fedbn_flower.api.simulate" in set(imports(ROOT / "fedbn_flower/__init__.py"))  # for type checkers
 
 
 def test_flower_packs_every_file_that_the_app_reads():

@@ -38,3 +38,25 @@ class Note(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.row}: {self.line}"
+
+
+class TestedOn(NamedTuple):
+    """Whether each client is evaluated on its own held-out examples, and why; no reason if it was set
+    explicitly.
+    """
+
+    locally: bool
+    why: str = ""
+
+    @property
+    def eval_data(self) -> str:
+        """The value of ``eval-data`` that this is."""
+        return "local" if self.locally else "global"
+
+    @property
+    def note(self) -> Note:
+        """The line shown before the first round."""
+        text = f"{TESTED_ON} {'its own' if self.locally else 'all'} test examples"
+        if not self.why:
+            return Note("examples", text)
+        return Note("examples", f"{text}, since {self.why}", "eval-data")

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients import Examples, Predicted, Prepare, Problem, trainable_names
+from fedbn_flower.clients import Predicted, Prepare, Problem, trainable_names
 from fedbn_flower.clients.modules.frozen import Split, split
 from fedbn_flower.clients.modules.lazy_torch import nn
 from fedbn_flower.clients.returned import kept_at_home
@@ -21,18 +21,17 @@ from ..config.named_algorithms import NOT_GIVEN
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of, path_of
-from ..core.ground.columns import HALVES, TEST, VALIDATION
+from ..core.ground.columns import TEST, VALIDATION
 from ..core.process_cache import process_cache
-from ..core.text import visible
+from ..core.text import listed, visible
 from ..data import Dataset, Partitions, partition_dataset
 from ..data.dataset import Kind
 from ..data.events import events_of
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
 from ..data.images.sampling import Sampling
-from ..data.images.shift_spec import seen_by
 from ..data.kinds import KINDS
-from ..data.notes import Note
+from ..data.notes import Note, TestedOn
 from ..data.partition.partition import Splits
 from ..data.readers.tables.column_text import Feature
 from ..data.scales import SiteMoments, median_scale, public_scale, received
@@ -43,7 +42,8 @@ from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients
-from .tested_on import TestedOn, half_of, tested_on, untested_note
+
+MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,12 @@ class RunInputs:
             model = models_named(self.config.model)[0]
             found.append(Note("inputs", f"whole numbers, int64, as model {model!r} takes them"))
         if not self.data_path and (self.config.clients_evaluate or self.config.holdout_clients):
-            found += [self.tested_on.note, *untested_note(self)]
+            found.append(self.tested_on.note)
+        if self.untested and (self.config.clients_evaluate or self.config.holdout_clients):
+            named = self.client_names or range(self.config.num_clients)
+            clients = listed([f"{named[client]}" for client in sorted(self.untested)], MAX_SHOWN)
+            text = f"clients that train and are not evaluated, without held-out examples: {clients}"
+            found.append(Note("examples", text))
         return tuple(found)
 
     @cached_property
@@ -246,8 +251,57 @@ class RunInputs:
 
     @cached_property
     def tested_on(self) -> TestedOn:
-        """Whose held-out examples clients are evaluated on, and why."""
-        return tested_on(self)
+        """Whose held-out examples clients are evaluated on, and why.
+
+        ``auto`` is local if clients are sites, or if models are personal, and so not meant for other clients'
+        examples. Clients without held-out examples are then not evaluated.
+        """
+        if not self.dataset.has_examples or self.data_path:
+            return TestedOn(True)
+        if self.config.eval_data != "auto":
+            return TestedOn(self.config.eval_data == "local")
+        why = self._why_locally()
+        if not why:
+            return TestedOn(False, "all have one model, and the data name no sites")
+        if self.must_have_held_out:
+            return TestedOn(False, f"{self.who_lacks} none of their own")
+        return TestedOn(True, why)
+
+    def _why_locally(self) -> str:
+        """Why a client's model is not meant for other clients' examples; empty if it is."""
+        config = self.config
+        if config.partitioning.kind == "natural":
+            return "clients are sites"  # decided without building a model
+        standardised = config.normalize or self.prepares_publicly
+        client, strategy = CLIENT.find(config.client), STRATEGY.find(config.strategy)
+        reasons = {
+            f"client {config.client!r} keeps a part of the model at home": self.local_names
+            or client.remembers,
+            f"strategy {config.strategy!r} keeps several models": strategy.keeps_models,
+            "each first trains or adapts the model": config.fine_tune or config.adapt_bn,
+            "each evaluates the model that it has trained": config.eval_model == "local",
+            "each standardises by its own rows": self.dataset.kind.prepares_by_client and not standardised,
+        }
+        return next((why for why, holds in reasons.items() if holds), "")
+
+    @property
+    def must_have_held_out(self) -> bool:
+        """Whether the run needs local held-out examples from clients that have none.
+
+        So it is if no client has any, the site that is left out has none, or each client evaluates the model
+        that it has just trained.
+        """
+        lacking = frozenset().union(*self.without_held_out.values())
+        after_training = self.config.eval_model == "local"
+        every = len(lacking) == self.config.num_clients
+        return bool(lacking) and (after_training or every or bool(lacking & self.held_out_clients))
+
+    @property
+    def who_lacks(self) -> str:
+        """The clients without examples in a held-out split, as the beginning of a sentence."""
+        clients = min(self.without_held_out.values(), key=min)
+        first = self.client_names[clients[0]] if self.client_names else clients[0]
+        return f"{len(clients)} of {self.config.num_clients} clients (the first is {first}) have"
 
     @property
     def evaluates_locally(self) -> bool:
@@ -383,12 +437,9 @@ class RunInputs:
         dataset = self.dataset
         return dataset.kind.not_integers(dataset.train.columns, dataset.test.columns)
 
-    def whole_split(self, split: str) -> Examples:
-        """All held-out examples of a split for the server, prepared by statistics of the training rows."""
-        return prepared_split(self, split, self._servers_prepare, None)
-
     @cached_property
-    def _servers_prepare(self) -> Prepare:
+    def servers_prepare(self) -> Prepare:
+        """What prepares the server's examples, by statistics of the training rows."""
         return self.prepare(self._rows_that_train(self.partitions))
 
     @property
@@ -401,21 +452,6 @@ class RunInputs:
         kind = self.dataset.kind
         columns = [Feature(one["name"], tuple(one["values"])) for one in kind.facts["columns"]]
         return kind.scaled_by(public_scale(self.config.dp_scale, columns))
-
-
-@process_cache(maxsize=16)
-def prepared_split(inputs: RunInputs, split: str, prepare: Prepare, domain: int | None) -> Examples:
-    """All held-out examples of a split with one preparation and one domain.
-
-    Equal arguments give the same object, by whose identity evaluations are cached.
-    """
-    held_out, rows = inputs.dataset.test, inputs.partitions.test_rows
-    if split == VALIDATION:
-        held_out, rows = inputs.dataset.train, inputs.partitions.val_rows
-    if split in HALVES:
-        rows = half_of(inputs, rows, split)
-    columns = seen_by(held_out.columns, inputs.config.feature_shift, domain)
-    return Examples(columns, rows, prepare, device=inputs.config.device)
 
 
 @process_cache(maxsize=4)

@@ -23,9 +23,9 @@ from ..data.splits.folds import folds_of_clients
 from ..names import CLIENT, LOSS, OBJECTIVE, models_named
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..privacy.floors import Refused
-from .inputs import RunInputs, prepared_split
+from .held_out import half_of, prepared_split
+from .inputs import RunInputs
 from .participation import share_of_work
-from .tested_on import half_of
 
 
 def check_example_wise(inputs: RunInputs) -> None:

@@ -12,7 +12,6 @@ from ..core.errors import Conflict, refuse
 from ..data.notes import Note
 from ..extensions.devices import NONE
 from ..job.inputs import inputs_of
-from ..job.tested_on import must_have_held_out
 from ..records.events import Observer
 from ..records.stored import CONFIG
 from ..records.summary import Summary
@@ -120,7 +119,7 @@ def compared_alike(configs: Sequence[RunConfig]) -> list[RunConfig]:
         return list(configs)
     return [
         one.config.model_copy(update={"eval_data": "local"})
-        if one.config.eval_data == "auto" and not (one.evaluates_locally or must_have_held_out(one))
+        if one.config.eval_data == "auto" and not (one.evaluates_locally or one.must_have_held_out)
         else one.config
         for one in found
     ]

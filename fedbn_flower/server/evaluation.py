@@ -24,6 +24,7 @@ from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
 
 from ..core.bits import comparable
+from ..job.held_out import whole_split
 from ..job.inputs import RunInputs
 from ..records.cases import exact_metrics
 from ..records.events import prefix_of
@@ -138,5 +139,5 @@ def evaluated_share(
     kept: Mapping[str, list[Predictions]] = NOTHING_KEPT,
 ) -> dict[str, list[Sums]]:
     """Return the sums of a share of each split's batches, of the server's examples."""
-    held_out = {split: inputs.whole_split(split) for split in splits.split(",")}
+    held_out = {split: whole_split(inputs, split) for split in splits.split(",")}
     return evaluate_share(model, held_out, splits, inputs.dataset.problem, classes, share, kept)

@@ -34,10 +34,10 @@ from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ..held_out import half_of, whole_split
 from ..initial_model import InitialModel, does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
-from ..tested_on import half_of, must_have_held_out
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -156,7 +156,7 @@ def _of_partitions(inputs: RunInputs) -> Iterator[Conflict]:
     if config.val_fraction and not len(partitions.val_rows):
         yield Conflict("val-fraction", config.val_fraction, "a share of at least one example")
     yield from _of_train_rows(inputs)
-    if inputs.evaluates_locally and must_have_held_out(inputs):
+    if inputs.evaluates_locally and inputs.must_have_held_out:
         for split, clients in inputs.without_held_out.items():
             who = f"{len(clients)} clients (the first is {clients[0]})"
             yield Conflict("eval-data", "local", f"'global', since {who} would have no {split} examples")
@@ -246,7 +246,7 @@ def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
     config, problem = inputs.config, inputs.dataset.problem
     if type(problem) in PROBLEM.names.values() or not inputs.dataset.has_examples:
         return
-    held_out = inputs.whole_split(TEST)
+    held_out = whole_split(inputs, TEST)
     some = replace(held_out, rows=held_out.rows[:2])
     with as_user_error(PROBLEM.key, config.problem):
         batch, targets = some.prepared(np.arange(len(some)))

@@ -31,7 +31,6 @@ from ...data.images.kind import Images
 from ...data.sources import ARRAYS
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, parts
 from ..inputs import RunInputs
-from ..tested_on import who_lacks
 from ..what_is_learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example, of_few_cases
 from .own_state import warn_about_own_state
@@ -78,7 +77,7 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
                 "each column that are known without looking at the rows, COLUMN=MEAN:DEVIATION"
             )
     elif dataset.kind.prepares_by_client and not (local or config.normalize):
-        why = "" if config.eval_data == "global" else f", since {who_lacks(inputs)} no held-out examples"
+        why = "" if config.eval_data == "global" else f", since {inputs.who_lacks} no held-out examples"
         yield (
             f"eval-data: 'global'{why}: each client's model is evaluated on all clients' examples, "
             "standardised by this client's rows; 'local' evaluates it on this client's examples only"

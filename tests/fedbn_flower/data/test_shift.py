@@ -14,6 +14,7 @@ from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
+from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import InputSpec
 from fedbn_flower.site.inputs import local_task
@@ -153,7 +154,7 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
             expected = split.columns[name][examples.rows] / np.float32(255)
             np.testing.assert_array_equal(images.numpy(), expected)
             assert list(examples.columns) == ["x", "y"]
-    whole = inputs_of(config).whole_split("test")
+    whole = whole_split(inputs_of(config), "test")
     for row in range(6):
         np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
 

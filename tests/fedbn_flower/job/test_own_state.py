@@ -16,6 +16,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job.checks import own_state
+from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.job.inputs import inputs_of
 
@@ -206,7 +207,7 @@ def test_a_result_is_that_of_the_loaded_model():
     result = simulate(model=Counter, **keys, eval_data="global", backend="inline")
     inputs = inputs_with()
     found = evaluate_splits(
-        result.model(), {"test": inputs.whole_split("test")}, "test", inputs.dataset.problem
+        result.model(), {"test": whole_split(inputs, "test")}, "test", inputs.dataset.problem
     )
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-6)
 

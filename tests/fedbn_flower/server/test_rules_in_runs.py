@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import inputs_at
@@ -158,6 +159,6 @@ def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
     same({n: a for n, a in kept.items() if n not in names}, {n: travels[n] for n in kept if n not in names})
     inputs = inputs_of(configured(model="mlp-bn", num_clients=4, partition="iid"))
     found = evaluate_splits(
-        result.model(), {"test": inputs.whole_split("test")}, "test", inputs.dataset.problem
+        result.model(), {"test": whole_split(inputs, "test")}, "test", inputs.dataset.problem
     )
     assert found["loss"] == pytest.approx(result.summary["global"]["loss"], rel=1e-5)

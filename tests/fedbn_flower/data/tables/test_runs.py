@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 from clients.problems.evaluation import evaluate_splits
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.making import run_config
+from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.records.summary import Summary
@@ -76,7 +77,7 @@ def test_a_client_sees_its_own_rows_standardised_and_the_server_all(configured, 
         assert x[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-5)
         assert set(x[:, 1:].flatten().tolist()) == {0, 1}
     federation = Federation(config)
-    test = inputs_of(config).whole_split("test")
+    test = whole_split(inputs_of(config), "test")
     dose, doses = (split.columns["x"][:, 0] for split in (federation.dataset.test, federation.dataset.train))
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
@@ -96,7 +97,7 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
     doses, dose = dataset.train.columns["x"][rows, 0], dataset.test.columns["x"][:, 0]
     assert len(rows) < 0.6 * len(dataset.train)
     expected = (dose.astype(float) - doses.mean(dtype=float)) / doses.std(dtype=float)
-    test = inputs_of(config).whole_split("test")
+    test = whole_split(inputs_of(config), "test")
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
 
 
@@ -110,7 +111,7 @@ def test_regression_is_scored_in_its_own_unit(configured, patients):
     arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
     model, _ = inputs_of(config).model()
     model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
-    test = inputs_of(config).whole_split("test")
+    test = whole_split(inputs_of(config), "test")
     x, y = test.prepared(np.arange(len(test)))
     with torch.no_grad():
         errors = (model.eval()(x) - y).double().numpy()
