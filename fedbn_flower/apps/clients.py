@@ -1,17 +1,57 @@
-"""Any ClientApp as the client side of a grid, with Flower's rules for what goes wrong."""
+"""Any ClientApp as the client side of a grid, with Flower's rules for what goes wrong.
+
+Clients and the server's side have random numbers of their own, of whatever library an app takes them from.
+"""
 
 import bdb
 import logging
+import random
+import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 
 from ..core.private import ClientAppException, ErrorCode, message_errors, set_message_id, with_content
 from .app import Component
-from .randomness import own_random_numbers
+
+
+def seed_libraries(*entropy: int) -> None:
+    """Seed `random`, NumPy, and PyTorch if it is imported."""
+    first, second, third = (int(word) for word in np.random.SeedSequence(entropy).generate_state(3))
+    random.seed(first)
+    np.random.seed(second)
+    if torch := _torch():
+        torch.manual_seed(third)
+
+
+@contextmanager
+def own_random_numbers(*entropy: int) -> Iterator[None]:
+    """Seed the libraries within; afterwards their random numbers go on as if nothing had been drawn.
+
+    A client in this process that seeds a library would otherwise decide which clients the server samples.
+    """
+    torch = _torch()
+    before: tuple[Any, Any] = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch and torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices) if torch else nullcontext():
+        seed_libraries(*entropy)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+def _torch() -> Any:
+    """PyTorch if an app has imported it: it takes seconds."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "random") else None
+
 
 LOGGER = logging.getLogger("flwr.fedbn")
 

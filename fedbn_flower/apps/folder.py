@@ -17,9 +17,8 @@ from ..records.array_file import array_file, writable
 from ..records.stored import APP, CONFIG, KIND
 from ..records.summary import SUMMARY_FILE, Summary
 from ..runtime.collected_output import logs_to
-from .line import Line
 from .results import EVALUATE, LOSS, SERVER, TRAIN, Results
-from .rounds import Rounds
+from .rounds import Line, Rounds
 
 LOGGER, FLOWER = logging.getLogger("flwr.fedbn"), logging.getLogger("flwr")
 

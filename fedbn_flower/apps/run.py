@@ -1,13 +1,15 @@
-"""Run a Flower app on this project's grids."""
+"""Run a Flower app on this project's grids; clients of legacy servers work on this thread, and in order."""
 
 import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,7 +19,7 @@ from flwr.serverapp import ServerApp
 from .. import annexes
 from ..config.keys import RUN_KEYS
 from ..core.errors import RunFailed, UserError, not_allowed
-from ..core.private import SUPERLINK_NODE_ID, app_run, waits_for_nodes
+from ..core.private import SUPERLINK_NODE_ID, app_run, calls_of_legacy_servers, waits_for_nodes
 from ..records.events import RunInfo
 from ..runtime.auto_grid import AutoGrid
 from ..runtime.grid import RUN_ID, LocalGrid
@@ -27,13 +29,51 @@ from ..runtime.signals import forked_children_end_by_sigterm
 from ..strategies.signature import LegacyApi
 from .app import NODES, FlowerApp, checked_nodes, importable
 from .app_grid import AppGrid
-from .clients import AppClients
+from .callers import together
+from .clients import AppClients, seed_libraries
 from .folder import ARRAYS, logged, write_config, write_metrics, write_results, write_summary
-from .legacy import legacy_servers_on
-from .line import Line
-from .randomness import seed_libraries
 from .results import START, Results, is_number
-from .rounds import Rounds
+from .rounds import Line, Rounds
+
+
+class Call(Future):
+    """A call that `wait` makes."""
+
+    def __init__(self, order: int, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self.order = order
+        self.call = call
+
+
+class Calls(Executor):
+    """Keeps the calls of a phase until they are waited for."""
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        self._orders = count()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Call:
+        """Keep a call."""
+        return Call(next(self._orders), partial(fn, *args, **kwargs))
+
+
+@contextmanager
+def legacy_servers_on(grid: AppGrid) -> Iterator[None]:
+    """Have legacy servers ask all clients of a phase at once; replies are in the order of the clients."""
+
+    def wait(fs: Set[Call], timeout: float | None = None) -> tuple[Sequence[Future], set[Future]]:
+        calls = sorted(fs, key=lambda one: one.order)
+        for call, outcome in zip(
+            calls, together([one.call for one in calls], grid.send_and_receive), strict=True
+        ):
+            if isinstance(outcome, BaseException):
+                call.set_exception(outcome)
+            else:
+                call.set_result(outcome)
+        return calls, set()
+
+    with calls_of_legacy_servers(Calls, wait):
+        yield
+
 
 if TYPE_CHECKING:
     from ..runtime.ray.grid import RayGrid

@@ -12,10 +12,10 @@ from fedbn_flower.strategies.guarantees import goes_with_buffers
 
 from ..core.errors import Conflict
 from ..core.ground.columns import STALENESS, STALENESS_OF_ROUND
+from ..extensions.annex_keys import ALPHA, asynchronous
 from ..extensions.base import Moment, ServerHook
 from ..extensions.declared import About
 from ..extensions.holdout import num_training
-from ..extensions.protocol_keys import ALPHA, asynchronous
 from ..job.inputs import RunInputs
 from ..job.participation import Clock
 from ..names import STRATEGY

@@ -15,7 +15,7 @@ from ..core.ground.columns import PATCHED, TRAIN
 from ..core.process_cache import process_cache
 from ..data.images.moments import top_of
 from ..data.images.shift_spec import domain_of, seen_by
-from ..extensions.attack_keys import OMNISCIENT
+from ..extensions.annex_keys import OMNISCIENT
 from ..job.inputs import RunInputs
 from .examples import Patched, poisoned, to_be_patched
 from .named import ON_DATA, NamedAttack, attackers_drawn, attacks_named

@@ -19,8 +19,8 @@ from ..core.errors import Conflict, Unused
 from ..core.ground.columns import ATTACK_SUCCESS, ATTACKER, ATTACKERS, HONEST, PATCHED
 from ..core.ground.wire import ARRAYS, EVAL_SPLITS
 from ..core.ground.wire import ATTACKERS as WHO
+from ..extensions.annex_keys import OMNISCIENT, SHARE
 from ..extensions.at_site import AtClient, Outgoing
-from ..extensions.attack_keys import OMNISCIENT, SHARE
 from ..extensions.base import Configure, Extension, Moment
 from ..extensions.declared import About
 from ..extensions.holdout import evaluated_by

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import not_allowed
-from ..extensions.attack_keys import ATTACKS, FORM, NONE, WHO
+from ..extensions.annex_keys import ATTACKS, FORM, NONE, WHO
 
 ON_DATA = ("label-flip", "random-labels", "backdoor")
 """Those that change an attacker's training examples, and leave the rest to its training."""

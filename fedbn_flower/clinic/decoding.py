@@ -1,4 +1,4 @@
-"""Decode files of scanners to images and masks, as a run's keys say."""
+"""Read files of scanners, whatever they are, and decode them to images and masks, as a run's keys say."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,8 +14,30 @@ from ..data.float32 import as_bytes
 from ..data.images.mask_files import other_size
 from ..data.images.sampling import AUTO, Grid, Sampling
 from ..data.notes import Note
-from .reading import read_scan
+from ..data.scans import is_nifti
 from .resampling import PERCENTILES, Resampling
+from .scan import Scan, errors_named
+
+
+def read_scan(path: Path) -> Scan:
+    """Read a NIfTI file, a DICOM file, or a folder with the slices of one DICOM series.
+
+    Raises
+    ------
+    UserError
+        When it cannot be read, or cannot be used; it names the file. Without the packages of the extra
+        ``clinic``, it says how to install them.
+    """
+    with errors_named(path):
+        if is_nifti(path):
+            from .nifti import read_nifti
+
+            return read_nifti(path)
+        from .dicom import read_dicom
+        from .series import read_series
+
+        return read_series(path) if path.is_dir() else read_dicom(path)
+
 
 IN_COLOUR = "0..255"
 """The window of scans in colour."""

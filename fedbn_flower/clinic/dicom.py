@@ -18,8 +18,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from ..core.free_memory import Bound, check_fits, check_size
 from ..data.images.sampling import Grid
 from ..data.scans import MARK, PREAMBLE
-from .files import WrongScan
-from .scan import Scan
+from .scan import Scan, WrongScan
 
 BEGINNING = 2**14
 """Bytes in which a file says how it is packed."""

@@ -7,8 +7,7 @@ import nibabel
 import numpy as np
 
 from ..core.free_memory import check_fits, opened
-from .files import WrongScan
-from .scan import AXES, Scan
+from .scan import AXES, Scan, WrongScan
 
 VALUE = 8
 """Bytes of a value, once it is scaled."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError
 from ..data.scans import is_dicom, is_dicom_scan
-from .files import WrongScan, errors_named
-from .scan import Scan
+from .scan import Scan, WrongScan, errors_named
 
 HEADERS = 2**17
 """Files whose headers are remembered."""

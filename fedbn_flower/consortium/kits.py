@@ -17,8 +17,7 @@ from ..core.files import write_all, write_atomically
 from ..core.version import __version__
 from .agreement import Address, Bounds, Consortium, Name, Text, _Table, checked, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
-from .programs import PROGRAMS
-from .scripts import script, superlink_unit, supernode_unit
+from .programs import PROGRAMS, script, superlink_unit, supernode_unit
 
 MANIFEST, SIGNATURE, KIT = "MANIFEST", "MANIFEST.sig", "kit.toml"
 OF_A_KIT = ("join", "leave", "run")

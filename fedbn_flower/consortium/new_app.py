@@ -12,7 +12,7 @@ from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.version import __version__
 from .agreement import NAME, toml_of
-from .scripts import filled
+from .programs import filled
 
 
 def new(arguments: Sequence[str]) -> int:

@@ -1,13 +1,19 @@
-"""Flower's programs, as they are beside this Python."""
+"""Flower's programs, as they are beside this Python, and the scripts of a kit and a SuperLink.
+
+The texts are the same but for paths and hosts. No other value of ``consortium.toml`` is in a script:
+programs read it from files.
+"""
 
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from .agreement import toml_of
 from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE
 
 PROGRAMS = Path(sys.executable).parent
@@ -73,3 +79,28 @@ def become(command: list[str], home: Path) -> NoReturn:
     sys.stdout.flush()
     with os_errors_as_user_errors(Path(command[0]).name, f"start {command[0]!r}"):
         os.execve(command[0], command, environment(home))
+
+
+def script(name: str, **places: str) -> str:
+    """Return a text by its name, with values of its places, such as ``FOLDER``."""
+    return filled(str(toml_of(Path(__file__).with_name("scripts.toml"))[name]), places)
+
+
+def filled(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with the values of its places: of each @NAME@."""
+    for place, value in places.items():
+        text = text.replace(f"@{place}@", value)
+    return text
+
+
+def supernode_unit(folder: str) -> str:
+    """Return the unit of a site whose kit is in a folder; ``join`` writes it with the folder's real place."""
+    key, start = f"site.key:{folder}/site/site.key", f"{folder}/run"
+    return script("unit", TITLE="Flower SuperNode of this site", KEY=key, START=start)
+
+
+def superlink_unit(folder: str, programs: str) -> str:
+    """Return the unit of the SuperLink of a consortium's folder."""
+    key = f"server.key:{folder}/secret/server.key"
+    start = f"{programs}/fedbn-sim consortium superlink {folder}"
+    return script("unit", TITLE="Flower SuperLink of the consortium", KEY=key, START=start)

@@ -20,8 +20,7 @@ from .findings import shown
 from .fit import of_bounds, study_config
 from .kits import KitFolder
 from .log import spent
-from .programs import become, supernode
-from .scripts import supernode_unit
+from .programs import become, supernode, supernode_unit
 from .studies import study_digest, study_keys
 
 KEY, ADMITTED, SETTINGS = "site.key", "admitted", "site.toml"

@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import annexes
 from ..core.ground.settings import KeyGroup, flag_of
+from .annex_keys import AttackKeys, ProtocolKeys, SecAggKeys
 from .at_site import AtClient, Outgoing, SiteHook
-from .attack_keys import AttackKeys
 from .base import Extension, Moment, ServerHook, Stop
 from .compression import Compression, CompressionKeys
 from .devices import Devices, DevicesKeys
@@ -25,8 +25,6 @@ from .evaluating import (
 from .holdout import Holdout, HoldoutKeys
 from .patience import Patience, PatienceKeys
 from .privacy import Privacy, PrivacyKeys
-from .protocol_keys import ProtocolKeys
-from .secagg_keys import SecAggKeys
 from .selection import Selection, SelectionKeys
 from .target import Target, TargetKeys
 from .training import Freezing, FreezingKeys, PooledStatistics, Rates

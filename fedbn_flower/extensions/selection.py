@@ -12,9 +12,9 @@ from ..core.ground.settings import KeyGroup, setting
 from ..core.input_spec import InputSpec
 from ..names import FORMS, SELECTION, made
 from ..records.events import RunInfo
+from .annex_keys import asynchronous
 from .base import Moment, ServerHook
 from .holdout import num_training
-from .protocol_keys import asynchronous
 
 KEY = SELECTION.key
 UNIFORM = "uniform"

@@ -19,7 +19,7 @@ from ..records.events import Observer, RoundResult
 from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
 from ..server.federation import Federation
-from ..site.memory_file import signature
+from ..site.memory_folder import signature
 from . import report
 from .checkpoints.checkpoint_folder import BEST, LAST, BackgroundWriter, CheckpointFolder
 from .kept_round import MODEL_FILE, KeptRounds

@@ -9,9 +9,8 @@ from fedbn_flower.strategies.guarantees import post_processes_mean
 
 from ..core.errors import Conflict, Unused
 from ..core.input_spec import InputSpec
-from ..extensions.attack_keys import sees_answers
+from ..extensions.annex_keys import LEAST, MOST_BITS, sees_answers
 from ..extensions.holdout import num_training
-from ..extensions.secagg_keys import LEAST, MOST_BITS
 from ..extensions.selection import sampled
 from ..names import CLIENT, STRATEGY
 from .integers import MOST_CLIENTS

@@ -31,9 +31,8 @@ from ..core.ground.wire import (
 )
 from ..data.notes import Note
 from ..extensions import Moment
-from ..job.checks.model_fit import check_fit, decides
+from ..job.checks.model_fit import check_fit, decides, privacy_of
 from ..job.checks.notices import notices
-from ..job.checks.privacy_fit import privacy_of
 from ..job.checks.unused_keys import SIMULATION, Caller, unused_keys, unused_line
 from ..job.inputs import inputs_of
 from ..job.rule import errors_of_custom_rules, make_strategy, state_of, step_more

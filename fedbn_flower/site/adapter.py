@@ -42,8 +42,7 @@ from .cohorts import Evaluated, Fit, cohort_of, evaluate_of
 from .evaluation_cache import Evaluations
 from .extensions import answered_by_extension, group_sum_in, reported_by_client, sent_by_client
 from .inputs import check_start, inputs_at, local_task
-from .memory_file import signature
-from .memory_folder import FolderStore, MemoryFolder, Moment, name_of
+from .memory_folder import FolderStore, MemoryFolder, Moment, name_of, signature
 from .messages import answer_both, answer_of_choice, with_chosen_model
 from .privacy import (
     SitePrivacy,

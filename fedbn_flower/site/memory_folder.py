@@ -7,13 +7,18 @@ file older than the newest is kept, too, in case the newest is damaged.
 A run removes only its own files. ``CLIENT-RUN.complete`` marks a run that the server has reported complete.
 Its newest file is kept, for further rounds or for a run that continues from it, until two later runs are
 complete. Files of incomplete runs are kept, or expire after the number of days in their metadata.
+
+Each is a safetensors file with the memory's origin and a digest as metadata, as the client files of a
+checkpoint are.
 """
 
 import contextlib
+import hashlib
+import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,15 +26,89 @@ from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
-from fedbn_flower.clients import Groups
+from fedbn_flower.clients import FORMER_NAMES, Groups
 
 from ..config.making import config_at_site
-from ..core.files import ONLY_OWNER, path_of, remove_unfinished, sync_folder, write_atomically
+from ..core.files import ONLY_OWNER, digest_of, path_of, remove_unfinished, sync_folder, write_atomically
+from ..core.free_memory import regular
 from ..core.ground.wire import CHECKPOINT_ROUND, CONFIG, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
-from .memory_file import KEEP_DAYS, SIGNATURE, InvalidMemory, keep_days, pack, unpack
+from ..records.array_file import array_file, writable
 from .privacy import refusals_in_one_line
+
+FILE = "a client's memory"
+"""The name of such a file in messages."""
+SIGNATURE, DIGEST, KEEP_DAYS = "signature", "digest", "keep-days"
+
+
+class InvalidMemory(Exception):
+    """A memory file cannot be used; the message gives the reason."""
+
+
+def signature(name: str, client: str, objective: str, initial: Mapping[str, NDArray]) -> str:
+    """Return a hash of what a memory depends on: the names, and the entries' names, dtypes and shapes.
+
+    A renamed algorithm keeps its first name here, so that older memories still fit.
+    """
+    first_names = {now: before for names in FORMER_NAMES.values() for before, now in names.items()}
+    client, objective = first_names.get(client, client), first_names.get(objective, objective)
+    model = sorted((name, str(entry.dtype), list(entry.shape)) for name, entry in initial.items())
+    return hashlib.sha256(json.dumps([name, client, objective, model]).encode()).hexdigest()
+
+
+def pack(groups: Groups, metadata: Mapping[str, str]) -> bytes:
+    """Return the content of a memory file; each array is stored as ``GROUP/NAME``."""
+    arrays = {f"{group}/{name}": array for group, named in groups.items() for name, array in named.items()}
+    entries = writable(FILE, arrays)
+    return array_file(FILE, entries, {**metadata, DIGEST: digest_of(entries)})
+
+
+def keep_days(path: Path) -> float:
+    """Return the days after which a file expires; 0 if it states none, or cannot be read.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file.
+    """
+    try:
+        with safe_open(regular(path), "np") as file:
+            return float((file.metadata() or {}).get(KEEP_DAYS, "0"))
+    except FileNotFoundError:
+        raise
+    except (OSError, SafetensorError, ValueError):
+        return 0.0
+
+
+def unpack(path: Path, metadata: Mapping[str, str]) -> dict[str, dict[str, NDArray]]:
+    """Return the memory in a file.
+
+    Raises
+    ------
+    InvalidMemory
+        When the file cannot be read, is damaged, or its metadata differ from ``metadata``.
+    """
+    try:
+        with safe_open(regular(path), "np") as file:
+            found = dict(file.metadata() or {})
+            entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InvalidMemory(f"the file cannot be read ({error})") from error
+    for key, expected in metadata.items():
+        if found.get(key) != expected:
+            if key == SIGNATURE:
+                raise InvalidMemory("it belongs to another model, client, objective or memory-name")
+            raise InvalidMemory(f"its {key} is {found.get(key)!r}; expected {expected!r}")
+    if found.get(DIGEST) != digest_of(entries):  # after a crash a file of full length may lack blocks
+        raise InvalidMemory("the file is damaged")
+    groups: dict[str, dict[str, NDArray]] = {}
+    for key, array in entries.items():
+        group, name = key.split("/", 1)
+        groups.setdefault(group, {})[name] = array
+    return groups
+
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -128,7 +207,7 @@ class MemoryFolder:
     path : Path
         The folder; the first file that is written creates it.
     signature : str
-        Which memories fit, see `memory_file.signature`.
+        Which memories fit, see `signature`.
     keep_days : float
         Days after which written files expire if their run is not complete; 0 for never.
     """

@@ -37,8 +37,7 @@ from ..results.report.runs_by_seed import (
     metrics_table,
 )
 from ..results.report.sections.client_tables import MAX_LISTED
-from ..results.report.sections.closing import for_a_paper
-from ..results.report.sections.costs import size
+from ..results.report.sections.closing import for_a_paper, size
 from ..results.report.sections.intervals import Intervals, with_interval
 from ..results.report.sections.results import counts_by_site, means, with_note
 from ..results.report.sweep_page import LINES, curves, curves_figure, metric_by_round

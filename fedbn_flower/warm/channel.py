@@ -1,12 +1,19 @@
-"""Packets of bytes over a Unix socket, between two processes that share a secret. Nothing is pickled."""
+"""Packets of bytes over a Unix socket, between two processes that share a secret. Nothing is pickled.
+
+A client's error goes from its worker to the door, which raises it again: Flower treats it as before.
+"""
 
 import hmac
+import json
 import secrets
 import select
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Sequence
+
+from ..core.errors import UserError
 
 HEAD = struct.Struct("!cI")  # what kind of packet, and how many parts follow
 LENGTH = struct.Struct("!Q")  # of a part, in bytes
@@ -130,3 +137,44 @@ def _proof(secret: bytes, side: bytes, *nonces: bytes) -> bytes:
 def _check(proof: bytes, expected: bytes) -> None:
     if not hmac.compare_digest(proof, expected):
         raise InvalidPacket("another secret")
+
+
+class InWorker(Exception):
+    """The traceback of an error in the worker, as its cause in the log."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def packed_failure(error: Exception) -> bytes:
+    """Return what is told of an error: its kind, its text and its traceback."""
+    kind = type(error)
+    told = {
+        "module": kind.__module__,
+        "name": kind.__qualname__,
+        "text": str(error),
+        "mistake": isinstance(error, UserError),
+        "import": isinstance(error, ImportError),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    return json.dumps(told).encode()
+
+
+def failure_of(data: bytes) -> Exception:
+    """Return an error of the same name and text, and the same to `except UserError` and ``ImportError``.
+
+    Raises
+    ------
+    InvalidPacket
+        When this is not of `packed_failure`.
+    """
+    try:
+        told = json.loads(data)
+        base = UserError if told["mistake"] else ImportError if told["import"] else Exception
+        kind = type(told["name"].rpartition(".")[2], (base,), {"__module__": told["module"]})
+        kind.__qualname__ = told["name"]
+        error: Exception = kind(told["text"])
+        error.__cause__ = InWorker(told["traceback"])
+    except (AttributeError, KeyError, TypeError, ValueError) as wrong:
+        raise InvalidPacket(f"not an error ({wrong})") from wrong
+    return error

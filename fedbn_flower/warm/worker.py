@@ -18,8 +18,7 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from ..core.ground.wire import QUERY_COMPLETE
-from .channel import Channel, InvalidPacket, admit
-from .failures import packed_failure
+from .channel import Channel, InvalidPacket, admit, packed_failure
 from .node import NoWorker, wait_until_ended
 from .packing import packed_reply, packed_state, request_of
 from .place import Place

@@ -18,8 +18,7 @@ from flwr.app import Context, Message, RecordDict
 from ..core.partition_id import idle_seconds
 from ..core.version import __version__
 from ..packages import HERE, PLACES
-from .channel import Channel, InvalidPacket, prove_to_worker
-from .failures import failure_of
+from .channel import Channel, InvalidPacket, failure_of, prove_to_worker
 from .node import NoWorker, WorkerLost, descriptor_of, name_of_node
 from .packing import packed_request, reply_of, state_of
 from .place import Place, Record, make_room, places, remove_left_places

@@ -1,11 +1,11 @@
-"""Check that a configuration fits its data."""
+"""Check that a configuration fits its data, and what it shares its privacy."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from fedbn_flower.clients import (
     Segmentation,
     trainable_names,
 )
+from fedbn_flower.clients.modules.arrays import aliases
+from fedbn_flower.clients.modules.batch_norm import batch_norm_statistics
 from fedbn_flower.clients.modules.frozen import still_modules, train_mode
 from fedbn_flower.clients.modules.head import features, head_entries
 from fedbn_flower.clients.modules.lazy_torch import nn, torch
@@ -32,12 +34,17 @@ from ...config.run_config import RunConfig
 from ...core.errors import Conflict, UserError, not_allowed, refuse
 from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
+from ...extensions.privacy import account_of_clients
 from ...models.integers import error_to_show
 from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ...privacy.example_privacy import ExamplePrivacy
+from ...privacy.local_privacy import LocalPrivacy
+from ...privacy.run_privacy import RunPrivacy
 from ..held_out import half_of, whole_split
 from ..initial_model import InitialModel, does_not_fit
 from ..inputs import RunInputs
 from ..normalisation import layers_of_single_values
+from ..tasks import check_example_wise, example_terms
 
 
 def check_fit(inputs: RunInputs) -> None:
@@ -405,3 +412,39 @@ def of_recalibration(inputs: RunInputs) -> Iterator[Conflict]:
     if dataset.has_examples and not inputs.evaluates_locally:
         wanted = "'none' without eval-data 'local': no site has a validation share of its own"
         yield Conflict("recalibrate", method, wanted)
+
+
+def privacy_of(inputs: RunInputs) -> RunPrivacy | None:
+    """Return the privacy of a run, or None for a run without.
+
+    Raises
+    ------
+    UserError
+        When DP-SGD would not protect single examples; when BatchNorm statistics are shared, or no trained
+        entry is; and as `ClientPrivacy` does.
+    """
+    config, (model, entries) = inputs.config, inputs.model()
+    if config.dp == "none":
+        return None
+    if config.dp == "example":
+        check_example_wise(inputs)
+        return ExamplePrivacy(config, example_terms(inputs) if inputs.dataset.has_examples else None)
+    shared = set(inputs.split.shared) & set(trainable_names(model))
+    tensors = {min(aliases(model).get(name, (name,))) for name in shared}
+    refuse(_of_shared(inputs, model, tensors))
+    parameters = int(sum(np.size(entries[name]) for name in tensors))
+    if config.dp == "local":
+        return LocalPrivacy(config, parameters)
+    return account_of_clients(config, parameters)
+
+
+def _of_shared(inputs: RunInputs, model: nn.Module, tensors: Collection[str]) -> Iterator[Conflict]:
+    """Yield a client that shares BatchNorm statistics, or nothing that is trained."""
+    config = inputs.config
+    if statistics := set(inputs.split.shared) & batch_norm_statistics(model):
+        wanted = f"'silobn' or 'fedbn', or a model with GroupNorm, with dp {config.dp!r}: it would share the "
+        wanted += f"BatchNorm statistics of {config.model!r}, such as {min(statistics)}"
+        yield Conflict("client", config.client, wanted)
+    if not tensors:
+        wanted = f"another one with dp {config.dp!r}: nothing that is trained is shared"
+        yield Conflict("client", config.client, wanted)

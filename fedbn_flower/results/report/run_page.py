@@ -14,7 +14,7 @@ from ..rare_event import AUROC, CALIBRATION, SENSITIVITY, figures, rare_cases
 from ..run_reader import Run
 from .html import key_values, page, paragraph, without_folders
 from .sections.client_tables import MODELS
-from .sections.costs import size
+from .sections.closing import size
 from .sections.results import how_chosen
 from .sections_of_a_run import sections_of
 

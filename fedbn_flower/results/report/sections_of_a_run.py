@@ -12,8 +12,7 @@ from ..held_out import CASES
 from ..run_reader import Run
 from .html import section, warning
 from .sections.client_tables import classes, new_clients, worst_clients
-from .sections.closing import how_to_reproduce, paper_of_run
-from .sections.costs import costs
+from .sections.closing import costs, how_to_reproduce, paper_of_run
 from .sections.extensions import attack, extensions, what_the_server_saw
 from .sections.privacy import privacy
 from .sections.results import best_round, held_out, results, what_is_learnt

@@ -6,8 +6,7 @@ import sys
 from flwr.app import Message, RecordDict
 
 from fedbn_flower.apps.folder import columns_of, logged
-from fedbn_flower.apps.line import ERASE, Line
-from fedbn_flower.apps.rounds import Rounds
+from fedbn_flower.apps.rounds import ERASE, Line, Rounds
 from fedbn_flower.runtime.grid import identify_process
 
 

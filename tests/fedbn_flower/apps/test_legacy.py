@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedbn_flower.apps.legacy import legacy_servers_on
+from fedbn_flower.apps.run import legacy_servers_on
 from fedbn_flower.core.private import legacy_server
 
 

@@ -5,8 +5,7 @@ import io
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedbn_flower.apps.line import ERASE, Line, described
-from fedbn_flower.apps.rounds import Rounds, round_named
+from fedbn_flower.apps.rounds import ERASE, Line, Rounds, described, round_named
 from fedbn_flower.runtime.grid import identify_process
 
 identify_process()

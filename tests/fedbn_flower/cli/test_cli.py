@@ -21,7 +21,7 @@ from fedbn_flower.config.named_algorithms import EXTENSION
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from fedbn_flower.data.partition.spec import PartitionSpec
-from fedbn_flower.extensions.attack_keys import ATTACKS
+from fedbn_flower.extensions.annex_keys import ATTACKS
 from fedbn_flower.names import (
     APP,
     CLIENT,

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fedbn_flower.clinic.reading import read_scan
+from fedbn_flower.clinic.decoding import read_scan
 from fedbn_flower.core.errors import UserError
 
 from .scan_files import write_dicom, write_nifti, write_series

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedbn_flower.clinic.reading import read_scan
+from fedbn_flower.clinic.decoding import read_scan
 from fedbn_flower.clinic.resampling import Resampling
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches

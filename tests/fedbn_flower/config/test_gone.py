@@ -13,7 +13,7 @@ from fedbn_flower.config.gone import GONE, in_new_keys
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import Named
-from fedbn_flower.site.memory_file import signature
+from fedbn_flower.site.memory_folder import signature
 
 FORMS = [
     ("client-lr-decay", 0.9, "client-lr-schedule 'exponential:0.9'"),

@@ -9,7 +9,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import NAMED
 from fedbn_flower.core.methods import paper_of
 from fedbn_flower.extensions import built_in
-from fedbn_flower.extensions.attack_keys import ATTACKS
+from fedbn_flower.extensions.annex_keys import ATTACKS
 from fedbn_flower.models.norms import NORMS
 from fedbn_flower.results.report.citations import FLOWER, OF_KEYS, citations, entries, source
 from strategies import CODECS, SELECTIONS, FedYogi

@@ -271,7 +271,7 @@ def test_not_installed_it_is_a_line_before_anything_starts(run, tmp_path, monkey
 def test_every_tracker_has_its_extra(configured):
     """Of the name that the message gives."""
     extras = (Path(__file__).parents[3] / "pyproject.toml").read_text()
-    for name in chosen._PLACES:
+    for name in chosen.TRACKERS:
         assert f"\n{name} = [" in extras
         assert [one.name for one in chosen.trackers(configured(track=name))] == [name]
     assert chosen.trackers(configured()) == []

@@ -7,8 +7,7 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Refused
-from fedbn_flower.warm.channel import InvalidPacket
-from fedbn_flower.warm.failures import failure_of, packed_failure
+from fedbn_flower.warm.channel import InvalidPacket, failure_of, packed_failure
 
 
 class Outer:

@@ -1,4 +1,4 @@
-"""How the pages end: how to repeat what they show, and what a paper needs of it."""
+"""How the pages end: what it cost, how to repeat what they show, and what a paper needs of it."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 from ....config.help import as_text
 from ....config.keys import RUN_KEYS
 from ....config.making import run_config
+from ....config.metric_names import NONE
 from ....config.named_algorithms import NOT_GIVEN, named, resolve
 from ....config.trust import code_in
 from ....core.errors import UserError
@@ -16,7 +17,7 @@ from ...held_out import counts_worth_a_table
 from ...manifest import LEARNT, NOT_KEYS, UNUSED, WARNINGS
 from ...run_reader import Run
 from ..citations import citations
-from ..html import command, folded, paragraph, verbatim
+from ..html import command, folded, key_values, paragraph, verbatim
 from ..tables import Table
 from .client_tables import metrics_table
 from .results import with_words
@@ -106,3 +107,49 @@ def uses_session_objects(config: Mapping[str, Any]) -> bool:
         is_session_name(str(config.get(key)))
         for key in ("strategy", "client", "objective", "loss", "problem", "model", "dataset")
     )
+
+
+def costs(run: Run) -> Iterator[str]:
+    """Yield seconds, bytes and failures, and what the seconds and bytes are."""
+    summary = run.summary
+    values = {
+        "seconds per round": summary.seconds_per_round,
+        "client updates per second": summary.client_updates_per_second,
+    }
+    sent = {"sent to clients": summary.bytes_sent, "received from clients": summary.bytes_received}
+    yield key_values(
+        {
+            **{name: f"{value:.3g}" for name, value in values.items() if value is not None},
+            **{name: size(number) for name, number in sent.items() if number is not None},
+            "failures": "" if summary.failures is None else str(summary.failures),
+        }
+    )
+    if split := summary.seconds_split:
+        parts = ", ".join(f"{part} {seconds:.3g}" for part, seconds in split)
+        yield paragraph(f"Seconds of all rounds: {parts}.", "note")
+    yield from _what_travelled(run)
+
+
+def _what_travelled(run: Run) -> Iterator[str]:
+    """Yield what the bytes are that were sent and received."""
+    summary = run.summary
+    sent, received = summary.bytes_sent, summary.bytes_received
+    if sent is None or received is None or not summary.rounds:
+        return
+    further = run.config.get("metrics") != NONE
+    counts = ", and the counts from which further metrics follow" if further else ""
+    yield paragraph(
+        f"Sent and received are all arrays of the run as they travelled: {size(sent / summary.rounds)} a "
+        "round to the clients, the model for those that train and for those that evaluate; and "
+        f"{size(received / summary.rounds)} a round from them, what they trained{counts}.",
+        "note",
+    )
+
+
+def size(number: float) -> str:
+    """Return a number of bytes as text, in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.4g} TB"
