@@ -102,6 +102,7 @@ ANNEXES: dict[str, Annex] = {
                 "search": "search:new_search",
                 "resume": "search:resumed_search",
                 "run": "run:run_search",
+                "page": "page:search_page",
             }
         },
     ),
@@ -118,7 +119,7 @@ ANNEXES: dict[str, Annex] = {
                 "intervals": "intervals:write_intervals",
                 "subgroups": "subgroups:write_subgroups",
             },
-            "commands": {"compare": "compare:compare"},
+            "commands": {"compare": "compare:compare", "release": "release:command"},
             "comparisons": {"of-two-runs": "compare:of_two"},
             "doubts": {"decisions": "decisions:doubts"},
             "sections": {

@@ -1,4 +1,4 @@
-"""The commands ``report``, ``export`` and ``release``, which read the folders of runs."""
+"""The commands ``report`` and ``export``, which read the folders of runs."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from ..api.result import export_model
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..records.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
-from ..results.release import release as write_release
 from ..results.report import write_report
 from ..results.report.html import FORMATS as FIGURES
 from ..results.report.html import collected, write_figures
@@ -115,13 +114,3 @@ def _written(options: argparse.Namespace) -> list[Path]:
     with os_errors_as_user_errors("to", f"write to {str(path)!r}"):
         write_atomically(path, text)
     return [path]
-
-
-def release(arguments: Sequence[str]) -> int:
-    """Run ``release DIR --to DIR``: write what may be published of a private run into a new folder."""
-    parser = Parser("fedbn-sim release", description="Write what may be published of a private run.")
-    parser.add_argument("folder", metavar="DIR", type=Path)
-    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="new folder")
-    options = parser.parse_args(arguments)
-    print(write_release(options.folder, options.to))
-    return 0

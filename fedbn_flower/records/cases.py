@@ -19,7 +19,6 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.evaluation import ROWS
-from fedbn_flower.clients.problems.metrics.base import CLASSES
 from fedbn_flower.clients.problems.metrics.scores import OfScores
 from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 from fedbn_flower.strategies import PhaseReport
@@ -201,18 +200,6 @@ def _recalibrated(cases: Mapping[str, Cases], columns: CaseColumns, second: slic
     return {name: table[:, i] for i, name in enumerate(columns.of_scores(RECALIBRATED))}
 
 
-def with_recalibrated(table: DataFrame) -> DataFrame | None:
-    """Return a table with the recalibrated scores in place of the others, of the cases that have them.
-
-    None if it has none.
-    """
-    names = [name for name in table.columns if name.partition("-")[0] == RECALIBRATED]
-    if not names:
-        return None
-    plain = {name: SCORE + name.removeprefix(RECALIBRATED) for name in names}
-    return table.drop(columns=[*plain.values()]).rename(columns=plain).dropna(subset=[*plain.values()])
-
-
 def in_numbers(table: DataFrame) -> DataFrame:
     """Return a table with class numbers, int64, in place of the names of classes as the target."""
     if TARGET not in table.columns or table[TARGET].dtype != "category":
@@ -302,18 +289,6 @@ def exact_metrics(problem: Problem, scores: NDArray, targets: NDArray, prefix: s
         for column, value in metric.in_columns(name, metric.exact(scores, targets)).items()
         if not np.isnan(value)
     }
-
-
-def exact_of_table(table: DataFrame, problem: Problem) -> dict[str, float]:
-    """Return a run's metrics of scores, of its ``predictions.parquet`` or a part of it."""
-    scores, targets = (
-        table[[name for name in table.columns if name.partition("-")[0] == kind]].to_numpy()
-        for kind in (SCORE, TARGET)
-    )
-    if problem.predicts == CLASSES:
-        targets = targets[:, 0]
-        scores = np.hstack([1 - scores, scores]) if scores.shape[1] == 1 else scores
-    return exact_metrics(problem, scores, targets) if len(table) else {}
 
 
 def of_scores(problem: Problem) -> Iterator[tuple[str, OfScores]]:

@@ -1,28 +1,21 @@
 """Run every client in this process, one after the other."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
-from flwr.app import Context, Message, RecordDict, UserConfig
+from flwr.app import Context, Message, RecordDict
 
 from fedbn_flower.clients import ContextStore, Groups
 
-from .client_side import ClientSide
 from .grid import LocalGrid, node_context, partition_of
 
 
 class InlineGrid(LocalGrid):
     """Runs clients as replies are read."""
 
-    def __init__(
-        self,
-        num_clients: int,
-        run_config: UserConfig,
-        cohort: int = 1,
-        sums: bool = False,
-        clients: ClientSide | None = None,
-    ) -> None:
-        super().__init__(num_clients, run_config, cohort, sums, clients)
-        self._contexts: dict[int, Context] = {}
+    @cached_property
+    def _contexts(self) -> dict[int, Context]:
+        return {}
 
     def client_memory(self, partition_id: int) -> Groups:
         return ContextStore(self.client_state(partition_id)).groups()

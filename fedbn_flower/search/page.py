@@ -1,19 +1,20 @@
 """The page of a search."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...records.metrics import heading, spelt
-from ...records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
-from ..plotting.report_plots import trial_values
-from ..run_reader import Run
-from .html import gallery, page, paragraph, section
-from .run_page import sentence
-from .sections.client_tables import metrics_table
-from .sections.closing import for_a_paper, how_to_reproduce
-from .tables import Table
+from ..records.metrics import heading, percent, spelt, with_unit
+from ..records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
+from ..results.plotting.plots import COLOURS, new_figure, plain
+from ..results.plotting.svg_figure import InlineFigure
+from ..results.report.html import gallery, page, paragraph, section
+from ..results.report.run_page import sentence
+from ..results.report.sections.client_tables import metrics_table
+from ..results.report.sections.closing import for_a_paper, how_to_reproduce
+from ..results.report.tables import Table
+from ..results.run_reader import Run
 
 FIXED_COLUMNS = ("trial", "state", "rounds", "seconds", "value", "folder")
 """Columns of ``search.csv`` that are not searched keys."""
@@ -67,3 +68,30 @@ def _search_space(folder: Path) -> str:
         space = seen(json_object(folder / SEARCH_FILE).get("search", {}))
     rows = [[key, str(value)] for key, value in space.items()]
     return Table(["key", "values"], rows, words=2).html() if rows else ""
+
+
+def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> InlineFigure | None:
+    """Draw the metric of each trial against a searched key; None if no trial has both.
+
+    The key's axis is logarithmic if its values are positive and differ by at least a factor of ten.
+    """
+    complete = [trial for trial in trials if trial.get(key) and trial.get("value")]
+    if not complete:
+        return None
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    figure = new_figure(4.6, 3.1)
+    axes = figure.subplots()
+    values: list[float] | list[str] = [trial[key] for trial in complete]
+    with suppress(ValueError):
+        numbers = values = [float(value) for value in values]
+        if min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.plot(values, [percent(metric) * float(t["value"]) for t in complete], "o", color=COLOURS[0])
+    axes.set(xlabel=key, ylabel=plain(with_unit(metric)))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..core.ground.columns import RECALIBRATED
-from ..records.cases import GROUP, ID, in_numbers, is_binary, predictions_of, with_recalibrated
+from ..records.cases import GROUP, ID, in_numbers, is_binary, predictions_of
 from ..records.metrics import shown, spelt
 from ..records.summary import Recalibrated
 from ..results.held_out import events_column
@@ -21,7 +21,7 @@ from ..results.run_reader import Run
 from ..results.summary import NON_METRICS
 from .decisions import POOLED, USUAL, auroc, choose_threshold, counts_at
 from .figures import calibration_curve, decision_curves
-from .recalibration import PARAMETERS
+from .recalibration import PARAMETERS, with_recalibrated
 from .statistics.case_metrics import METRICS, CaseMetric
 from .statistics.cases import Cases
 from .statistics.intervals import by_formula, has_shared_cases

@@ -19,10 +19,11 @@ from fedbn_flower.clients.problems.surfaces import HD95
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED, HeldOut
 from ..core.text import listed
-from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of, with_recalibrated
+from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
 from ..records.stored import json_object
 from ..records.summary import CALIBRATION, NOTE
 from ..results.rare_event import AUROC, SENSITIVITY, SPECIFICITY, is_rare
+from .recalibration import with_recalibrated
 from .statistics.case_metrics import METRICS, Auroc, CaseMetric, Mean, OfCurve, OfStates
 from .statistics.cases import Cases
 from .statistics.intervals import Interval, calibration_test, has_shared_cases, intervals_of_cases

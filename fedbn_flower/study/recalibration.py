@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from fedbn_flower.clients.problems.segmentation import SCORES, TARGETS
 
 from ..core.ground.columns import RECALIBRATED
 from ..core.ground.wire import CASES, RECALIBRATE, STATES
+from ..records.cases import SCORE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Scores = NDArray[np.float64]
 Map = Callable[[Scores], Scores]
@@ -214,3 +218,15 @@ def _parameters(method: str, fitted: Recalibration, names: Sequence[str]) -> dic
     ends = [f"-{name}" for name in names] if fitted.labels else [""]
     found = {f"{PARAMETERS[method]}{end}": value for end, value in zip(ends, fitted.found, strict=True)}
     return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def with_recalibrated(table: DataFrame) -> DataFrame | None:
+    """Return a table with the recalibrated scores in place of the others, of the cases that have them.
+
+    None if it has none.
+    """
+    names = [name for name in table.columns if name.partition("-")[0] == RECALIBRATED]
+    if not names:
+        return None
+    plain = {name: SCORE + name.removeprefix(RECALIBRATED) for name in names}
+    return table.drop(columns=[*plain.values()]).rename(columns=plain).dropna(subset=[*plain.values()])

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import annexes
+from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.free_memory import regular
@@ -21,8 +22,8 @@ from ..privacy.accounts import Plan, epsilon, local_epsilon
 from ..privacy.in_words import assumed, in_doubt, keeps_sample, not_held, protected
 from ..privacy.terms import SUMMED, Terms
 from ..records.stored import damage_as_user_errors
-from .run_directory import prepare_run_folder
-from .run_reader import Run
+from ..results.run_directory import prepare_run_folder
+from ..results.run_reader import Run
 
 MODEL, CARD = "model.safetensors", "README.md"
 FALSE_POSITIVE_RATES = (0.001, 0.01)
@@ -62,6 +63,16 @@ def release(folder: Path, to: Path) -> Path:
             shutil.copyfile(folder / name, to / name)
         write_atomically(to / CARD, text)
     return to / CARD
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run ``release DIR --to DIR``: write what may be published of a private run into a new folder."""
+    parser = Parser("fedbn-sim release", description="Write what may be published of a private run.")
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--to", metavar="DIR", type=Path, required=True, help="new folder")
+    options = parser.parse_args(arguments)
+    print(release(options.folder, options.to))
+    return 0
 
 
 def attack_success(false_positives: float, epsilon_at: EpsilonAt) -> float:

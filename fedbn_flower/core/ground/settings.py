@@ -42,18 +42,7 @@ def _function(cls: type, name: str) -> object:
     return getattr(found, "__func__", found)  # a class method is bound anew each time
 
 
-__all__ = [
-    "KeyGroup",
-    "Numbers",
-    "allowed",
-    "checked",
-    "declared",
-    "flag",
-    "flag_of",
-    "kinds_of",
-    "model_of",
-    "setting",
-]
+__all__ = ["setting"]
 
 
 @lru_cache(maxsize=256)

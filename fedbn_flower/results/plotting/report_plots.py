@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Literal
 
@@ -205,33 +204,6 @@ def epsilon_curve(run: Run) -> InlineFigure | None:
         axes.legend(frameon=False, fontsize="small", loc="lower right")
     set_round_axes(axes, "epsilon so far")
     axes.set_ylim(bottom=0)
-    return figure
-
-
-def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> InlineFigure | None:
-    """Draw the metric of each trial against a searched key; None if no trial has both.
-
-    The key's axis is logarithmic if its values are positive and differ by at least a factor of ten.
-    """
-    complete = [trial for trial in trials if trial.get(key) and trial.get("value")]
-    if not complete:
-        return None
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    figure = new_figure(4.6, 3.1)
-    axes = figure.subplots()
-    values: list[float] | list[str] = [trial[key] for trial in complete]
-    with suppress(ValueError):
-        numbers = values = [float(value) for value in values]
-        if min(numbers) > 0 and max(numbers) >= 10 * min(numbers):
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.plot(values, [percent(metric) * float(t["value"]) for t in complete], "o", color=COLOURS[0])
-    axes.set(xlabel=key, ylabel=plain(with_unit(metric)))
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

