@@ -9,7 +9,6 @@ from .memory import ContextStore, Groups, Memory, Store
 from .modules.arrays import trainable_names
 from .objectives import OBJECTIVES, Local, LocalWork, Objective, Outcome
 from .policies.fedala import FedALAClient
-from .policies.fedinit import FedInitClient
 from .policies.fedrod import FedRoDClient
 from .policies.partial import (
     AloneClient,
@@ -23,7 +22,7 @@ from .policies.partial import (
     SiloBNClient,
 )
 from .policies.per_fedavg import PerFedAvgClient
-from .policies.personal import APFLClient, DittoClient, KNNPerClient, PFedMeClient
+from .policies.personal import APFLClient, DittoClient, FedInitClient, KNNPerClient, PFedMeClient
 from .policies.pooling import FBNClient, HBNClient
 from .problems import (
     METRICS,

@@ -79,6 +79,7 @@ ANNEXES: dict[str, Annex] = {
             "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},
         },
     ),
+    "estimate": Annex("estimates of how long runs take", {"estimates": {"dry-run": "runs:describe_runs"}}),
     "inspection": Annex(
         "doubts about data and pages on them",
         {

@@ -26,6 +26,7 @@ VALUES = {
 """A value of a key that asks for an annex."""
 LINES = {
     "clinic": [["--dataset", "nifti"], ["--dataset", "dicom"]],
+    "estimate": [["--dry-run"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
     "study": [["export", "run", "--to", "methods"]],
 }

@@ -4,6 +4,7 @@ Ditto: Li et al. 2021, "Ditto: Fair and Robust Federated Learning Through Person
 APFL: Deng et al. 2020, "Adaptive Personalized Federated Learning".
 pFedMe: Dinh et al. 2020, "Personalized Federated Learning with Moreau Envelopes".
 kNN-Per: Marfoq et al. 2022, "Personalized Federated Learning through Local Memorization".
+FedInit: Sun et al. 2023, "... via Stage-wise Relaxed Initialization" (arXiv 2306.05706).
 """
 
 from __future__ import annotations
@@ -293,3 +294,37 @@ class KNNPerClient(FedAvgClient):
 
         settings = self.knn_lambda, self.knn_neighbours, self.knn_scale
         return Neighbours(model, task.train, evaluation_batch(task.train, task.problem), *settings)
+
+
+LAST = "fedinit"
+
+
+class FedInitClient(FedAvgClient):
+    """Begins a round at ``x + beta (x - w_i)``, w_i what the client trained last (arXiv 2306.05706).
+
+    Only shared, trained parameters are moved; BatchNorm statistics begin as received. A client that has not
+    trained yet begins at x. It evaluates x.
+    """
+
+    purpose = "Begins each round a step beyond the shared model, away from what it trained last."
+    helps = ("label-skew",)
+    paper = "sun2023fedinit"
+
+    decides = "where a round begins"
+    remembers = True
+    requires: ClassVar = {"objective": {"plain", "fedprox", "fedsam"}}
+
+    relaxation: float = setting(
+        0.1, ge=0, alias="init-beta", description="beta, how far beyond the shared model a round begins"
+    )
+
+    def train(self, run: LocalRun, config: Mapping[str, Scalar]) -> dict[str, float]:
+        parameters = run.objective.parameters
+        last = self.memory.read(LAST) or {}
+        for name, p in parameters.items():
+            if name in last:
+                x = p.detach()
+                x.add_(x - torch.from_numpy(last[name]).to(x), alpha=self.relaxation)
+        metrics = super().train(run, config)
+        self.memory.write(LAST, {name: to_array(p) for name, p in parameters.items()})
+        return metrics

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from .. import annexes
 from ..config.run_config import RunConfig
 from ..core.errors import RunCutOff, RunFailed
 from ..core.logs import show_log
@@ -21,7 +22,6 @@ from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
 from ..server.federation import Federation
 from ..sweeps.cells import Cell, cells_of
-from ..sweeps.estimate import describe_runs
 from ..sweeps.experiment import swept_keys
 from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job, Search
@@ -55,6 +55,7 @@ def _run(job: Job, is_process: bool) -> int:
     if is_process:
         gc.freeze()
     if job.dry_run:
+        describe_runs = annexes.load("estimates", "dry-run")
         show_learnt(learnt, console)
         for line in describe_runs(_cells(job)):
             say(console, line)

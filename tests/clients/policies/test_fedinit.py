@@ -7,7 +7,7 @@ import pytest
 from flwr.app import RecordDict
 
 from clients import OBJECTIVES, LocalTraining, Memory
-from clients.policies.fedinit import FedInitClient
+from clients.policies.personal import FedInitClient
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.names import CLIENT
 

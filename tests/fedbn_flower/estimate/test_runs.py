@@ -5,13 +5,13 @@ import torch
 
 from clients.problems import evaluation
 from fedbn_flower import cli
+from fedbn_flower.estimate import runs as estimate
+from fedbn_flower.estimate.runs import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import adapter as client_app
 from fedbn_flower.site.evaluation_cache import Evaluations
-from fedbn_flower.sweeps import estimate
 from fedbn_flower.sweeps.cells import cells_of
-from fedbn_flower.sweeps.estimate import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
 
 from ..combinations import EACH, title
 

@@ -27,8 +27,8 @@ from ..server.federation import Federation
 from ..site.cohorts import Fit, cohort_of
 from ..site.inputs import local_task
 from ..site.messages import with_chosen_model
-from .cells import Cell
-from .processes import clients_in_a_round, side_by_side, workers_of
+from ..sweeps.cells import Cell
+from ..sweeps.processes import clients_in_a_round, side_by_side, workers_of
 
 STEPS = 8
 EXAMPLES = 1024

@@ -1,0 +1,1 @@
+"""How long runs take, before they are run."""
