@@ -89,6 +89,7 @@ ANNEXES: dict[str, Annex] = {
         },
         keys=("inspect",),
     ),
+    "libraries": Annex("networks of other libraries", {"networks": {"of-library": "networks:of_library"}}),
     "lockstep": Annex(
         "ways to train clients at once",
         {

@@ -27,6 +27,7 @@ VALUES = {
 LINES = {
     "clinic": [["--dataset", "nifti"], ["--dataset", "dicom"]],
     "estimate": [["--dry-run"]],
+    "libraries": [[*SMALL, "--model", "torchvision:resnet18"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
     "study": [["export", "run", "--to", "methods"]],
 }

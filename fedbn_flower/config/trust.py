@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
+from ..core.named_call import is_of_library
 from ..data.readers.own_function import is_function
-from ..models.libraries import is_of_library
 from ..names import DATASET, METRIC, MODEL, WITH_ARGUMENT, parts
 from ..names import is_code as is_code_with_argument
 from .metric_names import is_code, metric_names

@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 from .errors import UserError, not_allowed, unknown_name
 from .ground.settings import finite_number
 
+LIBRARIES = ("torchvision", "timm", "monai")
+"""Those of networks."""
+OF_LIBRARY = "LIBRARY:NAME or LIBRARY:NAME:ARGUMENT=VALUE,... of torchvision, timm or monai"
 INSTALL = "pip install 'fedbn-flower[networks]'"
 MOST_SHOWN = 8
 WORDS: Mapping[str, object] = {"true": True, "false": False, "none": None}
@@ -48,6 +51,11 @@ class NamedCall:
 def is_named_call(text: str, libraries: Collection[str]) -> bool:
     """Return whether a value begins with the name of one of the libraries and a colon."""
     return text.partition(":")[0] in libraries and ":" in text
+
+
+def is_of_library(model: str) -> bool:
+    """Return whether a model's name is of one of the libraries."""
+    return is_named_call(model, LIBRARIES)
 
 
 def parse_call(key: str, text: str, form: str) -> NamedCall:

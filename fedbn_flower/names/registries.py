@@ -19,10 +19,10 @@ from fedbn_flower.clients import (
 from fedbn_flower.clients.problems.metrics.from_torchmetrics import is_torchmetric
 from fedbn_flower.strategies import CODECS, SELECTIONS, STRATEGIES, Codec, PseudoGradientStrategy, Selection
 
+from .. import annexes
 from ..core.errors import not_allowed
+from ..core.named_call import OF_LIBRARY, is_of_library
 from ..models import MODELS
-from ..models.libraries import FORM as OF_LIBRARY
-from ..models.libraries import is_of_library, of_library
 from ..models.norms import NORMS, Norm
 from .client_unions import parts, union
 from .registry import FORMS, Registry, absolute
@@ -42,7 +42,10 @@ class _Models(Registry[Callable[..., object]]):
     """Networks, ours and those of other libraries."""
 
     def find(self, name: str) -> Callable[..., object]:
-        return of_library(name) if is_of_library(name) else super().find(name)
+        if not is_of_library(name):
+            return super().find(name)
+        of_library: Callable[[str], Callable[..., object]] = annexes.load("networks", "of-library", "model")
+        return of_library(name)
 
 
 STRATEGY = Registry("strategy", STRATEGIES, PseudoGradientStrategy)

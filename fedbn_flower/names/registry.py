@@ -14,8 +14,8 @@ from fedbn_flower.clients import CLIENTS, LOSSES, OBJECTIVES
 from fedbn_flower.strategies import STRATEGIES
 
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.named_call import is_of_library
 from ..core.session_objects import MARK, is_session_name, session_objects
-from ..models.libraries import is_of_library
 from .client_unions import JOIN, parts
 from .user_code import LoadError, code_file, module_named
 

@@ -32,8 +32,8 @@ from fedbn_flower.apps.run import Settings
 from fedbn_flower.cli import main
 from fedbn_flower.consortium.command import consortium_parser
 from fedbn_flower.consortium.local import LOG, PID
+from fedbn_flower.core.named_call import is_of_library
 from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION
-from fedbn_flower.models.libraries import is_of_library
 from fedbn_flower.watch.command import watch_parser
 from tests.fedbn_flower.apps.written import write_app
 from tests.unused import unused_without_data

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
 from ...core.ground.settings import KeyGroup, setting
+from ...core.named_call import OF_LIBRARY
 from ...core.text import GROUPS, SPLIT_BY
 from ...data.images.augment import FORMS as AUGMENTATIONS
 from ...data.images.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
 from ...data.images.shift_spec import PLAIN
 from ...data.partition.spec import PartitionSpec
-from ...models.libraries import FORM as OF_LIBRARY
 from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES

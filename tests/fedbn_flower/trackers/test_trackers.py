@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fedbn_flower import Observer, UserError, simulate
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.trackers import chosen
-from fedbn_flower.trackers.base import Tracker
+from fedbn_flower.trackers.chosen import Tracker
 
 
 def rows_of(folder):

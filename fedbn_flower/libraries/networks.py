@@ -16,17 +16,10 @@ from fedbn_flower.clients.modules.lazy_torch import nn
 
 from ..core.errors import not_allowed, unknown_name
 from ..core.input_spec import InputSpec
-from ..core.named_call import NamedCall, is_named_call, parse_call
+from ..core.named_call import OF_LIBRARY, NamedCall, parse_call
 
-FORM = "LIBRARY:NAME or LIBRARY:NAME:ARGUMENT=VALUE,... of torchvision, timm or monai"
-LIBRARIES = ("torchvision", "timm", "monai")
 PRETRAINED = ("weights", "weights_backbone", "pretrained", "pretrained_cfg")
 """Arguments that download weights, which `init` reads from a file instead."""
-
-
-def is_of_library(name: str) -> bool:
-    """Return whether a model's name is of one of the libraries."""
-    return is_named_call(name, LIBRARIES)
 
 
 def of_library(text: str) -> LibraryModel:
@@ -37,7 +30,7 @@ def of_library(text: str) -> LibraryModel:
     UserError
         See `parse_call`; for an argument that downloads weights.
     """
-    call = parse_call("model", text, FORM)
+    call = parse_call("model", text, OF_LIBRARY)
     if downloads := next((name for name in PRETRAINED if name in call.arguments), ""):
         raise not_allowed("model", text, f"no {downloads}: weights are read from a file, init=FILE")
     return LibraryModel(call)
@@ -104,7 +97,7 @@ def _torchvision(model: LibraryModel, spec: InputSpec) -> nn.Module:
     made = model.made(models.get_model_builder(model.call.name), filled)
     _with_channels(made, spec.shape[0])
     if type(made).__module__.startswith(models.segmentation.__name__):
-        from .layers import OnlyOut  # imports PyTorch
+        from ..models.layers import OnlyOut  # imports PyTorch
 
         return OnlyOut(made)
     return made
