@@ -97,6 +97,7 @@ ANNEXES: dict[str, Annex] = {
             "evaluations": {"lockstep": "cohorts:evaluate_of"},
         },
     ),
+    "reference": Annex("pages of the docs"),
     "search": Annex(
         "searches of hyper-parameters",
         {

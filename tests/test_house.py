@@ -45,7 +45,7 @@ FLOORS = (
 )
 """The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-DOORS = {"client_app", "server_app", "reference", "packages", "annexes"}
+DOORS = {"client_app", "server_app", "packages", "annexes"}
 MOST = 20
 """Entries of a room."""
 

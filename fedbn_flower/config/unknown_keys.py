@@ -5,9 +5,9 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..core.text import hint
-from .gone import refuse_gone
-from .keys import RUN_KEYS
-from .named_algorithms import EXTENSION, REGISTRIES, Named, settings_of
+from .gone import GONE, refuse_gone
+from .keys import ALIASES, RUN_KEYS
+from .named_algorithms import EXTENSION, NOT_GIVEN, REGISTRIES, Named, settings_of
 
 
 def check_used(given: Mapping[str, Any], runs: Sequence[Iterable[Named]]) -> None:
@@ -44,3 +44,9 @@ def built_in_settings() -> list[str]:
     """The settings of all built-in algorithms, in their order."""
     kinds = (*REGISTRIES, EXTENSION)
     return list(dict.fromkeys(k for r in kinds for cls in r.names.values() for k in settings_of(cls)))
+
+
+def keys_for_flower() -> dict[str, object]:
+    """Every key that Flower is to let through, with its default; also aliases and keys that are gone."""
+    settings = dict.fromkeys([*built_in_settings(), *ALIASES, *GONE], NOT_GIVEN)
+    return {key: field.default for key, field in RUN_KEYS.items()} | settings

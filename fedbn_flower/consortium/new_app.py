@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from ..cli.argument_parser import Parser
-from ..cli.docs_reference import run_config
+from ..config.unknown_keys import keys_for_flower
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.version import __version__
@@ -26,7 +26,7 @@ def new(arguments: Sequence[str]) -> int:
     if folder.exists():
         raise not_allowed("new", name, "a name of which there is no folder yet")
     places = {"NAME": name, "PACKAGE": name.replace("-", "_"), "VERSION": __version__}
-    places["KEYS"] = tomli_w.dumps(run_config())
+    places["KEYS"] = tomli_w.dumps(keys_for_flower())
     with os_errors_as_user_errors("new", f"write to {name!r}"):
         for file, text in toml_of(Path(__file__).with_name("new_app.toml")).items():
             path = folder / filled(file, places)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from fedbn_flower.cli.docs_reference import run_config
+from fedbn_flower.config.unknown_keys import keys_for_flower
 from fedbn_flower.core.ground import wire
 
 from ..fedbn_flower.results.test_saved_by_0_2_0 import SAVED
@@ -18,7 +18,7 @@ def test_every_key_of_the_version_before_is_known():
     """Also those that are gone (test_gone.py)."""
     with zipfile.ZipFile(SAVED) as saved:
         keys = json.loads(saved.read("run/config.json")).keys()
-    assert keys - run_config().keys() == OF_THE_RUN
+    assert keys - keys_for_flower().keys() == OF_THE_RUN
 
 
 @pytest.mark.parametrize("package", ["fedbn_flower", "fedbn_flower.strategies", "fedbn_flower.clients"])

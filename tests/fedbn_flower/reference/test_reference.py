@@ -5,7 +5,7 @@ import tomllib
 from itertools import combinations, product
 
 from clients import CLIENTS, OBJECTIVES
-from fedbn_flower.cli import docs_reference as reference
+from fedbn_flower import reference
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import settings_of
 from strategies import STRATEGIES
@@ -43,7 +43,7 @@ def test_every_kind_of_name_has_a_table_in_the_docs():
 def test_a_key_that_went_or_came_is_put_right():
     text = "a = 1\n[tool.flwr.app.config]\nold = 3\n\n[tool.next]\nb = 2\n"
     made = tomllib.loads(reference.pyproject(text))
-    assert made["tool"]["flwr"]["app"]["config"] == reference.run_config()
+    assert made["tool"]["flwr"]["app"]["config"] == reference.keys_for_flower()
     assert (made["a"], made["tool"]["next"]) == (1, {"b": 2})
 
 
@@ -53,7 +53,7 @@ def test_flowers_run_config_as_it_stands_is_the_default_configuration():
 
 
 def test_every_setting_of_every_algorithm_is_in_both():
-    text, listed = reference.reference(), reference.run_config()
+    text, listed = reference.reference(), reference.keys_for_flower()
     for cls in (*STRATEGIES.values(), *CLIENTS.values(), *OBJECTIVES.values()):
         for key in settings_of(cls):
             assert listed[key] == "auto"

@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import cleandoc
 
-from ..config.gone import GONE
+from ..cli.listing import KINDS, rows
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
-from ..config.keys import ALIASES, RUN_KEYS
-from ..config.named_algorithms import NOT_GIVEN
-from ..config.unknown_keys import built_in_settings
+from ..config.unknown_keys import keys_for_flower
 from ..core.ground.columns import HeldOut
 from ..core.methods import paper_of
 from ..names import APP
 from ..results.report.citations import source
-from .listing import KINDS, rows
 
 PYPROJECT, REFERENCE = APP / "pyproject.toml", APP / "docs" / "reference.md"
 ALGORITHMS, SPLITS = APP / "docs" / "algorithms.md", APP / "docs" / "how-to" / "splits.md"
@@ -33,15 +30,9 @@ pyproject.toml does not list: settings of algorithms of your own go into `settin
 """
 
 
-def run_config() -> dict[str, object]:
-    """Every key that Flower is to let through, with its default; also aliases and keys that are gone."""
-    settings = dict.fromkeys([*built_in_settings(), *ALIASES, *GONE], NOT_GIVEN)
-    return {key: field.default for key, field in RUN_KEYS.items()} | settings
-
-
 def pyproject(text: str) -> str:
     """The text of pyproject.toml with the run configuration's keys as they are."""
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in run_config().items())
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys_for_flower().items())
     block = re.compile(r"(?<=^\[tool\.flwr\.app\.config\]\n).*?(?=^\[|\Z)", re.DOTALL | re.MULTILINE)
     return block.sub(lambda _: f"{lines}\n", text)
 

@@ -1,6 +1,6 @@
 """Write docs/reference.md and the keys in pyproject.toml: ``python -m fedbn_flower.reference``."""
 
-from .cli.docs_reference import write
+from . import write
 
 if __name__ == "__main__":
     write()
