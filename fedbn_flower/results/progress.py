@@ -30,7 +30,7 @@ from .rare_event import main_first
 from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .run_reader import Run
-from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, shown_mean
+from .summary import LISTED_CLIENTS, NOBODY, NON_METRICS, class_columns, over_labels, shown_mean
 from .terminal import fit_to_width
 
 WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
@@ -275,8 +275,9 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     """
     best = f", the best is {summary.best_round}" if summary.best_round else ""
     clients = summary.clients
-    title, caption = f"{cell_name(config)}: {summary.rounds} rounds{best}", tested_on([summary]) or None
-    table = Table(title=title, caption=caption)
+    said = filter(None, [tested_on([summary]), over_labels([config.problem])])
+    title = f"{cell_name(config)}: {summary.rounds} rounds{best}"
+    table = Table(title=title, caption="; ".join(said) or None)
     first = {
         **(summary.global_ or next(iter(clients.values()), summary.mean or {})),
         **(summary.pooled or {}),

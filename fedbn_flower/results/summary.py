@@ -1,6 +1,6 @@
 """Make the content of ``summary.json``, and tables of it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -38,6 +38,7 @@ from ..server.federation import Federation
 from .classes import accuracy_by_class
 
 LISTED_CLIENTS = 10
+MULTI_LABEL = "multi-label"
 NON_METRICS = ("name", "num-examples")
 """Entries of a client in the summary that are not metrics."""
 LEFT_OUT = "left out"
@@ -220,6 +221,12 @@ def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
         **({f"new client {c.get('name', i)}": c for i, c in new.clients.items()} if few else {}),
     }
     return {group: metrics for group, metrics in found.items() if metrics}
+
+
+def over_labels(problems: Iterable[object]) -> str:
+    """Return what the metrics of several labels are, if one of the runs' problems has them; else nothing."""
+    several = MULTI_LABEL in problems
+    return "values are means over the labels that occur; metrics-by-class gives each" if several else ""
 
 
 def deciding_column(columns: Collection[Collection[str]]) -> str:

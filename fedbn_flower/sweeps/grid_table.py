@@ -28,6 +28,7 @@ from ..results.summary import (
     TO_TARGET,
     metrics_by_group,
     name_of_left_out,
+    over_labels,
     seeds_text,
     to_target,
 )
@@ -237,7 +238,8 @@ class Comparison:
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
         metrics = (f"{by} in %" if by in PERCENT else by for by in self._compared_by())
         tested = tested_on(run.summary for run in self._runs.values())
-        return "; ".join(filter(None, [f"{', '.join(metrics)}{deviation}", tested]))
+        labels = over_labels(run.config.get("problem") for run in self._runs.values())
+        return "; ".join(filter(None, [f"{', '.join(metrics)}{deviation}", tested, labels]))
 
     def _compared_by(self) -> list[str]:
         """The metrics that the runs are compared by; several if their problems differ."""

@@ -14,7 +14,7 @@ from fedbn_flower.records.events import RoundResult
 from fedbn_flower.records.metrics import held_out_means, jain, round_means
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.plotting import plots
-from fedbn_flower.results.progress import ProgressBar, summary_table
+from fedbn_flower.results.progress import ProgressBar, cell_name, summary_table
 from fedbn_flower.results.report.runs_by_seed import Group
 from fedbn_flower.results.report.runs_by_seed import metrics_table as of_groups
 from fedbn_flower.results.report.sections.client_tables import _table, metrics_table
@@ -25,6 +25,7 @@ from fedbn_flower.sweeps import grid_table as comparison
 from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
 
+from .html_page import page
 from .written import add_run, write_run
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
@@ -179,6 +180,21 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     first = next(csv.DictReader((tmp_path / "grid.csv").open()))
     assert first["accuracy: mean over examples"] == "0.5"
     assert first["accuracy: mean over clients"] == "0.9"
+
+
+@pytest.mark.parametrize(("problem", "said"), [("multi-label", True), ("classification", False)])
+def test_tables_of_several_labels_say_that_values_are_means_over_them(configured, tmp_path, problem, said):
+    config, words = configured(), "alues are means over the labels that occur; metrics-by-class gives each"
+    found = summary(0.5, 0.5, [0.5, 0.5])
+    folder = write_run(tmp_path / cell_name(config), found, problem=problem)
+    grid = Comparison(tmp_path)
+    grid.add(config, Summary.model_validate(found))
+    terminal = shown(
+        summary_table(config.model_copy(update={"problem": problem}), Summary.read(folder, "run"))
+    )
+    of_run, of_sweep = (" ".join(page(of).text["p"]) for of in (folder, tmp_path))
+    every = (grid.title, (tmp_path / "grid.md").read_text(), terminal, of_run, of_sweep)
+    assert [words in " ".join(text.split()) for text in every] == [said] * 5
 
 
 def test_jains_index_has_no_unit(configured, tmp_path):

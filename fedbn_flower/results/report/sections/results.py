@@ -12,6 +12,7 @@ from ...plotting.plots import metric_names
 from ...plotting.report_plots import client_curves, learning_rates, metric_curve, partition_counts
 from ...rare_event import led_by_rare_event
 from ...run_reader import Run
+from ...summary import over_labels
 from ..html import folded, gallery, paragraph
 from ..tables import Table
 from ..unfinished import still_rising
@@ -30,8 +31,8 @@ def means(runs: Iterable[Run]) -> str:
     runs = [*runs]
     if any(run.told for run in runs):
         return ""
-    words = tested_on(run.summary for run in runs)
-    return f"{words[:1].upper()}{words[1:]}. {MEANS}" if words else MEANS
+    said = (tested_on(run.summary for run in runs), over_labels(run.config.get("problem") for run in runs))
+    return " ".join([*(f"{words[:1].upper()}{words[1:]}." for words in said if words), MEANS])
 
 
 def results(run: Run) -> Iterator[str]:
