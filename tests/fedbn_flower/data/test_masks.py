@@ -256,6 +256,7 @@ def in_hubs_layout(folder, masks, column="mask"):
     return folder
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("column", ["mask", "label", "annotation", "lesions"])
 def test_masks_in_the_hubs_layout(load, tmp_path, column):
     """Found by the usual names, or named; resized to the nearest pixel like those of folders."""

@@ -236,7 +236,7 @@ def rare(run, caplog):
         data = (x[:400], y[:400], x[400:], y[400:])
         small = {"num_clients": 2, "partition": "iid", "client": "shared", "strategy": "fedavg"}
         with caplog.at_level("WARNING", "flwr.fedbn"):
-            result = run(data=data, **small, model="linear", client_lr=1.0, **{"rounds": 12} | keys)
+            result = run(data=data, **small, model="linear", client_lr=1.0, **{"rounds": 5} | keys)
         return result, run_page(Run.read(result.folder)), caplog.messages
 
     return go

@@ -37,9 +37,7 @@ def patients(tmp_path):
 
 
 def test_each_subgroup_has_the_metrics_of_its_cases(run, patients):
-    result = run(
-        **patients, subgroups="sex,age>=200", metrics=["accuracy", "auroc"], rounds=3, val_fraction=0
-    )
+    result = run(**patients, subgroups="sex,age>=200", metrics=["accuracy", "auroc"], val_fraction=0)
     cases, found = predictions_of(result.folder), result.summary["subgroups"]
     divided = [column for column in cases.columns if column.startswith("subgroup-")]
     assert divided == ["subgroup-sex", "subgroup-age>=200"]
@@ -177,10 +175,10 @@ def test_arrays_have_them_from_python(run):
     cases = result.predictions
     assert cases["subgroup-sex"].tolist() == sex[200:][cases.id].tolist()
     assert [one["subgroup"] for one in result.summary["subgroups"]["by"]["sex"]] == ["f", "m"]
-    resumed = run(resume=result.folder, rounds=4)
-    assert resumed.summary["rounds"] == 4
+    resumed = run(resume=result.folder, rounds=2)
+    assert resumed.summary["rounds"] == 2
     assert sum(one["cases"] for one in resumed.summary["subgroups"]["by"]["sex"]) == 200
-    again = run(**BINARY, **LOCALLY, subgroups={"sex": (sex[:200], sex[200:])}, rounds=4)
+    again = run(**BINARY, **LOCALLY, subgroups={"sex": (sex[:200], sex[200:])}, rounds=2)
     assert resumed.summary["subgroups"] == again.summary["subgroups"]
 
 

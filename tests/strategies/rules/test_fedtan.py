@@ -116,6 +116,7 @@ def assert_same(got, expected):
         np.testing.assert_allclose(got[name], entry, rtol=1e-9, atol=1e-10, err_msg=name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
 def test_the_mean_of_the_first_steps_is_centralised_batch_norms_step(weighting):
     model, exchanges = made(), 3 * 4 + 1
