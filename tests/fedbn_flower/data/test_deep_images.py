@@ -35,7 +35,7 @@ def scans(tmp_path):
 
 def test_levels_that_8_bits_would_merge_are_told_apart(run, scans):
     assert {(value + 128) // 257 for level in LEVELS.values() for value in (level - 15, level + 14)} == {5, 6}
-    keys = {"dataset": str(scans), "partition": "natural:folder", "num_clients": 2, "rounds": 5}
+    keys = {"dataset": str(scans), "partition": "natural:folder", "num_clients": 2, "rounds": 3}
     assert run(**keys, model="mlp-bn", normalize=True).summary["mean"]["accuracy"] == 1.0
 
 

@@ -79,7 +79,7 @@ def run(folder: Path, frame: pd.DataFrame, **keys: object) -> Run:
 def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Path) -> None:
     model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     frame = table()
-    found = run(tmp_path, frame, event="auto", rounds=3, client_lr=0.5)
+    found = run(tmp_path, frame, event="auto", rounds=2, client_lr=0.5)
     cases = predictions_of(found.folder)
     died = (frame["outcome"] == "deceased").to_numpy()
     assert (found.event, found.config["events"]) == ("deceased", ["deceased"])
@@ -183,7 +183,7 @@ def test_sites_have_the_same_event_whatever_their_counts(
 def test_recalibrated_scores_are_of_the_event(tmp_path: Path) -> None:
     """Once turned, cases are not turned again: a temperature keeps the order, so the AUROC."""
     pytest.importorskip("fedbn_flower.study")
-    found = run(tmp_path, table(), rounds=3, client_lr=0.5, val_fraction=0.3, recalibrate="temperature")
+    found = run(tmp_path, table(), rounds=2, client_lr=0.5, val_fraction=0.3, recalibrate="temperature")
     again = found.summary.recalibrated
     assert again
     for site, plain in found.summary.clients.items():

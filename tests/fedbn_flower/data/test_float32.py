@@ -136,7 +136,7 @@ def test_only_the_features_that_need_it_have_a_rest(cache_dir):
 # ---- learning --------------------------------------------------------------------------------------------
 
 KEYS = {
-    "rounds": 8,
+    "rounds": 4,
     "batch_size": 16,
     "client_lr": 0.3,
     "num_clients": 3,

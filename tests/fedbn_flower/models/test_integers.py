@@ -98,7 +98,7 @@ def test_words_are_learnt_from_tokens(run, tmp_path, model, dtype):
     keys = {"num_clients": 3, "partition": "iid", "client": "shared", "strategy": "fedavg"}
     x, y, x_test, y_test = DATA
     data = (x.astype(dtype), y, x_test.astype(dtype), y_test)
-    result = run(data=data, model=model, rounds=8, batch_size=16, client_lr=4.0, **keys)
+    result = run(data=data, model=model, rounds=5, batch_size=16, client_lr=4.0, **keys)
     assert result.summary["client-mean"]["accuracy"] > 0.9
     of_all = result.summary["global"]["accuracy"]
     assert of_all == pytest.approx(result.summary["client-mean"]["accuracy"])

@@ -138,10 +138,10 @@ def test_labels_have_none(run):
 def test_a_resumed_run_has_the_same(configured, tmp_path):
     chosen = {"client": "fedbn", "eval_data": "local", "checkpoint_every": 1}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**chosen, rounds=3, run_dir=str(whole))), whole, None)
+    simulate(Federation(configured(**chosen, rounds=2, run_dir=str(whole))), whole, None)
     simulate(Federation(configured(**chosen, rounds=1, run_dir=str(parts))), parts, None)
     before = json.loads((parts / "summary.json").read_text())["intervals"]
-    simulate(Federation(configured(**chosen, rounds=3, resume=str(parts))), parts, None)
+    simulate(Federation(configured(**chosen, rounds=2, resume=str(parts))), parts, None)
     one, other = (json.loads((f / "summary.json").read_text())["intervals"] for f in (whole, parts))
     assert one == other != before
     assert one["pooled"].keys() == {"loss", "accuracy"}

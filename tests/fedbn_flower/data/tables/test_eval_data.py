@@ -45,7 +45,7 @@ def notices_of(config):
 def test_other_sites_units_do_not_count_unless_requested(cache_dir, tmp_path, sites, eval_data, small):
     """Each site fits its own rows; on the other's, a thousand times off, the loss is about 9e6 x var(x)."""
     result = simulate(
-        **keys_for(sites), eval_data=eval_data, rounds=10, client_lr=0.1, backend="inline",
+        **keys_for(sites), eval_data=eval_data, rounds=6, client_lr=0.1, backend="inline",
         cache_dir=cache_dir, progress=False, run_dir=tmp_path / "run",
     )  # fmt: skip
     losses = [client["loss"] for client in result.summary["clients"].values()]

@@ -24,7 +24,7 @@ def noise(count=160):
 def test_a_row_index_is_not_learnt(run, tmp_path):
     """Of noise half is right; with the index as an input it would be everything."""
     noise(400).to_csv(tmp_path / "t.csv")
-    keys = {"partition": "iid", "client": "shared", "strategy": "fedavg", "rounds": 5}
+    keys = {"partition": "iid", "client": "shared", "strategy": "fedavg", "rounds": 3}
     result = run(dataset=tmp_path / "t.csv", **keys)
     assert 0.3 < result.summary["mean"]["accuracy"] < 0.7
     result = run(dataset=tmp_path / "t.csv", columns="Unnamed: 0,a", **keys)

@@ -43,7 +43,7 @@ def run(cache_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def simulated(**keys):
-        given = {"rounds": 3, "cache_dir": cache_dir, "backend": "inline", "progress": False}
+        given = {"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False}
         return simulate(**given | keys)
 
     return simulated
@@ -151,7 +151,7 @@ def test_a_dataset_a_client_is_a_natural_partition(run):
         name: TensorDataset(torch.from_numpy(x[r]), torch.from_numpy(y[r].astype(int)))
         for name, r in rows.items()
     }
-    result = run(data=data, eval_data="local", client="shared", rounds=5)
+    result = run(data=data, eval_data="local", client="shared", rounds=3)
     config = json.loads((result.folder / "config.json").read_text())
     assert (config["partition"], config["num-clients"]) == ("natural:client", 3)
     trained = result.clients.query("phase == 'train' and round == 1")
@@ -163,7 +163,7 @@ def test_numbers_are_learnt_from_arrays(run):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
     y = x @ [[1.0, 0.5], [0.0, -1.0], [2.0, 0.0]]
-    result = run(data=(x, y, x, y), partition="iid", client="shared", strategy="fedavg", rounds=5)
+    result = run(data=(x, y, x, y), partition="iid", client="shared", strategy="fedavg", rounds=3)
     assert result.summary["global"]["loss"] < 0.2 * np.mean(y**2)
     assert result.model()(torch.zeros(2, 3)).shape == (2, 2)
 
