@@ -18,7 +18,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 from .guide import SITES, Guide
-from .processes import FORKING, end
+from .processes import FORKING, end, light_app
 
 SILOS = {"dataset": "digits", "partition": "silos:0-4,5-9", "num-clients": 2}
 
@@ -44,7 +44,8 @@ def supervised():
 
 @contextlib.contextmanager
 def hospital_in(folder, project, cache_dir, write_site):
-    """The federation of the guide, up to where the sites have started. Each has its silo of the digits."""
+    """The federation of the guide, up to where the sites have started. Each has its silo of the digits, and
+    the user's app is a light one: that of the guide's first command is not (`test_local_federation`)."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     os.environ["FEDBN_TEST"] = mark
     try:
@@ -54,6 +55,8 @@ def hospital_in(folder, project, cache_dir, write_site):
             wait_until_answers(guide.open_port)
             config = run_config({**SILOS, "cache-dir": str(cache_dir)})
             user = guide.folder / "user"
+            shutil.rmtree(user / "fedbn-flower")
+            light_app(user / "fedbn-flower", project)
             shutil.copy(guide.folder / "superlink/etc/fedbn/ca.crt", user)
             for partition, site in enumerate(SITES):
                 write_site(config, partition, guide.folder / site / "srv/fedbn")

@@ -5,13 +5,20 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).parents[2]
+BELLS = tempfile.TemporaryDirectory(prefix="bells-")
+Path(BELLS.name).chmod(0o777)  # of the users of a consortium, too
 SOONER = {
+    "FEDBN_TEST_BELLS": BELLS.name,
     "HF_HUB_OFFLINE": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; by default one, for every message
@@ -117,20 +124,29 @@ def tracebacks(log):
     return log.count("Traceback") - len(late)
 
 
-def kill_servers(superlink):
-    """Kill the programs of a SuperLink's runs."""
-    for pid in processes_with(f"FLWR_HOME={superlink.environment['FLWR_HOME']}"):
-        if runs(pid, "flwr-serverapp"):
-            os.kill(pid, signal.SIGKILL)
+KNOWN = "SuperNode ID"
+"""A SuperNode's log has it once the SuperLink knows it."""
+
+
+def miss(log, database):
+    """Have the SuperLink with this database miss the SuperNode with this log, which was killed, at once, not
+    after a while."""
+    node = np.uint64(int(re.findall(rf"{KNOWN}: (\d+)", log.read_text())[-1]))
+    with contextlib.closing(sqlite3.connect(database, timeout=LONG)) as connection:
+        change = "UPDATE node SET online_until = 0 WHERE node_id = ?"
+        assert connection.execute(change, [int(node.view(np.int64))]).rowcount == 1
+        connection.commit()
 
 
 def kill_superlink(superlink):
-    """Kill it and its servers, as systemd does when the main process of a unit has died.
+    """Kill it and the programs of its runs, as systemd does when the main process of a unit has died.
 
-    They are in sessions of their own, and go on with their runs if it is back before they miss it.
+    These are in sessions of their own, and go on with their runs if it is back before they miss it.
     """
     os.killpg(superlink.process.pid, signal.SIGKILL)
-    kill_servers(superlink)
+    for pid in processes_with(f"FLWR_HOME={superlink.environment['FLWR_HOME']}"):
+        if runs(pid, "flwr-serverapp"):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from fedbn_flower.consortium.local import free_port, wait_until_answers
 
 from .guide import SITES, blocks
 from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run
-from .processes import LONG, ROOT, kill_superlink, processes_with, runs, wait_for
+from .processes import KNOWN, LONG, ROOT, kill_superlink, miss, processes_with, runs, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -84,19 +84,17 @@ def worker_of(guide, site):
 
 
 def kill_a_site(guide, folder):
-    """Kill it (-9), and start it again once a round is done without it; its log from then on.
-
-    Started sooner, it may be back before the SuperLink holds it for lost, and misses nothing.
-    """
+    """Kill it (-9), and start it again once a round is done without it; its log from then on."""
     site = guide.services["site-b"]
     site.restart_after = math.inf
     os.kill(site.process.pid, signal.SIGKILL)
+    miss(site.log, guide.folder / "superlink/var/lib/fedbn/superlink.db")
     wait_for(lambda: len(rounds_trained(folder, 0)) > len(rounds_trained(folder, 1)))  # of one file, in order
     other = worker_of(guide, "site-a")
     os.kill(other, signal.SIGSTOP)  # it trains on when this one is back, however long that takes
     earlier = site.log.read_text()
     site.restart_after = 0
-    wait_for(lambda: "SuperNode ID" in site.log.read_text().removeprefix(earlier))
+    wait_for(lambda: KNOWN in site.log.read_text().removeprefix(earlier))
     os.kill(other, signal.SIGCONT)
     return lambda: site.log.read_text().removeprefix(earlier)
 
@@ -171,8 +169,8 @@ def test_strangers_get_in_nowhere(hospital, tmp_path):
     guide, user = hospital, hospital.folder / "user"
     environment = guide.environment("user") | {"HOME": str(tmp_path)}
     subprocess.run(
-        ["bash", "deploy/certificates.sh", tmp_path / "other", "localhost"],
-        cwd=user / "fedbn-flower", check=True, capture_output=True,
+        ["bash", ROOT / "deploy/certificates.sh", tmp_path / "other", "localhost"],
+        check=True, capture_output=True,
     )  # fmt: skip
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)

@@ -257,11 +257,12 @@ def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, 
 
 
 def test_a_mistake_in_a_node_config_is_one_line_at_the_site_and_one_at_the_server(settings, tmp_path, caplog):  # noqa: F811
-    """Each of these sites has no part in the sum, and the others go on."""
+    """Each of these sites, and one that demands more, trains not and has no part in the sum of the others."""
     here = {"secagg-key": "/no/such", "secagg-partners": str(tmp_path)}
     (tmp_path / "note").write_text("no key\n")
     own = str(written_pair(Ed25519PrivateKey.generate(), tmp_path / "own", "own"))
     mistakes = [
+        ({"secagg-required": True, "secagg-min": 4}, "secagg-min: 3 is not allowed at this site; expected"),
         ({"secagg-min": 1}, "secagg-min: 1 is not allowed; expected a whole number from 2 on"),
         ({"secagg-min": "abc"}, "secagg-min: 'abc' is not allowed; expected a whole number from 2 on"),
         ({"secagg-required": "perhaps"}, "secagg-required: 'perhaps' is not allowed; expected true or false"),
@@ -272,16 +273,18 @@ def test_a_mistake_in_a_node_config_is_one_line_at_the_site_and_one_at_the_serve
         ({"dp-max-clip": "wide"}, "dp-max-clip: 'wide' is not allowed; expected a number > 0 in the node"),
     ]  # fmt: skip
     config = settings("on", num_clients=3 + len(mistakes), secagg_threshold=0)
-    results, _ = run_on(config, Keyed(config, [{}, {}, {}, *(given for given, _ in mistakes)]))
+    grid = Keyed(config, [{}, {}, {}, *(given for given, _ in mistakes)])
+    results, _ = run_on(config, grid)
     failures = results[0].train.failures
     assert list(results[0].train.metrics) == [0, 1, 2]
+    assert {place for step, place, *_ in grid.carried if step == "train"} == {0, 1, 2}
     for place, (_, why) in enumerate(mistakes, 3):
         assert why in failures[place]
         assert f"round 1, train: partition {place} dropped: {failures[place]}" in caplog.messages
-    assert "note has something else" in failures[8]
+    assert "note has something else" in failures[9]
     lines = [record for record in caplog.records if record.getMessage().startswith("refused: ")]
     assert not any(record.exc_info or "\n" in record.getMessage() for record in lines)
-    for _, why in mistakes[:4]:
+    for _, why in mistakes[:5]:
         assert any(f"refused: {why}" in record.getMessage() for record in lines)
     assert not [record for record in caplog.records if record.exc_info]
     private = settings("on", dp="client", dp_noise=1.0, dp_delta=1e-3, dp_clip=1.0, clip_update_norm=0.0)

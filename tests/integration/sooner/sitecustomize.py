@@ -1,9 +1,9 @@
 """Loaded by the processes of a federation, in which Flower's programs spend most of their time in waiting.
 
-A SuperNode looks for messages twice a second, not every three seconds, and for answers five times. What is
-not there yet is asked for again after a tenth of a second, not after one. What has died is missed after 20
-seconds, not after 60. With FEDBN_TEST_FORKS the processes that answer messages are
-forked.
+A SuperNode looks for messages when it hears that there are some (`bells`), or else twice a second, not every
+three seconds, and for answers five times. What is not there yet is asked for again after a tenth of a second,
+not after one. What has died is missed after 20 seconds, not after 60, but with FEDBN_TEST_PATIENT. With
+FEDBN_TEST_FORKS the processes that answer messages are forked.
 """
 
 import os
@@ -12,13 +12,15 @@ import time
 from pathlib import Path
 
 PROGRAM = Path(sys.orig_argv[1]).name if len(sys.orig_argv) > 1 else ""
+RINGS = "FEDBN_TEST_BELLS" in os.environ
 
 
 def wait_less(sleep=time.sleep):
     from flwr.common import constant
     from flwr.supercore import constant as constant_of_objects
 
-    constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
+    if "FEDBN_TEST_PATIENT" not in os.environ:
+        constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
     constant_of_objects.PULL_INITIAL_BACKOFF = 0.1
     shorter = {3: 0.5} | ({0.5: 0.2} if PROGRAM == "flower-supernode" else {})
     time.sleep = lambda seconds: sleep(shorter.get(seconds, seconds))
@@ -30,3 +32,24 @@ if PROGRAM == "flower-superlink":  # its own SuperExec only starts runs, and eac
     os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
 if PROGRAM == "flower-superexec" and "FEDBN_TEST_FORKS" in os.environ:
     import forks  # noqa: F401
+if RINGS and PROGRAM == "flower-superlink":
+    import bells
+
+    bells.Bell("--port").ring()
+if RINGS and PROGRAM == "flower-superexec":
+    import bells
+    from flwr.supercore.superexec import run_superexec
+
+    bells.waits_for_tasks(run_superexec)
+if RINGS and PROGRAM == "flwr-serverapp":
+    import bells
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    bells.rings_for_supernodes(HttpGrid)
+if RINGS and PROGRAM == "flower-supernode":
+    import bells
+    from flwr.supernode import start_client_internal
+
+    bells.rings_for_its_superexec(start_client_internal)
+    messages, sleep = bells.Bell("--superlink"), time.sleep
+    time.sleep = lambda seconds: messages.wait(3, 0.5) if seconds == 3 else sleep(seconds)
