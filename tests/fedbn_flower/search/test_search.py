@@ -124,6 +124,19 @@ def test_where_no_client_evaluates_it_looks_at_the_global_model(search, tmp_path
     assert json.loads((tmp_path / "s/search.json").read_text())["best"]["test"] is None
 
 
+@pytest.mark.parametrize(
+    ("died", "metrics", "said"), [(4, "none", True), (4, "auroc", False), (20, "none", False)]
+)
+def test_that_accuracy_says_little_of_a_rare_event_is_told(search, capsys, died, metrics, said):
+    """Of 1,000 patients 40 died, or 200: a fifth is not rare."""
+    rows = [f"{number % 100},{int(number % 25 < died // 4)}" for number in range(1000)]
+    Path(f"{died}.csv").write_text("\n".join(["x,died", *rows]))
+    job = f"--dataset {died}.csv --label-column died --partition iid --num-clients 2 --model linear"
+    assert search(f"{JOB} 1 --rounds 1 --run-dir s {job} --metrics {metrics}") == 0
+    words = "accuracy, by which trials are compared, says little of an event in 4.0 % of all; auroc says more"
+    assert (words in capsys.readouterr().out) == said
+
+
 @pytest.mark.slow
 def test_losses_are_to_be_low(search, tmp_path):
     rows = [f"{a},{b},{2 * a - b}" for a in range(-9, 9) for b in range(-9, 9)]
