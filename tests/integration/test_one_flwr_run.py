@@ -47,7 +47,7 @@ SUMMED = {
 }  # fmt: skip
 ASKS_FIRST = {
     rule: {
-        **{"strategy": rule, "objective": rule, "client": client, "dataset": "scanners", "rounds": 3},
+        **{"strategy": rule, "objective": rule, "client": client, "dataset": "scanners", "rounds": 2},
         **{"num-clients": CLIENTS, "partition": "iid", "fraction-train": 0.6, "fast": "off"},
     }
     for rule, client in (("mime", "fedbn"), ("fedtan", "shared"))
@@ -55,7 +55,7 @@ ASKS_FIRST = {
 OF_SITES = {**BUFFERED, "partition": "natural:site"}
 del OF_SITES["num-clients"]
 RUNS = {
-    name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, **sampled}
+    name: {**DP, "strategy": "fedadam", "num-clients": CLIENTS, "rounds": 2, **sampled}
     for name, sampled in PRIVATE.items()
 } | {
     "summed": SUMMED,
@@ -71,7 +71,7 @@ RUNS = {
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
 RUNS |= ASKS_FIRST | {
     name: {
-        **{"strategy": name, "client": "shared", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 3},
+        **{"strategy": name, "client": "shared", "dataset": "scanners", "num-clients": CLIENTS, "rounds": 2},
         **{"partition": "iid", "fraction-train": 0.6, **keys},
     }
     for name, keys in SEVERAL_MODELS.items()
@@ -155,7 +155,7 @@ def test_the_same_model_and_ledger_and_the_key_nowhere(folders, name):
     here, flower = folders[name]
     assert len(outcomes([here, flower])) == 1
     assert not list(flower.rglob(keys.NAME))  # of a seed there is none
-    assert json.loads((flower / "summary.json").read_text())["privacy"]["published"] == 3
+    assert json.loads((flower / "summary.json").read_text())["privacy"]["published"] == 2
 
 
 def test_buffers(folders):
