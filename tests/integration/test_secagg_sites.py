@@ -48,7 +48,7 @@ HELD, LAST_TWO = 0, (3, 4)
 IN_PAIRS = [("advertise", "train"), ("share", UNMASK)]
 """Steps of a round in which a site is killed each; shares of three unmask a sum of three of five."""
 JOB = {
-    "partition": "iid", "client": "shared", "model": "2nn", "dataset": "digits", "local-epochs": 1,
+    "partition": "iid", "client": "shared", "model": "linear", "dataset": "digits", "local-epochs": 1,
     "fraction-evaluate": 0.0, "clip-update-norm": 1.0, "secagg": "on", "round-timeout": 90.0,
     "checkpoint-every": 1,
 }  # fmt: skip
