@@ -102,7 +102,7 @@ def sites(root, i, k):
         ["PatientID", "StudyInstanceUID"],
         [{}, {"val_fraction": 0.2}, {"folds": 3, "fold": 2}],
     ),
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, layout, known_by, keys):
     for i in range(12):
