@@ -57,7 +57,7 @@ LIBRARIES = {
         "fedbn_flower/data/test_library_augment",
         "fedbn_flower/server/test_pooled_metrics",
         "fedbn_flower/server/test_unused_keys",
-        "fedbn_flower/models/test_libraries",
+        "fedbn_flower/libraries/test_networks",
         "fedbn_flower/models/test_norms",
     )
 }

@@ -15,7 +15,7 @@ from flwr.common.constant import FAB_INCLUDE_PATTERNS
 
 from fedbn_flower.annexes import ANNEXES
 
-from .conftest import GroupsAndFiles
+from .conftest import FIRST, LIBRARIES, GroupsAndFiles
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("strategies", "clients", "fedbn_flower")
@@ -325,3 +325,8 @@ def test_a_group_of_tests_is_run_in_one_process(request):
     scheduler = object.__new__(GroupsAndFiles)
     for item in request.session.items:
         assert scheduler._split_scope(item.nodeid) == item.group
+
+
+def test_files_that_are_grouped_or_first_are_there():
+    named = [*LIBRARIES, *(name for name in FIRST if name.endswith(".py"))]
+    assert [name for name in named if not (ROOT / name).is_file()] == []

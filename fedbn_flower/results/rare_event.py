@@ -84,10 +84,13 @@ class Candidate:
     def of(cls, run: Run) -> Self:
         """Return what a run's cases say; they are not kept in memory."""
         cases = binary_cases(run.folder)
+        share = nan if cases is None else share_of_events(cases)
+        if run.main_metric != "accuracy":  # such as an AUROC of its own
+            return cls(run, share, "")
         if cases is None:
-            return cls(run, nan, "cases are not kept")
+            return cls(run, share, "cases are not kept")
         same = "sites have the same cases" if have_same_cases(run) else ""
-        return cls(run, share_of_events(cases), "a site is left out" if run.summary.left_out else same)
+        return cls(run, share, "a site is left out" if run.summary.left_out else same)
 
     @property
     def data(self) -> tuple[object, ...]:
@@ -110,14 +113,16 @@ def led_together(candidates: Sequence[Candidate]) -> list[Run]:
 def why_by_accuracy(runs: Iterable[Run]) -> str:
     """Return a sentence if runs of a rare event are compared by accuracy, as not all have an AUROC."""
     for found in _rare([Candidate.of(run) for run in runs if run.main_metric == "accuracy"]):
-        share = min(one.share for one in found if one.share > 0)
+        shares = sorted(one.share for one in found if one.share > 0)
+        low, high = (f"{100 * share:.1f}" for share in (shares[0], shares[-1]))
         lacking = Counter(one.lacks for one in found if one.lacks)
         if lacking:
             of_each = (f"{lacks} in {count} of {len(found)} runs" for lacks, count in lacking.items())
             return (
-                f"The event is rare ({100 * share:.1f} % of held-out cases): accuracy says little of it. "
-                f"Not every run has an AUROC of all cases ({'; '.join(of_each)}); with --metrics auroc all "
-                "have one."
+                f"The event is rare ({low if low == high else f'{low} to {high}'} % of held-out cases): "
+                f"accuracy says little of it. {'No' if lacking.total() == len(found) else 'Not every'} run "
+                "has an AUROC of all cases "
+                f"({'; '.join(of_each)}); with --metrics auroc they are compared by AUROC."
             )
     return ""
 

@@ -225,8 +225,8 @@ def metrics_by_group(summary: Summary) -> dict[str, OfClient]:
 
 def over_labels(problems: Iterable[object]) -> str:
     """Return what the metrics of several labels are, if one of the runs' problems has them; else nothing."""
-    several = MULTI_LABEL in problems
-    return "values are means over the labels that occur; metrics-by-class gives each" if several else ""
+    words = "values are means over the labels: loss and accuracy over all, others over those that occur"
+    return words if MULTI_LABEL in problems else ""
 
 
 def deciding_column(columns: Collection[Collection[str]]) -> str:

@@ -97,8 +97,11 @@ def rare_by_accuracy(dataset: "Dataset") -> str:
     share = counts[dataset.events[0].number] / sum(counts)
     if not 0 < share < RARE:
         return ""
-    rare = f"an event in {100 * share:.1f} % of all"
-    return f"metrics: accuracy, by which trials are compared, says little of {rare}; auroc says more"
+    rare = f"an event in {100 * share:.1f} % of all examples"
+    return (
+        f"metrics: accuracy, by which trials are compared, says little of {rare}; "
+        "--metrics auroc compares them by AUROC"
+    )
 
 
 class _SearchRunner:

@@ -14,7 +14,7 @@ from rich.console import Console
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95
 
 from ..cli.argument_parser import Parser
-from ..core.errors import UserError, os_errors_as_user_errors
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.text import joined
 from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
@@ -107,7 +107,7 @@ class Compared:
             None if warning else compared_cases_table(runs),
             differences(groups),
             costs(groups),
-            privacy_of_runs([*runs, *(run for group in groups for run in group.failed)]),
+            privacy_of_runs([run for group in groups for run in group.with_privacy]),
         )
 
     @property
@@ -164,7 +164,8 @@ def _noted(table: Table | None) -> Iterator[str]:
 def _compare(options: argparse.Namespace) -> int:
     groups = read_groups(options.folders)
     if len(groups) < 2:
-        raise UserError(f"compare: {str(options.folders[0])!r} is one run; expected at least two")
+        one = "one run" if groups[0].names.keys() == {FOLDER} else "one cell of a sweep"
+        raise UserError(f"compare: {str(options.folders[0])!r} is {one}; expected at least two")
     found = Compared.of(groups, common_metric(groups, options.metric), options.pairs)
     lines = [line for line in (found.warning, in_common(groups), *found.together) if line]
     if options.to is None:
@@ -243,7 +244,7 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
     Raises
     ------
     UserError
-        When a folder is not of a run, a sweep, a search or a Flower app's run.
+        When a folder is not of a run, a sweep of which a run has ended, a search or a Flower app's run.
     """
     found = []
     for folder in folders:
@@ -251,7 +252,11 @@ def read_groups(folders: Sequence[Path]) -> list[Group]:
         kind = checked_kind(folder, "compare", RUN, SWEEP, SEARCH, APP)
         if kind == SWEEP:
             groups = Sweep.read(folder, "compare").as_read
-            found += [replace(g, names={FOLDER: name, **g.names}) for g in groups if g.runs]
+            kept = [replace(g, names={FOLDER: name, **g.names}) for g in groups if g.runs]
+            if not kept:
+                raise not_allowed("compare", str(folder), "a sweep of which a run has ended")
+            lost = [run for group in groups if not group.runs for run in group.failed]
+            found += [replace(kept[0], failed=[*kept[0].failed, *lost]), *kept[1:]]
         else:
             run = Run.read(folder / "best" if kind == SEARCH else folder, "compare", EVERY_RUN)
             found.append(Group({FOLDER: name}, [run]))

@@ -154,7 +154,7 @@ def best_groups(
     if datasets is None:
         datasets = [run.dataset for group in groups for run in group.runs]
     told = verdict(runs, metric, labels, datasets, on_cases)
-    if not (told.sentence and on_cases and metric == "accuracy"):
+    if not on_cases or metric != "accuracy":
         return told
     warning = why_by_accuracy(run for members in runs.values() for run in members)
     return replace(told, sentence=f"{told.sentence} {warning}".strip())

@@ -95,6 +95,11 @@ class Group:
         return found
 
     @property
+    def with_privacy(self) -> list[Run]:
+        """The runs whose privacy counts: of those that failed, the ones that had a round."""
+        return [*self.runs, *(run for run in self.failed if run.summary.rounds)]
+
+    @property
     def to_target(self) -> dict[str, list[float]]:
         """What it took to reach the target, of the runs that did, by column of the table."""
         found: dict[str, list[float]] = {}

@@ -49,11 +49,12 @@ def sweep_page(sweep: Sweep) -> str:
     held_out = compared_cases_table([run for run in runs if run.summary.rounds])
     common = ", ".join(f"{key} {value}" for key, value in sweep.common.items())
     also = f", {number_of(len(sweep.failed), 'failed run')}" if sweep.failed else ""
-    lead = f"{len(sweep.groups)} cells, {len(runs)} runs{also}" + (f"; all with {common}." if common else ".")
+    counts = f"{number_of(len(sweep.groups), 'cell')}, {number_of(len(runs), 'run')}{also}"
+    lead = f"{counts}; all with {common}." if common else f"{counts}."
     datasets = {run.dataset for run in runs}
     where = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     sites = {f"{heading(metric)} by site": by_site(sweep.groups, metric)}
-    together = privacy_of_runs([run for group in sweep.groups for run in (*group.runs, *group.failed)])
+    together = privacy_of_runs([run for group in sweep.groups for run in group.with_privacy])
     explained = f"{legend(sweep.groups, metric)} {means(runs)}"
     in_paper = replace(table, note=f"{table.note} {explained}".strip())
     failed = Table(["run", "error"], sweep.failed, words=2).html() if sweep.failed else ""

@@ -253,8 +253,8 @@ def verdict(
     found = {cell: by_seed for cell, by_seed in found.items() if by_seed}
     if len(found) < 2:
         ended = sum(map(bool, runs.values()))
-        who = next((f"only {labels[cell]} has" for cell in found), "no run has")
-        words = f"Nothing is compared: {who} {spelt(metric)} of the column {column!r}."
+        who = next((f"only {labels[cell]} has a value" for cell in found), "no run has a value")
+        words = f"Nothing is compared: {who} of {spelt(metric)} in the column {column!r}."
         return Verdict(column, sentence=words if ended > 1 else "")
     if len(set(datasets)) > 1:
         return Verdict(column, sentence=OTHER_DATA)

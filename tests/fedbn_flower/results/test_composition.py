@@ -3,6 +3,7 @@
 import pytest
 
 from fedbn_flower.cli import main
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.composition import added_up
 from fedbn_flower.results.report.runs_by_seed import Sweep
 from fedbn_flower.results.report.sweep_page import sweep_page
@@ -69,6 +70,35 @@ def test_what_failed_has_spent_its_privacy(configured, tmp_path):
     (group,) = sweep.groups
     assert [[run.config["seed"] for run in runs] for runs in (group.runs, group.failed)] == [[0], [1]]
     assert f"{LINE}." in sweep_page(sweep)
+
+
+def test_of_failed_runs_those_count_that_had_a_round_whether_or_not_their_cell_has_a_result(
+    configured, tmp_path
+):
+    read_groups = pytest.importorskip("fedbn_flower.study.compare").read_groups
+    sweeps = tmp_path / "a", tmp_path / "b"
+    for folder in sweeps:
+        found = Comparison(folder, [], [])
+        name = "fedadam-fedbn-plain-seed0"
+        write_run(folder / name, summary_of([0.5], privacy=OTHER), METRICS, strategy="fedadam", seed=0)
+        found.add(configured(strategy="fedadam", seed=0), None, "it diverged", name)
+        never = folder / "fedavg-fedbn-plain-seed0"
+        write_run(never, {}, strategy="fedavg", seed=0)
+        found.add(configured(strategy="fedavg", seed=0), None, "every client failed", never.name)
+    with pytest.raises(UserError, match="'.*a' is not allowed; expected a sweep of which a run has ended"):
+        read_groups(sweeps)
+    for folder in sweeps:
+        found = Comparison(folder, [], [])
+        add_run(found, configured(seed=0), summary_of([0.5], privacy=ONE))
+        (folder / "grid.csv").write_text(
+            "strategy,client,objective,seed,status,folder\n"
+            "fedyogi,fedbn,plain,0,ok,fedyogi-fedbn-plain-seed0\n"
+            "fedadam,fedbn,plain,0,it diverged,fedadam-fedbn-plain-seed0\n"
+            "fedavg,fedbn,plain,0,every client failed,fedavg-fedbn-plain-seed0\n"
+        )
+    assert f"{LINE}." in sweep_page(Sweep.read(sweeps[0]))
+    counted = [[run.config["strategy"] for run in group.with_privacy] for group in read_groups(sweeps)]
+    assert counted == [["fedyogi", "fedadam"]] * 2
 
 
 @pytest.mark.parametrize("reference", ["none", "pooled", "alone"])

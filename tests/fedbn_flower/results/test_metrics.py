@@ -184,7 +184,7 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
 
 @pytest.mark.parametrize(("problem", "said"), [("multi-label", True), ("classification", False)])
 def test_tables_of_several_labels_say_that_values_are_means_over_them(configured, tmp_path, problem, said):
-    config, words = configured(), "alues are means over the labels that occur; metrics-by-class gives each"
+    config, words = configured(), "alues are means over the labels: loss and accuracy over all, others"
     found = summary(0.5, 0.5, [0.5, 0.5])
     folder = write_run(tmp_path / cell_name(config), found, problem=problem)
     grid = Comparison(tmp_path)

@@ -23,6 +23,7 @@ from fedbn_flower.results.report.sweep_page import curves_figure, metric_by_roun
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import Page, page
+from .written import summary_of, write_run
 from .written_cases import summary_of_cases, write_cases
 
 NAMES = ["AUROC", "sensitivity at specificity 0.9", "expected over observed events"]
@@ -144,10 +145,10 @@ def deaths():
     return pd.DataFrame({"site": np.repeat(["lyon", "turin"], 500), "x": x[:, 0], "y": x[:, 1], "died": died})
 
 
-def by_accuracy(share, lacking):
+def by_accuracy(share, lacking, run="Not every run"):
     return (
         f"The event is rare ({100 * share:.1f} % of held-out cases): accuracy says little of it. "
-        f"Not every run has an AUROC of all cases ({lacking}); with --metrics auroc all have one."
+        f"{run} has an AUROC of all cases ({lacking}); with --metrics auroc they are compared by AUROC."
     )
 
 
@@ -246,6 +247,16 @@ def test_runs_of_the_same_data_are_led_together_or_not_at_all(tmp_path):
     assert [run.main_metric for run in led_together([few, without, other])] == ["accuracy"] * 2 + ["auroc"]
     words = by_accuracy(11 / 60, "cases are not kept in 1 of 2 runs")
     assert why_by_accuracy(one.run for one in (few, without)) == words
+    asked = summary_of([0.5])
+    asked["compared-by"] = "auroc"
+    private = Candidate.of(Run.read(write_run(tmp_path / "private", asked, dataset=few.data[0])))
+    assert [run.main_metric for run in led_together([few, private])] == ["auroc", "auroc"]
+
+
+def test_of_the_same_run_under_several_seeds_it_is_said_too(swept):
+    printed, written = swept("--seed 0,1 --eval-data global --run-dir g")
+    for text in (" ".join(printed.split()), written):
+        assert "No run has an AUROC of all cases (sites have the same cases in 2 of 2 runs)" in text
 
 
 def test_runs_compared_of_which_some_keep_no_cases_are_compared_by_accuracy(tmp_path):

@@ -316,7 +316,7 @@ def test_cells_of_other_metrics_columns_or_data_are_not_compared_which_is_said(c
     one_evaluates = Comparison(tmp_path / "clients")
     add_run(one_evaluates, configured(), summary(0.5, 0.5, []))
     add_run(one_evaluates, configured(strategy="fedavg"), summary(0.5, 0.5, [], 0.5) | {"mean": None})
-    words = "Nothing is compared: only fedyogi has accuracy of the column 'mean over examples'."
+    words = "Nothing is compared: only fedyogi has a value of accuracy in the column 'mean over examples'."
     assert one_evaluates.sentence == words
     others = compared(configured, tmp_path / "others", keys=["dataset"])
     add_run(others, configured(strategy="fedavg", dataset="quadratic:3"), summary(0.5, 0.5, []))
