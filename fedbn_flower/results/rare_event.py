@@ -84,18 +84,20 @@ class Candidate:
     def of(cls, run: Run) -> Self:
         """Return what a run's cases say; they are not kept in memory."""
         cases = binary_cases(run.folder)
-        share = nan if cases is None else share_of_events(cases)
-        if run.main_metric != "accuracy":  # such as an AUROC of its own
-            return cls(run, share, "")
         if cases is None:
-            return cls(run, share, "cases are not kept")
+            return cls(run, nan, "cases are not kept")
         same = "sites have the same cases" if have_same_cases(run) else ""
-        return cls(run, share, "a site is left out" if run.summary.left_out else same)
+        return cls(run, share_of_events(cases), "a site is left out" if run.summary.left_out else same)
 
     @property
     def data(self) -> tuple[object, ...]:
         """What runs have in common that learn the same from the same data."""
         return tuple(self.run.config.get(key) for key in ("dataset", "label-column"))
+
+    @property
+    def stays_with_accuracy(self) -> bool:
+        """Whether it cannot be compared by AUROC, of its cases or as its own metric."""
+        return bool(self.lacks) and self.run.main_metric == "accuracy"
 
     @cached_property
     def led(self) -> Run:
@@ -106,7 +108,7 @@ class Candidate:
 
 def led_together(candidates: Sequence[Candidate]) -> list[Run]:
     """Return runs that are compared; of those of the same data all are led by a rare event, or none is."""
-    data = {one.data for found in _rare(candidates) if not any(one.lacks for one in found) for one in found}
+    data = {found[0].data for found in _rare(candidates) if not any(one.stays_with_accuracy for one in found)}
     return [one.led if one.data in data else one.run for one in candidates]
 
 

@@ -200,6 +200,8 @@ def test_with_auroc_as_metric_all_are_compared_by_it(swept, tmp_path):
     of_lyon = cases[cases["site"] == "lyon"]
     area = roc_auc_score(of_lyon["target"], of_lyon["score"])
     assert shared["auroc: client lyon"] == pytest.approx(area)
+    alone = Run.read(tmp_path / "g" / shared.name)
+    assert Candidate.of(alone).led is alone  # in figures of all cases each would count once for each site
 
 
 def test_out_of_fold_a_rare_event_has_an_auroc_of_all_folds_by_which_it_is_compared(swept, tmp_path):
