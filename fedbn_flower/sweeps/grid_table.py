@@ -76,9 +76,8 @@ class Comparison:
         if summary:
             self.verdicts.add(config, self.folder / name, summary)
             self._candidates[name] = Candidate.of(Run.read(self.folder / name))
-        if trained := summary or Summary.read(
-            self.folder / name, "run-dir"
-        ):  # one that failed has spent it, too
+        trained = summary or Summary.read(self.folder / name, "run-dir")
+        if trained:  # one that failed has spent its privacy, too
             self._privacy[name] = config.dataset, trained.privacy or {}
         axes = (short(config.strategy), short(config.client), short(config.objective))
         self._rows[name] = {
