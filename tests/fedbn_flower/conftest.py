@@ -2,8 +2,9 @@
 
 import pytest
 
-from fedbn_flower import simulate
+from fedbn_flower import UserError, simulate
 from fedbn_flower.annexes import is_present
+from fedbn_flower.server.federation import Federation
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,16 @@ def run(cache_dir, tmp_path, monkeypatch):
         return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
     return simulated
+
+
+@pytest.fixture
+def refusal(configured):
+    """The line with which a configuration is refused before anything starts."""
+
+    def line(**keys):
+        with pytest.raises(UserError) as caught:
+            Federation(configured(**keys))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return line

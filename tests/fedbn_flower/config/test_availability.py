@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.participation import availability, share_of_work
@@ -121,30 +120,14 @@ def test_a_file_by_hand(tmp_path):
         ),
     ],
 )
-def test_a_file_that_cannot_be_ends_it_before_anything_starts(
-    tmp_path, monkeypatch, capsys, cache_dir, rows, output
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_that_cannot_be_ends_it_before_anything_starts(tmp_path, refusal, rows, output):
     if rows is not None:
         (tmp_path / "there.csv").write_bytes(rows)
-    arguments = [
-        "--num-clients",
-        "2",
-        "--availability",
-        "there.csv",
-        "--run-dir",
-        "run",
-        "--backend",
-        "inline",
-    ]
-    assert main([*arguments, "--cache-dir", str(cache_dir)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: availability: ")
+    error = refusal(availability=str(tmp_path / "there.csv"))
+    assert error.startswith("availability: ")
     assert "there.csv" in error
     assert output in error
     assert "line" not in error or f"'{rows.decode().splitlines()[-1]}' in line 3 of" in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "run").exists()
 
 
 def test_many_are_answered_as_each_is(tmp_path):

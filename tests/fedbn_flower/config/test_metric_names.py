@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.metric_names import absolute_metrics, is_code, metric_names
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
@@ -89,12 +88,6 @@ def test_a_mistake_is_one_line_before_anything_starts(configured, table, keys, t
         Federation(configured(**keys))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_sweep_over_each_key():
-    words = "--sweep metrics=f1;auroc,ece --sweep thresholds=100,1000 --sweep metrics-by-class=true,false"
-    configs = parse(f"{words} --sweep problem=auto,examples/ordinal.py:Ordinal".split())
-    assert len({(c.metrics, c.thresholds, c.metrics_by_class, c.problem) for c in configs}) == 16
 
 
 def test_metrics_of_numbers(configured, table, tmp_path):

@@ -194,14 +194,6 @@ def test_messages_carry_what_is_declared_and_nothing_else(configured):
     assert keys["evaluate"].keys() == moment | {"classes", "held-out-cases"}
 
 
-def test_clients_that_evaluate_what_they_trained_are_not_evaluated_again(configured, caplog):
-    config = configured(eval_model="local")
-    grid = Listening(config)
-    Federation(config).run(grid, [])
-    assert {m.metadata.message_type for m in grid.heard if m.content.array_records} == {"train"}
-    assert "evaluate" not in caplog.text
-
-
 def test_the_strategy_receives_what_the_run_knows(configured):
     config = configured(strategy="scaffold", objective="scaffold", partition="iid", num_clients=5, seed=9,
                         fraction_train=0.5, mean="trimmed", trim=0.3, weighting="uniform")  # fmt: skip

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.schedules import Schedule
 from fedbn_flower.core.errors import UserError
@@ -134,14 +133,3 @@ def test_a_reference_has_the_clients_schedule_and_no_servers(reference):
     config = run_config({"reference": reference, **keys})
     assert (config.client_lr_schedule, config.server_lr_schedule) == ("cosine", "constant")
     assert config.client_optimizer == "adamw"
-
-
-def test_a_sweep_over_both_keys_and_the_optimiser():
-    configs = parse(
-        [
-            *("--sweep", "client-lr-schedule=constant,warmup:2+cosine:0.1"),
-            *("--sweep", "server-lr-schedule=constant,step:5:0.5"),
-            *("--sweep", "client-optimizer=sgd;adamw:betas=0.9/0.99,eps=1e-6"),
-        ]
-    )
-    assert len({(c.client_lr_schedule, c.server_lr_schedule, c.client_optimizer) for c in configs}) == 8

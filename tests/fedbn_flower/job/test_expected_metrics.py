@@ -3,129 +3,127 @@
 import csv
 import json
 import math
+import re
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
-from clients import CLIENTS, FedAvgClient
-from fedbn_flower.config.making import run_config
+from clients import CLIENTS, METRICS, Classification, FedAvgClient, Predicted
+from fedbn_flower.job.checks.expected_metrics import expected_metrics
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from strategies import ReplyRefused
+
+F1 = {"f1": METRICS["f1"](Predicted("classes", 10))}
+EXPECTED = expected_metrics(Classification().with_metrics(F1), 10, most=500)
+COUNTS = {"class-hits": [18] * 10, "class-examples": [36] * 10}
+HONEST = {"num-examples": 121, "loss": 1.0, "accuracy": 0.5, "f1": 0.5, "eval-examples": 360} | COUNTS
+CONFUSION = np.diag([36] * 10)
 
 
-def strictly(text):
-    """JSON as others read it: they know no NaN."""
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+def read(metrics, states=None):
+    states = {"confusion-matrix": CONFUSION} if states is None else states
+    record = ArrayRecord({name: Array(state) for name, state in states.items()})
+    EXPECTED.read(RecordDict({"states": record}), MetricRecord(HONEST | metrics))
+
+
+METRIC_LIES = [
+    ({"train-loss": math.nan}, "'train-loss' is nan"),
+    ({"train-accuracy": 1e6}, "'train-accuracy' is 1000000.0, not a number in [0, 1"),
+    *(({name: 1}, f"the metric name {name!r} is reserved") for name in ("round", "partition", "phase")),
+    ({"train-seconds": 3.0}, "the metric name 'train-seconds' is reserved"),
+    ({"global-accuracy": 1.0}, "the metric name 'global-accuracy' is reserved"),
+    ({f"m{i}": i for i in range(2000)}, "2000 further metrics, at most 100"),
+    ({"x" * 10_000: 1}, "is not 1 to 100 printable characters"),
+    ({"=1\x1b[31m": 1}, r"the metric name '=1\x1b[31m' is not 1 to 100 printable characters"),
+    ({"many": [1.0] * 20_000}, "20000 numbers in lists, at most 10000"),
+    ({"accuracy": [1.0]}, "'accuracy' is a list of 1"),
+    ({"loss": -2.5}, "'loss' is -2.5, not a number"),
+    ({"train-examples": math.inf}, "'train-examples' is inf"),
+    ({"class-hits": [1], "class-examples": [1]}, "'class-hits' is a list of 1, not 10 whole numbers"),
+    ({"num-examples": 0.5}, "'num-examples' is 0.5, not a whole number in [1, 500]"),
+    ({"num-examples": 2**53}, "'num-examples' is 9007199254740992, not a whole number in [1, 500]"),
+    ({"eval-examples": 501}, "'eval-examples' is 501, not a whole number in [0, 500]"),
+    ({"test-examples": 501}, "'test-examples' is 501, not a whole number in [0, 500]"),
+    ({"class-hits": [37] * 10}, "'class-hits' is above 'class-examples'"),
+    ({"class-examples": [40] * 10}, "'class-examples' sums to 400, and 'eval-examples' is 360"),
+]
+STATE_LIES = [
+    ({"confusion-matrix": CONFUSION[:-1]}, "confusion-matrix: shape (9, 10), expected (10, 10)"),
+    ({"confusion-matrix": CONFUSION / 1}, "confusion-matrix: dtype float64, expected int64"),
+    ({"confusion-matrix": CONFUSION - 1}, "confusion-matrix: counts from -1 to"),
+    ({"confusion-matrix": CONFUSION + 2**50}, "not in [0, 2^43]"),
+    ({"confusion-matrix": 10 * CONFUSION}, "confusion-matrix: it is of 3600 predictions, not of 360"),
+    ({"other": CONFUSION}, "states: unexpected ['other']"),
+    ({}, "the state 'confusion-matrix' of the run's metrics is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "states", "reason"),
+    [*((lie, None, reason) for lie, reason in METRIC_LIES), *(({}, *lie) for lie in STATE_LIES)],
+)
+def test_what_a_client_may_not_report(metrics, states, reason):
+    with pytest.raises(ReplyRefused, match=re.escape(reason)):
+        read(metrics, states)
+
+
+def test_a_training_loss_may_be_negative():
+    """An objective adds terms of any sign to it."""
+    read({"train-loss": -2.5})
 
 
 def lying(phase, lie):
-    """A client of which partition 1 changes what it says of its training or evaluation after round 1: (its
-    number of examples, its metrics) by ``lie``, which may raise."""
+    """A client of which partition 1 changes the metrics of its training or evaluation after round 1."""
 
     class Lying(FedAvgClient):
-        def lies(self, what, config):
-            return what == phase and self.task.seed[1] == 1 and config["server-round"] > 1
+        def told(self, what, metrics, config):
+            lies = what == phase and self.task.seed[1] == 1 and config["server-round"] > 1
+            return lie(metrics) if lies else metrics
 
         def fit(self, parameters, config):
             arrays, count, metrics = super().fit(parameters, config)
-            return (arrays, *(lie(count, metrics) if self.lies("train", config) else (count, metrics)))
+            return arrays, count, self.told("train", metrics, config)
 
         def evaluate(self, parameters, config):
             loss, count, metrics = super().evaluate(parameters, config)
-            if self.lies("evaluate", config):
-                count, metrics = lie(count, {"loss": loss, **metrics})
-                loss = metrics.pop("loss", loss)
-            return loss, count, metrics
+            return loss, count, self.told("evaluate", metrics, config)
 
     return Lying
 
 
-def fails(count, metrics):
+def fails(metrics):
     raise RuntimeError("out of luck")
 
 
-def reports(**output):
-    """Further metrics, with _ for -; or others in the place of its own."""
-    return lambda count, metrics: (count, metrics | {name.replace("_", "-"): v for name, v in output.items()})
+def rows(folder, name):
+    with (folder / name).open() as file:
+        return list(csv.DictReader(file))
 
 
-def counts(value):
-    return lambda count, metrics: (value, metrics)
-
-
-TRAIN_LIES = {
-    "a figure that is not finite": reports(train_loss=math.nan),
-    "a figure out of its range": reports(train_accuracy=1e6),
-    "the name of a column": reports(round=7),
-    "another": reports(partition=0),
-    "the name of a cost": reports(train_seconds=3.0),
-    "half an example": counts(0.5),
-    "too many names": lambda count, metrics: (count, metrics | {f"m{i}": i for i in range(2000)}),
-    "a long name": reports(**{"x" * 10_000: 1}),
-    "a long list": reports(many=[1.0] * 20_000),
-    "a formula's and a terminal's name": reports(**{"=1\x1b[31m": 1}),
-}
-EVALUATE_LIES = {
-    "no number of examples": counts(math.nan),
-    "a list for a figure": reports(accuracy=[1.0]),
-    "a loss as a list": reports(loss=[1.0]),
-    "an accuracy that patience would follow": reports(accuracy=1e6),
-    "a loss below any": reports(loss=-1e30),
-    "examples without a number": reports(train_examples=math.nan),
-    "examples without end": reports(train_examples=math.inf),
-    "counts of too few classes": reports(class_hits=[1], class_examples=[1]),
-    "a phase": reports(phase=1),
-}
-
-
-def outcome(cache_dir, folder, phase, lie, **keys):
+def outcome(folder):
     """What the folder of a run says but for times, and for the bytes of what was refused."""
-    given = {"client": "lying", "weighting": "uniform", "partition": "iid", "num-clients": 3, "rounds": 2}
-    given |= {"local-epochs": 1, "batch-size": 128}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(CLIENTS, "lying", lying(phase, lie))
-        config = run_config({**given, "cache-dir": str(cache_dir), "backend": "inline", **keys})
-        simulate(Federation(config), folder, None)
-    summary = strictly((folder / "summary.json").read_text())
-    with (folder / "clients.csv").open() as clients, (folder / "metrics.csv").open() as metrics:
-        rows = [list(csv.DictReader(file)) for file in (clients, metrics)]
-    for output in (summary, *rows[1]):
+    summary, metrics = json.loads((folder / "summary.json").read_text()), rows(folder, "metrics.csv")
+    for output in (summary, *metrics):
         for name in [name for name in output if "second" in name or name == "bytes-received"]:
             del output[name]
-    return (folder / "model.safetensors").read_bytes(), summary, rows
+    return (folder / "model.safetensors").read_bytes(), summary, metrics, rows(folder, "clients.csv")
 
 
-@pytest.fixture
-def few_draws():
-    """All draws of intervals, as in the runs of a module that others are compared with."""
-
-
-@pytest.fixture(scope="module")
-def failed(cache_dir, tmp_path_factory, pictures_never_drawn):
-    """The same of a run in which partition 1 fails in the phase of that name, in round 2."""
-    folder = tmp_path_factory.mktemp("failed")
-    return {phase: outcome(cache_dir, folder / phase, phase, fails) for phase in ("train", "evaluate")}
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    ("phase", "lie"),
-    [
-        pytest.param(phase, lie, id=name)
-        for phase, lies in (("train", TRAIN_LIES), ("evaluate", EVALUATE_LIES))
-        for name, lie in lies.items()
-    ],
-)
-def test_a_run_with_a_liar_is_the_run_in_which_it_fails(cache_dir, tmp_path, failed, phase, lie):
-    assert outcome(cache_dir, tmp_path, phase, lie) == failed[phase]
-    with (tmp_path / "failures.csv").open() as file:
-        refused = list(csv.DictReader(file))
-    assert [(r["round"], r["phase"], r["partition"]) for r in refused] == [("2", phase, "1")]
-    assert all(r["reason"].isprintable() and len(r["reason"]) <= 500 for r in refused)
+@pytest.mark.parametrize(("phase", "name"), [("train", "train-accuracy"), ("evaluate", "accuracy")])
+def test_a_run_with_a_liar_is_the_run_in_which_it_fails(configured, monkeypatch, tmp_path, phase, name):
+    keys = {"client": "lying", "weighting": "uniform", "partition": "iid", "num_clients": 3}
+    for folder, lie in (("lies", lambda metrics: metrics | {name: 1e6}), ("fails", fails)):
+        monkeypatch.setitem(CLIENTS, "lying", lying(phase, lie))
+        simulate(Federation(configured(**keys)), tmp_path / folder, None)
+    assert outcome(tmp_path / "lies") == outcome(tmp_path / "fails")
+    (refused,) = rows(tmp_path / "lies", "failures.csv")
+    assert (refused["round"], refused["phase"], refused["partition"]) == ("2", phase, "1")
+    assert f"{name!r} is 1000000.0" in refused["reason"]
 
 
 def sends(name, entries):
@@ -144,7 +142,7 @@ def sends(name, entries):
 class Fails(FedAvgClient):
     def fit(self, parameters, config):
         if self.task.seed[1] == 0:
-            fails(0, {})
+            fails({})
         return super().fit(parameters, config)
 
 
@@ -180,26 +178,14 @@ def test_the_first_answer_does_not_decide_for_the_others(
         ({"local_epochs": 3, "batch_size": 16}, 3),
         ({"client": "fedrep", "head_epochs": 7, "local_epochs": 2}, 7),
         ({"client": "fedrep+fedbn", "head_epochs": 1, "local_epochs": 2, "batch_size": 0}, 2),
+        ({"client": "tests.fedbn_flower.config.own_algorithms:Partly"}, None),
     ],
 )
-def test_fednova_knows_how_many_passes_clients_make(configured, keys, steps):
+def test_fednova_knows_how_many_passes_clients_make_but_for_those_of_ones_own(configured, keys, steps):
     config = configured(strategy="fednova", **keys)
     rule = Federation(config).strategy
-    assert (rule.local_epochs, rule.batch_size) == (steps, config.batch_size)
-
-
-def test_fednova_does_not_know_what_clients_of_ones_own_do(configured):
-    config = configured(strategy="fednova", client="tests.fedbn_flower.config.own_algorithms:Partly")
-    assert Federation(config).strategy.local_epochs is None
-
-
-def test_patience_does_not_follow_a_lie(cache_dir, tmp_path):
-    """The greatest accuracy of three rounds is an honest one; the lie of round 2 would be the best."""
-    keys = {"patience": 5, "rounds": 3, "val-fraction": 0.2, "client-lr": 0.05}
-    lie = EVALUATE_LIES["an accuracy that patience would follow"]
-    lied = outcome(cache_dir, tmp_path / "lie", "evaluate", lie, **keys)
-    assert lied == outcome(cache_dir, tmp_path / "failure", "evaluate", fails, **keys)
-    assert lied[1]["best-round"] == 3
+    assert rule.local_epochs == steps
+    assert not steps or rule.batch_size == config.batch_size
 
 
 def test_clients_that_never_train_are_checked_too(configured, monkeypatch, tmp_path):
@@ -211,8 +197,8 @@ def test_clients_that_never_train_are_checked_too(configured, monkeypatch, tmp_p
     monkeypatch.setitem(CLIENTS, "new", New)
     config = configured(client="new", partition="iid", num_clients=3, rounds=1, holdout_clients=1)
     (held_out,) = Federation(config).strategy.node_participation.held_out_clients
-    simulate(Federation(config), tmp_path / "run", None)
-    assert strictly((tmp_path / "run" / "summary.json").read_text())["new-clients"]["clients"] == {}
+    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+    assert summary["new-clients"]["clients"] == {}
     assert "'accuracy' is 7.0, not a number in [0, 1" in (tmp_path / "run" / "failures.csv").read_text()
 
 
@@ -236,40 +222,6 @@ def test_a_reason_is_text_to_a_terminal_and_to_a_spreadsheet(configured, tmp_pat
     results.finish()
     assert (tmp_path / "failures.csv").read_text() == "round,phase,partition,reason\n1,train,1,'=1+1\n"
     assert "\x1b[31m=1+1" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.parametrize(
-    ("phase", "lie", "failures"),
-    [("train", reports(**{"train-loss": -2.5}), 0), ("evaluate", reports(loss=-2.5), 1)],
-)
-def test_a_training_loss_may_be_negative(cache_dir, tmp_path, phase, lie, failures):
-    """An objective adds terms of any sign to it; no loss of held-out examples is below 0."""
-    _, summary, (clients, _) = outcome(cache_dir, tmp_path, phase, lie)
-    assert summary["failures"] == failures
-    told = {r["train-loss"] for r in clients if (r["round"], r["partition"], r["phase"]) == ("2", "1", phase)}
-    assert told == ({"-2.5"} if phase == "train" else set())
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("lie", "reason"),
-    [
-        (reports(eval_examples=2**53), "'eval-examples' is 9007199254740992, not a whole number in [0, 500]"),
-        (reports(test_examples=501), "'test-examples' is 501, not a whole number in [0, 500]"),
-        (counts(2**53), "'num-examples' is 9007199254740992, not a whole number in [1, 500]"),
-        (reports(class_hits=[9] * 10, class_examples=[8] * 10), "'class-hits' is above 'class-examples'"),
-        (
-            reports(class_hits=[0] * 10, class_examples=[40] * 10),
-            "'class-examples' sums to 400, and 'eval-examples' is 360",
-        ),
-    ],
-)
-def test_a_client_counts_no_more_examples_than_it_has(cache_dir, tmp_path, lie, reason):
-    """The whole test set of 360 is the server's own, and more than `max-num-examples` would be too much."""
-    keys = {"max-num-examples": 500, "weighting": "num-examples", "rounds": 2}
-    _, summary, _ = outcome(cache_dir, tmp_path, "evaluate", lie, **keys)
-    assert reason in (tmp_path / "failures.csv").read_text()
-    assert list(summary["clients"]) == ["0", "2"]
 
 
 def test_the_cap_is_of_characters_and_pixels_where_these_are_predicted(configured):

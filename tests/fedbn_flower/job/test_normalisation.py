@@ -8,11 +8,7 @@ from torch import nn
 from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.runtime.simulation import simulate
-from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_size
-
-from ..circles import write_circles
 
 MARKS = (("exhaustive",), (), ("exhaustive",), ("slow",))
 NORMS = ("group:4", "layer", "none", "scaled-ws")
@@ -62,12 +58,6 @@ def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(run, caplog, client):
     assert same(weights(result.model()), weights(run(norm="group:4", client="shared", rounds=1).model()))
 
 
-def test_the_policys_line_without_a_norm_is_as_it_was(run, caplog):
-    run(model="2nn", client="fedbn")
-    (line,) = [line for line in caplog.messages if line.startswith("client: ")]
-    assert line == "client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"
-
-
 def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
     run(strategy="fedpac", client="fedpac", objective="fedpac", rounds=1)
     assert not [line for line in caplog.messages if line.startswith("client: ")]
@@ -103,13 +93,6 @@ def test_single_examples_are_protected_with_group_norm(run):
     result = run(**keys, norm="group:4")
     assert result.summary["privacy"]["epsilon"] > 0
     assert run(**keys, norm="scaled-ws", agc=0.1).summary["failures"] == 0
-
-
-def test_masks(run, tmp_path):
-    write_circles(tmp_path / "masks")
-    result = run(dataset=str(tmp_path / "masks"), norm="group:4", client="fedbn", batch_size=8, rounds=1)
-    assert 0 <= result.summary["mean"]["dice"] <= 1
-    assert result.model() is not None
 
 
 def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):
@@ -171,15 +154,3 @@ def test_instance_norm_has_no_cumulative_mean(run):
 
     with pytest.raises(UserError, match="torch has no cumulative mean for '0', InstanceNorm2d"):
         run(model=model, bn_momentum="cumulative")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keys", [{"norm": "group:4"}, {"norm": "scaled-ws", "agc": 0.1}, {"adapt_bn": True}])
-def test_the_same_bits_on_ray(configured, tmp_path, pool, keys):
-    chosen = {"client": "shared", "num_clients": 3, "partition": "iid"} | keys
-    here = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
-    there = simulate(Federation(configured(**chosen)), tmp_path / "there", pool).as_json()
-    assert here["clients"] == there["clients"]
-    assert (tmp_path / "here/model.safetensors").read_bytes() == (
-        tmp_path / "there/model.safetensors"
-    ).read_bytes()

@@ -45,11 +45,6 @@ def test_two_trainings_on_mnist(noise, epochs, expected):
     assert epsilon(noise, poisson(256 / 60_000, steps, 1e-5)) == pytest.approx(expected, rel=HALF_A_PERCENT)
 
 
-def test_everybody_in_every_round_is_one_gaussian():
-    assert epsilon(1, Plan("all", 1.0, 10, 1, 1e-5)) == pytest.approx(4.3772, rel=1e-4)
-    assert epsilon(1, Plan("all", 1.0, 10, 100, 1e-4)) == pytest.approx(86.3, rel=1e-3)
-
-
 @given(st.floats(0.3, 30), st.integers(1, 500), st.floats(-9, -2))
 def test_the_gaussian_has_its_closed_form(noise, rounds, exponent):
     """Balle and Wang 2018: delta = P[N > e s - 1/2s] - exp(e) P[N > e s + 1/2s], where s = z / sqrt k."""

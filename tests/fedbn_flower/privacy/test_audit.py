@@ -143,17 +143,6 @@ def test_clients_that_take_turns(tmp_path, bands, factor, length, found_out):
     assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
 
 
-@pytest.mark.slow
-def test_a_sample_that_is_known_is_found_out(tmp_path):
-    """As it is where it derives from the public seed: the amplification by sampling is lost."""
-    plan = Plan("poisson", 0.05, CANARIES, ROUNDS, DELTA)
-    for known in (False, True):
-        folder = tmp_path / str(known)
-        folder.mkdir()
-        scores = central_scores(folder, plan, known=known)
-        assert (audited(*scores, GUESSES, DELTA) > CLAIM) == known
-
-
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
 def test_local_noise(factor, found_out):
     """A client sends C u or -C u, three times."""

@@ -13,17 +13,12 @@ from fedbn_flower.privacy import client_mechanism
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.privacy.keys import SecretNumbers
 from fedbn_flower.privacy.noise import CorrelatedNoise
-from fedbn_flower.records.events import Observer
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import reply_reader
-from strategies.messages.npy import viewed
 
 from ...quick import some_quick
+from ..records.helpers import Watching, entries
 from .audit import audited
 
 pytestmark = pytest.mark.slow
@@ -42,16 +37,6 @@ class Canary(FedAvgClient):
         canary = self.task.seed[-1]
         weight.flat[canary] += 1000.0 if INSIDE[canary] else self.out
         return [weight, bias], 1, {"loss": 0.0, "accuracy": 0.0}
-
-
-class Sees(Observer):
-    """Keeps the weights after each round."""
-
-    def __init__(self):
-        self.models = []
-
-    def on_round(self, result):
-        self.models.append(viewed(result.arrays["1.weight"]).astype(float).ravel())
 
 
 SMALL = {
@@ -79,11 +64,12 @@ def steps_of(configured, folder, monkeypatch, fault=None, **values):
         fault(monkeypatch)
     monkeypatch.setattr(Canary, "out", -1000.0 if values.get("dp_sampling") == "fixed" else 0.0)
     config = configured(**{**SMALL, **values})
-    sees, federation = Sees(), Federation(config)
+    models, federation = [], Federation(config)
     start = federation.initial["1.weight"].astype(float).ravel()
-    found = simulate(federation, folder, None, [sees]).as_json()["privacy"]
+    watching = Watching(lambda result: models.append(entries(result)["1.weight"].astype(float).ravel()))
+    found = simulate(federation, folder, None, [watching]).as_json()["privacy"]
     assert 0.99 * CLAIM < found["epsilon"] <= CLAIM  # a broken run claims the same
-    return np.diff([start, *sees.models], axis=0) * found.get("clients-a-round", CANARIES)
+    return np.diff([start, *models], axis=0) * found.get("clients-a-round", CANARIES)
 
 
 def quarter_of_the_noise(monkeypatch):
@@ -150,29 +136,3 @@ def test_a_sample_that_everybody_can_draw_is_found_out(configured, tmp_path, mon
     known = np.array([drawn(t) for t in range(1, 41)])
     scores = ((steps - 0.5) * known).sum(0)
     assert (audited(scores, INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)
-
-
-class Hears(InlineGrid):
-    """Keeps what each client sends: with local noise the server is the attacker."""
-
-    def work(self, messages, timeout):
-        scores = vars(self).setdefault("scores", np.zeros(CANARIES))
-        for message, reply in zip(messages, super().work(messages, timeout), strict=True):
-            if message.metadata.message_type == "train":
-                canary = partition_of(message)
-                sent, received = (one.content["arrays"]["1.weight"].numpy().flat for one in (reply, message))
-                scores[canary] += sent[canary] - received[canary]
-            yield reply
-
-
-@pytest.mark.parametrize("fault", [None, quarter_of_the_noise])
-def test_local_noise(configured, tmp_path, monkeypatch, fault):
-    if fault:
-        fault(monkeypatch)
-    monkeypatch.setattr(Canary, "out", -1000.0)
-    config = configured(**SMALL | {"dp": "local", "rounds": 2})
-    federation, grid = Federation(config), Hears(CANARIES, config.to_user_config())
-    federation.strategy._takes_sums_ = False
-    recorded_run(federation, grid, RunFolder(tmp_path, federation, grid.client_memory), [], None)
-    assert 0.99 * CLAIM < federation.privacy.summary()["epsilon"] <= CLAIM
-    assert (audited(grid.scores, INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)

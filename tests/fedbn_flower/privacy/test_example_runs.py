@@ -49,19 +49,6 @@ def test_clients_that_cannot_have_the_greatest_epsilon_are_left_out(configured):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("share", "noise", "steps", "delta", "published"),
-    [
-        (256 / 60000, 1.12, 60 * 60000 // 256, 1e-5, 2.310),
-        (256 / 60000, 0.6, 30 * 60000 // 256, 1e-5, 7.690),
-        (0.01, 4.0, 10_000, 1e-5, 0.947),
-    ],
-)
-def test_epsilons_of_dp_sgd(share, noise, steps, delta, published):
-    plan = accounts.Plan("poisson", share, 60000, steps, delta)
-    assert accounts.epsilon(noise, plan) == pytest.approx(published, rel=0.01)
-
-
 def test_what_a_client_does_is_what_is_accounted(configured):
     config = of_examples(configured, partition="dirichlet:0.5")
     inputs = Federation(config).inputs

@@ -20,8 +20,7 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.ledger import SiteLedger, path_of_ledger
 from tests.fedbn_flower.data.test_own_data import Sites
 
-from .asked import Site
-from .runs import charges, model, of_examples, of_local, private, simulated
+from .runs import charges, model, of_examples, private, simulated
 
 
 @pytest.fixture
@@ -81,25 +80,6 @@ def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_pa
         assert [(line["probability"], line["count"]) for line in found] == [(120 / count, steps)] * 2
         plan = accounts.Plan("poisson", 120 / count, count, 2 * steps, 1e-3)
         assert found[-1]["epsilon"] == accounts.epsilon(1.0, plan)
-
-
-def test_noise_that_is_not_enough_for_a_sites_own_examples_is_refused(configured, sites):
-    config = of_examples(configured, dp_noise=0, dp_epsilon=8.0, dataset="shape:1x8x8:10", batch_size=120)
-    site = Site(config, **{key.replace("-", "_"): value for key, value in sites[0].items()})
-    assert site.ask("train", dp_noise=3.0).has_content()
-    assert site.refusal("train", dp_noise=0.3).startswith(
-        "privacy: the noise 0.3 that the server sends gives"
-    )
-    assert site.ask("train").has_content()  # without the server's, its own is found
-
-
-def test_sizes_are_told_where_they_are_public_and_nowhere_else(configured):
-    reply = Site(of_examples(configured)).ask("query.sizes")
-    assert dict(reply.content["sizes"]) == {
-        "train": len(inputs_of(of_examples(configured)).partitions.train[0])
-    }
-    refusal = Site(of_local(configured)).refusal("query.sizes")
-    assert refusal == "privacy: with dp 'local' this site does not tell how many examples it has"
 
 
 class Late(Sites):

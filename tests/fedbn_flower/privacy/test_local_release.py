@@ -17,7 +17,6 @@ from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.results.test_supernodes import SuperNodes
-from tests.quick import some_quick
 
 from .asked import Site
 from .runs import charges, of_local, simulated
@@ -117,24 +116,3 @@ def test_also_a_client_of_ones_own_is_clipped(configured, tmp_path):
     config = of_local(configured, client=f"{__name__}:Keeps", dp_noise=1e-6, rounds=1)
     before, after = sent(config, tmp_path / "run")
     np.testing.assert_allclose(np.linalg.norm(after - before, axis=1), 1, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "chosen",
-    some_quick(
-        [
-            {"strategy": "fedavgm", "client": "fedbn", "model": "mlp-bn"},
-            {"strategy": "fedyogi", "client": "silobn", "model": "mlp-bn"},
-            {"strategy": "feddyn", "objective": "feddyn"},
-            {"client": "ditto"},
-            {"client": "fedrep", "model": "2nn"},
-            {"objective": "moon", "model": "2nn"},
-            {"mean": "median"},
-            {"clip_update_norm": 1.0, "min_replies": 2},
-        ],
-        {0, 4},
-    ),
-    ids=str,
-)
-def test_every_rule_that_steps_from_the_answers(configured, tmp_path, chosen):
-    assert simulated(of_local(configured, **chosen), tmp_path)["privacy"]["participations"] == 2

@@ -74,12 +74,20 @@ GOES = [
             ("fedntd", "fedper+silobn"), ("moon", "shared"),
         )
     ),
+    *(
+        ("local", chosen)
+        for chosen in (
+            {"client": "fedrep", "model": "2nn"}, {"strategy": "feddyn", "objective": "feddyn"},
+            {"strategy": "fedyogi", "client": "silobn", "model": "mlp-bn"}, {"client": "ditto"},
+            {"mean": "median"}, {"clip_update_norm": 1.0, "min_replies": 2},
+        )
+    ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("notion", "chosen"),
-    [pytest.param(*case, marks=[] if i < 2 else [pytest.mark.slow]) for i, case in enumerate(GOES)],
+    [pytest.param(*case, marks=[] if i in (0, 1, 11) else [pytest.mark.slow]) for i, case in enumerate(GOES)],
 )
 def test_every_rule_client_and_objective_that_can(configured, tmp_path, notion, chosen):
     both = {"feddyn", "scaffold"} & {*chosen.values()}

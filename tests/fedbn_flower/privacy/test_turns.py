@@ -6,31 +6,22 @@ from flwr.app import Message, RecordDict
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.privacy import accounts, keys
-from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
+from ..records.helpers import Watching
 from .runs import DP, MANY, charges, cut, resume, rows, simulated
 
 TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
 
-class Hears(Observer):
-    """Keeps who trained in each round."""
-
-    def __init__(self):
-        self.trained = []
-
-    def on_round(self, result):
-        self.trained.append(sorted(result.train.metrics))
-
-
 def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
     """Of six rounds each of four groups has two at most, and two rounds cost what all clients twice do."""
-    heard, config = Hears(), configured(**TURNS)
-    summary = simulate(Federation(config), tmp_path / "run", None, [heard]).as_json()["privacy"]
-    assert heard.trained == [list(range((t - 1) % 4, 20, 4)) for t in range(1, 7)]
+    trained, config = [], configured(**TURNS)
+    watching = Watching(lambda result: trained.append(sorted(result.train.metrics)))
+    summary = simulate(Federation(config), tmp_path / "run", None, [watching]).as_json()["privacy"]
+    assert trained == [list(range((t - 1) % 4, 20, 4)) for t in range(1, 7)]
     once, twice = (accounts.epsilon(1.0, accounts.Plan("all", 1, 20, k, 1e-3)) for k in (1, 2))
     found = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]
     assert [row["epsilon"] for row in found] == [once] * 4 + [twice] * 2

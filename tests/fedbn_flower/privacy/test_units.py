@@ -243,6 +243,8 @@ def test_a_site_says_its_number_of_patients_and_answers_with_it(configured, site
     assert dict(asked.ask("query.sizes").content["sizes"]) == {"train": 32}
     metrics = asked.metrics("train")
     assert (metrics["num-examples"], metrics["local-steps"]) == (32, 4)
+    by_row = of_examples(configured, **{**KEYS, "dp_unit": ""}, dataset="shape:3:2")
+    assert dict(asked.ask("query.sizes", by_row).content["sizes"]) == {"train": 64}
 
 
 def test_noise_has_to_be_enough_for_a_sites_own_patients(configured, sites):
@@ -254,6 +256,7 @@ def test_noise_has_to_be_enough_for_a_sites_own_patients(configured, sites):
     assert of_rows < of_patients
     assert asked.refusal("train", dp_noise=of_rows).startswith("privacy: the noise")
     assert asked.ask("train", dp_noise=of_patients).has_content()
+    assert asked.ask("train").has_content()  # without the server's, its own is found
 
 
 def test_what_protects_examples_says_nothing_of_patients(configured, sites, capsys):

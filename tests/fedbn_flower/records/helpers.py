@@ -31,3 +31,15 @@ class Stops(Observer):
     def on_round(self, result):
         if result.server_round == self.after:
             raise KeyboardInterrupt
+
+
+class Watching(Observer):
+    """Calls a function of each round."""
+
+    def __init__(self, on_round):
+        self.on_round = on_round
+
+
+def entries(result):
+    """The arrays of a round's model by name."""
+    return {name: array.numpy() for name, array in result.arrays.items()}

@@ -33,7 +33,7 @@ def moment(server_round, checkpoint_round=None, run=RUN):
 def memory(server_round):
     return {
         "local": {"bn.weight": np.full((2, 3), server_round, np.float32)},
-        "g": {"t": np.array(7, np.int64)},
+        "g": {"t": np.array(7, np.int64), ".alpha": np.array([0.25])},
     }
 
 

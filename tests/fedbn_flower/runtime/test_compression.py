@@ -13,6 +13,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import from_upper_halves, upper_halves, viewed
 
+from ..records.helpers import Watching
+from .test_simulation import Listening
 from .test_sums import CLIENTS, run
 
 
@@ -28,29 +30,22 @@ def test_the_same_bits_and_bytes_where_workers_sum(configured, text):
     assert not apart[1][0][1]
 
 
-class Heard(InlineGrid):
-    """Keeps the codes of each answer."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.codes = []
-
-    def work(self, messages, timeout):
-        for reply in super().work(messages, timeout):
-            self.codes.append({n: array.numpy() for n, array in reply.content[COMPRESSED].items()})
-            yield reply
-
-
 @pytest.mark.parametrize("feedback", ["off", "on"])
 def test_each_client_draws_other_places_in_each_round(configured, feedback):
     """Two clients in two rounds: four different seeds, and so four sets of places."""
     config = configured(fraction_evaluate=0, compress="randk:0.1", error_feedback=feedback)
     federation = Federation(config)
     federation.strategy._takes_sums_ = False
-    grid = Heard(2, config.to_user_config())
-    federation.run(grid, [])
-    assert len(grid.codes) == 4
-    assert len({int(codes["seed"][0]) for codes in grid.codes}) == 4
+    seeds = []
+
+    class Heard(InlineGrid):
+        def work(self, messages, timeout):
+            for reply in super().work(messages, timeout):
+                seeds.append(int(reply.content[COMPRESSED]["seed"].numpy()[0]))
+                yield reply
+
+    federation.run(Heard(2, config.to_user_config()), [])
+    assert len(seeds) == len({*seeds}) == 4
 
 
 class Lying(InlineGrid):
@@ -65,15 +60,8 @@ def test_a_malformed_answer_costs_itself_only(configured):
     config = configured(partition="iid", num_clients=3, rounds=1, fraction_evaluate=0, compress="topk:0.1")
     federation, failures = Federation(config), []
     federation.strategy._takes_sums_ = False
-
-    class Told:
-        def on_round(self, result):
-            failures.append(result.train.failures)
-
-        def on_answer(self, *_):
-            pass
-
-    federation.run(Lying(3, config.to_user_config()), [Told()])
+    watching = Watching(lambda result: failures.append(result.train.failures))
+    federation.run(Lying(3, config.to_user_config()), [watching])
     assert failures == [{1: "compressed: has indices, expected indices, values"}]
 
 
@@ -123,26 +111,18 @@ DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client":
 def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):
     """``x+ = x + step(D)`` with D relative to the rounded x that clients got, by hand from what travelled."""
     config = configured(**DOWN, strategy="fedavg", compress_down="bf16", rounds=1, fraction_evaluate=0)
-    federation, found = Federation(config), {}
-
-    class Looking(InlineGrid):
-        def work(self, messages, timeout):
-            for message, reply in zip(messages, super().work(messages, timeout), strict=True):
-                if message.metadata.message_type == "train":
-                    answer = {name: array.numpy() for name, array in reply.content[ARRAYS].items()}
-                    found[message.metadata.dst_node_id] = (message.content[ARRAYS], answer, reply)
-                yield reply
-
+    federation, grid = Federation(config), Listening(config)
     federation.strategy._takes_sums_ = False
-    arrays = federation.run(Looking(CLIENTS, config.to_user_config()), [])
-    weights = [reply.content["metrics"]["num-examples"] for *_, reply in found.values()]
+    arrays = federation.run(grid, [])
+    trained = [message for message in grid.heard if message.metadata.message_type == "train"]
+    sent, replies = trained[0], [message for message in trained if "metrics" in message.content]
+    weights = [reply.content["metrics"]["num-examples"] for reply in replies]
     for name, initial in federation.initial.items():
-        got = [viewed(sent[name]) for sent, *_ in found.values()]
-        bits = got[0].view(np.uint32)
-        assert not (bits & 0xFFFF).any()
-        assert (got[0] != initial).any()
-        assert (np.abs(got[0] - initial) <= 2.0**-8 * np.abs(initial)).all()
-        differences = [answer[name].astype(np.float64) - got[0] for _, answer, _ in found.values()]
+        got = viewed(sent.content[ARRAYS][name])
+        assert not (got.view(np.uint32) & 0xFFFF).any()
+        assert (got != initial).any()
+        assert (np.abs(got - initial) <= 2.0**-8 * np.abs(initial)).all()
+        differences = [reply.content[ARRAYS][name].numpy().astype(np.float64) - got for reply in replies]
         expected = initial + np.average(differences, axis=0, weights=weights)
         np.testing.assert_allclose(arrays[name].numpy(), expected, atol=1e-7)
         assert (arrays[name].numpy().view(np.uint32) & 0xFFFF).any()

@@ -21,7 +21,7 @@ from fedbn_flower.site.inputs import local_task
 from strategies.aggregation.fold import GROUP
 from tests.quick import diagonal_quick
 
-LOCAL = {"num_clients": 12, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
+LOCAL = {"num_clients": 4, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
 
 
 def table(folder, name):
@@ -37,23 +37,10 @@ def reported(folder, phase, figure):
     return found
 
 
-@pytest.mark.parametrize(("eval_model", "phase"), [("aggregated", "evaluate"), ("local", "train")])
-def test_the_spread_is_that_of_the_clients_rows(configured, tmp_path, eval_model, phase):
-    output = simulate(Federation(configured(**LOCAL, eval_model=eval_model)), tmp_path, None).as_json()
-    accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
-    for row in table(tmp_path, "metrics.csv"):
-        values = accuracies[row["round"]]
-        assert float(row["worst-client-accuracy"]) == min(values)
-        assert float(row["worst-tenth-accuracy"]) == min(values)
-        assert float(row["client-std-accuracy"]) == pytest.approx(np.var(values) ** 0.5)
-    assert output["worst-client"] == {"accuracy": min(accuracies["2"]), "loss": max(losses["2"])}
-    assert output["client-std"]["loss"] == pytest.approx(np.std(losses["2"]))
-
-
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
-def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_path, eval_model):
+def test_spread_and_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_path, eval_model):
     """Hits of each client's own model on its own share, example by example."""
-    config = configured(**LOCAL | {"num_clients": 4}, eval_model=eval_model)
+    config = configured(**LOCAL, eval_model=eval_model)
     output = simulate(Federation(config), tmp_path, None).as_json()
     rows = {(int(r["partition"]), r["class"]): r for r in table(tmp_path, "classes.csv")}
     assert len(rows) == 40
@@ -79,6 +66,14 @@ def test_classes_are_those_of_the_examples_and_the_saved_models(configured, tmp_
     assert output["per-class"]["accuracy"] == pytest.approx((hits / count).tolist())
     assert hits.sum() / count.sum() == pytest.approx(output["mean"]["accuracy"])
     assert output["global-per-class"] is None
+    phase = "evaluate" if eval_model == "aggregated" else "train"
+    accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
+    for row in table(tmp_path, "metrics.csv"):
+        values = accuracies[row["round"]]
+        assert float(row["worst-client-accuracy"]) == float(row["worst-tenth-accuracy"]) == min(values)
+        assert float(row["client-std-accuracy"]) == pytest.approx(np.var(values) ** 0.5)
+    assert output["worst-client"] == {"accuracy": min(accuracies["2"]), "loss": max(losses["2"])}
+    assert output["client-std"]["loss"] == pytest.approx(np.std(losses["2"]))
 
 
 def test_the_global_model_has_classes_too(configured, tmp_path):
@@ -241,22 +236,27 @@ def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured,
         simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
 
 
-def test_a_run_stops_at_a_target_only_if_it_can(configured, tmp_path):
-    output = simulate(
-        Federation(configured(target="accuracy=1", stop_at_target=True)), tmp_path, None
-    ).as_json()
-    assert (output["stopped"], output["rounds-to-target"]["mean"]) == (None, None)
-    with pytest.raises(UserError, match="stop-at-target: True .* false without target"):
-        configured(stop_at_target=True)
-    with pytest.raises(UserError, match="stop-at-target: True .* fraction-evaluate 0: nothing is evaluated"):
-        Federation(configured(target="accuracy=0.8", stop_at_target=True, fraction_evaluate=0.0))
-
-
-def test_a_target_that_is_not_reached_has_no_round(configured, tmp_path):
-    output = simulate(Federation(configured(target="accuracy=1")), tmp_path, None).as_json()
+def test_a_target_that_is_not_reached_has_no_round_and_ends_nothing(configured, tmp_path):
+    config = configured(target="accuracy=1", stop_at_target=True)
+    output = simulate(Federation(config), tmp_path, None).as_json()
     assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
-    with pytest.raises(UserError, match=r"target: 'accuracy=0.5' .* a metric of this run: loss, distance"):
-        Federation(configured(dataset="quadratic:3", client="shared", target="accuracy=0.5"))
+    assert output["stopped"] is None
+
+
+OF_NUMBERS = {"dataset": "quadratic:3", "client": "shared"}
+TARGET = {"target": "accuracy=0.8", "stop_at_target": True}
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"stop_at_target": True}, "stop-at-target: True is not allowed; expected false without target"),
+        (TARGET | {"fraction_evaluate": 0.0}, "with fraction-evaluate 0: nothing is evaluated"),
+        (OF_NUMBERS | {"target": "accuracy=0.5"}, "a metric of this run: loss, distance"),
+    ],
+)
+def test_targets_that_cannot_be(refusal, keys, line):
+    assert line in refusal(**keys)
 
 
 @pytest.mark.sampled(2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from clients import FedAvgClient, NamedArrays, Objective, Outcome, Update
+from clients import FedAvgClient, Objective, Outcome
 from fedbn_flower.core.session_objects import new_name, with_session_objects
 from fedbn_flower.runtime.grid import identify_process, node_context
 from fedbn_flower.server.federation import Federation
@@ -31,31 +31,6 @@ class InPlace(FedAvgClient):
             array[...] = 100
         update.metrics["told"] = 7
         return update
-
-
-class Plain(FedAvgClient):
-    """Answers as Flower's NumPyClient does, with a plain list."""
-
-    def fit(self, parameters, config):
-        arrays, num_examples, metrics = super().fit(parameters, config)
-        return list(arrays), num_examples, metrics
-
-
-class ByName(FedAvgClient):
-    """Answers by name, in an order that is not the model's."""
-
-    def fit(self, parameters, config):
-        update = super().fit(parameters, config)
-        backwards = dict(reversed(update.arrays.by_name().items()))
-        return Update(NamedArrays(backwards), update.num_examples, update.metrics, update.records)
-
-
-class Short(FedAvgClient):
-    """Leaves an entry out."""
-
-    def fit(self, parameters, config):
-        update = super().fit(parameters, config)
-        return update.arrays[1:], update.num_examples, update.metrics
 
 
 class Forgetful(FedAvgClient):
@@ -117,25 +92,6 @@ def test_what_a_client_was_given_is_its_own(answers):
         assert spoilt.content["metrics"]["told"] == 7
         for record in ("arrays", "prototypes", "steps"):
             assert spoilt.content[record] == plain.content[record]
-
-
-def test_flowers_plain_triple_sends_the_model_alone(answers):
-    for answer, whole in zip(
-        answers(client=Plain, objective=Prototypes), answers(objective=Prototypes), strict=True
-    ):
-        assert set(answer.content) == {"arrays", "metrics"}
-        assert answer.content["arrays"] == whole.content["arrays"]
-
-
-def test_a_model_by_name_may_come_in_any_order(answers):
-    for answer, whole in zip(answers(client=ByName), answers(), strict=True):
-        assert list(answer.content["arrays"]) == list(whole.content["arrays"])
-        assert answer.content["arrays"] == whole.content["arrays"]
-
-
-def test_a_model_with_an_entry_missing_is_that_clients_failure(answers):
-    for answer in answers(client=Short):
-        assert "arrays for" in answer.error.reason
 
 
 def test_a_client_that_writes_to_its_memory_has_to_say_that_it_remembers(answers):

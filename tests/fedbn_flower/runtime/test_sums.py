@@ -6,40 +6,33 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.core.ground.wire import ARRAYS, SUMS
-from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.grid import node_context
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import answer_all
+from tests.fedbn_flower.records.helpers import Watching
 from tests.quick import some_quick
 
 CLIENTS = 18
 
 
-class Told(Observer):
-    """What observers are told of a run."""
-
-    def __init__(self):
-        self.rounds = []
-
-    def on_round(self, result):
-        metrics = {partition: dict(m) for partition, m in result.train.metrics.items()}
-        carried = result.bytes_sent, result.bytes_received
-        self.rounds.append(
-            (metrics, result.train.failures, dict(result.means), result.global_metrics, carried)
-        )
-
-
 def run(config, summed):
-    federation, output = Federation(config), Told()
+    """The model, and what observers are told of each round."""
+    federation, output = Federation(config), []
     grid = make_grid(federation, None)
     if not summed:
         grid = InlineGrid(config.num_clients, config.to_user_config(), grid.cohort)
         federation.strategy._takes_sums_ = False
     assert grid.sums == summed
-    arrays = federation.run(grid, [output])
-    return {name: array.numpy().tobytes() for name, array in arrays.items()}, output.rounds
+
+    def told(result):
+        metrics = {partition: dict(m) for partition, m in result.train.metrics.items()}
+        carried = result.bytes_sent, result.bytes_received
+        output.append((metrics, result.train.failures, dict(result.means), result.global_metrics, carried))
+
+    arrays = federation.run(grid, [Watching(told)])
+    return {name: array.numpy().tobytes() for name, array in arrays.items()}, output
 
 
 VALUES = [

@@ -58,15 +58,16 @@ def answered(message, content):
     return Message(given, reply_to=message)
 
 
+def sites(honest, lie):
+    """A grid: the honest answer with what a function of their node gives, and the liar with its lie."""
+    return Asked(SITES, lambda message, i: answered(message, lie(honest(i)) if i == LIAR else honest(i)))
+
+
 def identity(lie, option=""):
     """Whether the site is asked by a partition of its own."""
-
-    def client(message, node):
-        honest = {"partition": ConfigRecord({"partition-id": node})}
-        return answered(message, lie(honest) if node == LIAR else honest)
-
     directory = NodeDirectory(ask=True, node_timeout=1, query_timeout=1)
-    nodes = directory.connected(Asked(SITES, client), SITES, "")
+    grid = sites(lambda node: {"partition": ConfigRecord({"partition-id": node})}, lie)
+    nodes = directory.connected(grid, SITES, "")
     assert nodes[:LIAR] == list(range(LIAR))
     return BELIEVED if LIAR in directory._partition_ids else REFUSED
 
@@ -85,14 +86,12 @@ def asking(option):
 def moments(lie, option=""):
     """Whether the mean that all standardise by lies beyond those of the honest: 1, 2, 3 and 4."""
 
-    def client(message, node):
+    def honest(node):
         numbers = {"counts": [10.0], "means": [1.0 + node], "squares": [10.0]}
-        arrays = {name: Array(np.array(value)) for name, value in numbers.items()}
-        honest = {"moments": ArrayRecord(arrays)}
-        return answered(message, lie(honest) if node == LIAR else honest)
+        return {"moments": ArrayRecord({name: Array(np.array(value)) for name, value in numbers.items()})}
 
     log = Log()
-    found = sites_scale(*asking(option), Asked(SITES, client))
+    found = sites_scale(*asking(option), sites(honest, lie))
     if log.stop("left out"):
         assert found["feature-mean"] == [2.5]
         return REFUSED
@@ -102,14 +101,10 @@ def moments(lie, option=""):
 
 def names(lie, option=""):
     """Whether the run goes on, and the names of the honest are those of all."""
-
-    def client(message, node):
-        honest = {"names": ConfigRecord({"names": json.dumps({"classes": ["normal", "pathologic"]})})}
-        return answered(message, lie(honest) if node == LIAR else honest)
-
-    log, ended = Log(), False
+    honest, log, ended = json.dumps({"classes": ["normal", "pathologic"]}), Log(), False
     try:
-        check_names(*asking(option), Asked(SITES, client))
+        grid = sites(lambda node: {"names": ConfigRecord({"names": honest})}, lie)
+        check_names(*asking(option), grid)
     except RunFailed as error:
         ended = f"at site {LIAR}" in str(error) and str(error).isprintable()
     refused = log.stop("left out")
@@ -118,13 +113,9 @@ def names(lie, option=""):
 
 def counts(lie, option=""):
     """Whether a site's counts are on the page."""
-    honest = SiteCounts(train=10, val=0, test=0, classes=[6, 4], features=[])
-
-    def client(message, node):
-        content = {"counts": ConfigRecord({"counts": honest.model_dump_json()})}
-        return answered(message, lie(content) if node == LIAR else content)
-
-    found = sites_counts(*asking(option), Asked(SITES, client))
+    honest = SiteCounts(train=10, val=0, test=0, classes=[6, 4], features=[]).model_dump_json()
+    grid = sites(lambda node: {"counts": ConfigRecord({"counts": honest})}, lie)
+    found = sites_counts(*asking(option), grid)
     assert found.keys() >= set(range(LIAR))
     return BELIEVED if LIAR in found else REFUSED
 

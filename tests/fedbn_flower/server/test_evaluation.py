@@ -21,28 +21,6 @@ UNEQUAL = {"partition": "silos:0-7,8-9"}
 """Two clients with about 288 and 72 test examples."""
 
 
-class Counting(FedAvgClient):
-    """Says from how many examples each of its held-out figures is."""
-
-    def counts(self, config):
-        first, *others = (s for s in config["eval-splits"].split(",") if s)
-        sizes = {split: len(examples) for split, examples in self.task.evaluation.items()}
-        return {"eval-examples": sizes[first]} | {f"{split}-examples": sizes[split] for split in others}
-
-    def fit(self, parameters, config):
-        parameters, count, metrics = super().fit(parameters, config)
-        return parameters, count, metrics | (self.counts(config) if config["eval-splits"] else {})
-
-    def evaluate(self, parameters, config):
-        loss, count, metrics = super().evaluate(parameters, config)
-        return loss, count, metrics | self.counts(config)
-
-
-@pytest.fixture(autouse=True)
-def _counting(monkeypatch):
-    monkeypatch.setitem(CLIENTS, "counting", Counting)
-
-
 def judged(config, entries, split, rows):
     """The summed loss and the hits of a whole state dict on rows of a split."""
     dataset = inputs_of(config).dataset
@@ -98,7 +76,7 @@ def replies_of(config, folder):
 @pytest.mark.parametrize("eval_data", ["local", "global"])
 def test_clients_may_evaluate_the_model_they_have_just_trained(configured, tmp_path, eval_data):
     (tmp_path / "run").mkdir()
-    chosen = {**UNEQUAL, "client": "counting", "eval_model": "local", "eval_data": eval_data, "rounds": 1}
+    chosen = {**UNEQUAL, "client": "shared", "eval_model": "local", "eval_data": eval_data, "rounds": 1}
     config = configured(**chosen, weighting="uniform")
     models, row = replies_of(config, tmp_path / "run")
     every = np.arange(360)
@@ -135,16 +113,6 @@ def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
     assert 0 < summary["client-mean"]["accuracy"] == float(row["client-mean-accuracy"])
 
 
-def test_clients_evaluate_the_aggregated_model_otherwise(configured, tmp_path):
-    config = configured(**UNEQUAL, client="shared", eval_data="local", rounds=1)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
-    model = load_file(tmp_path / "run" / "model.safetensors")
-    for client, rows in zip(summary["clients"].values(), inputs_of(config).partitions.test, strict=True):
-        loss, accuracy = judged(config, model, "test", rows) / len(rows)
-        assert client["accuracy"] == pytest.approx(accuracy)
-        assert client["loss"] == pytest.approx(loss, rel=1e-4)
-
-
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
     configured, tmp_path, eval_model
@@ -152,7 +120,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
     """Where clients evaluate one model, their shares come to the whole of either set."""
     chosen = {
         **UNEQUAL,
-        "client": "counting",
+        "client": "shared",
         "eval_data": "local",
         "val_fraction": 0.3,
         "eval_model": eval_model,
@@ -175,11 +143,13 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
 
 @pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2), (1.0, 4)])
 def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked):
-    config = configured(partition="iid", num_clients=4, client="shared", fraction_evaluate=fraction)
+    keys = {"partition": "iid", "num_clients": 4, "client": "shared", "fraction_train": 0.5}
+    config = configured(**keys, fraction_evaluate=fraction)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     for n in ("1", "2"):
-        assert len([r for r in rows if r["phase"] == "evaluate" and r["round"] == n]) == asked
+        phases = [row["phase"] for row in rows if row["round"] == n]
+        assert (phases.count("train"), phases.count("evaluate")) == (2, asked)
     assert len(summary["clients"]) == asked
     assert all(float(row["global-accuracy"]) for row in metrics_of(tmp_path / "run"))
     if not asked:

@@ -3,61 +3,18 @@
 import csv
 
 import pytest
-from flwr.app import Error, Message
 
 from clients import CLIENTS
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.grid import FIRST_NODE_ID, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import StreamingGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
-from strategies.messages.replies import NO_ANSWER
 
 from ..combinations import COVER, every_name, title
+from ..records.helpers import Watching
 from ..runtime.test_simulation import Fragile, explode
-
-
-class Watching(Observer):
-    def __init__(self, on_round):
-        self.on_round = on_round
-
-
-class Dwindling(InlineGrid):
-    """Five nodes, of which ``left`` are connected after the first round."""
-
-    left = 0
-
-    def __init__(self, config):
-        super().__init__(5, config.to_user_config())
-        self.phases = 0
-
-    def get_node_ids(self):
-        return list(super().get_node_ids())[: 5 if self.phases < 2 else self.left]
-
-    def work(self, messages, timeout):
-        self.phases += bool(messages) and messages[0].metadata.message_type != "query.partition_id"
-        return super().work(messages, timeout)
-
-
-def test_a_run_goes_on_with_the_nodes_that_are_left(configured):
-    config = configured(partition="iid", num_clients=5, rounds=3, min_replies=2, node_timeout=0.1)
-    federation, grid = Federation(config), Dwindling(config)
-    grid.left = 2
-    trained = []
-    federation.run(grid, [Watching(lambda result: trained.append(list(result.train.metrics)))])
-    assert trained == [[0, 1, 2, 3, 4], [0, 1], [0, 1]]
-
-
-def test_a_run_whose_nodes_are_gone_fails_in_one_line(configured):
-    config = configured(partition="iid", num_clients=5, rounds=3, min_replies=2, node_timeout=0.1)
-    grid = Dwindling(config)
-    grid.left = 1
-    output = r"^waited 0.1 s for 2 nodes \(round 2, train: min_replies\); 1 connected$"
-    with pytest.raises(RunFailed, match=output):
-        Federation(config).run(grid, [])
 
 
 def test_nodes_that_never_come_are_one_line(configured):
@@ -130,28 +87,3 @@ def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tm
     config = configured(max_num_examples=300, rounds=1)
     with pytest.raises(RunFailed, match="all 2 answers are refused for the same reason: 'num-examples'"):
         simulate(Federation(config), tmp_path / "run", None)
-
-
-class Unavailable(InlineGrid):
-    """For the second node Flower itself answers, with its own node id; the third is never heard of."""
-
-    def work(self, messages, timeout):
-        for reply in super().work(messages, timeout):
-            partition = reply.metadata.src_node_id - FIRST_NODE_ID
-            if reply.metadata.message_type != "train" or partition == 0:
-                yield reply
-            elif partition == 1:
-                asked = next(m for m in messages if partition_of(m) == 1)
-                error = Message(Error(5, "Node Unavailable"), reply_to=asked)
-                error.metadata.__dict__["_src_node_id"] = 1
-                yield error
-
-
-def test_a_run_knows_whose_answer_is_missing(configured):
-    config = configured(partition="iid", num_clients=3, rounds=1)
-    reports = []
-    Federation(config).run(
-        Unavailable(3, config.to_user_config()), [Watching(lambda result: reports.append(result.train))]
-    )
-    assert list(reports[0].metrics) == [0]
-    assert reports[0].failures == {1: "Node Unavailable", 2: NO_ANSWER}

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from clients.modules.arrays import to_array
-from fedbn_flower.core.errors import UserError
-from fedbn_flower.records.events import Observer
+
+from ..records.helpers import Watching, entries
 
 
 def network(spec):
@@ -63,16 +63,6 @@ def test_a_bfloat16_is_exact_in_float32():
     assert torch.equal(torch.from_numpy(array).to(torch.bfloat16), values)
 
 
-class Models(Observer):
-    """Keeps the shared model of every round."""
-
-    def __init__(self):
-        self.rounds = []
-
-    def on_round(self, result):
-        self.rounds.append({name: array.numpy() for name, array in result.arrays.items()})
-
-
 def on_grid(array):
     return np.array_equal(torch.from_numpy(array.copy()).to(torch.bfloat16).float().numpy(), array)
 
@@ -83,10 +73,10 @@ def test_the_mean_of_two_models_is_not_rounded_and_rounding_is_no_update(run):
     From round 2 on the rate is 0.05e-30, so nobody moves. Clients begin from the rounded model, and what
     rounding took would be an update of theirs, if it were not relative to what they got.
     """
-    models = Models()
+    models = []
     keys = {"strategy": "fedavg", "client": "silobn", "client_lr_schedule": "exponential:1e-30", "rounds": 3}
-    result = run(model=brain, observers=[models], **keys)
-    first, _, last = models.rounds
+    result = run(model=brain, observers=[Watching(lambda round_: models.append(entries(round_)))], **keys)
+    first, _, last = models
     assert not all(map(on_grid, first.values()))
     assert all(np.array_equal(entry, last[name]) for name, entry in first.items())
     sent = result.history["bytes-sent"].iloc[0]
@@ -112,18 +102,3 @@ KINDS = [
 @pytest.mark.parametrize("keys", KINDS, ids=lambda keys: "-".join(map(str, keys.values())))
 def test_bfloat16_goes_with_everything(run, keys):
     assert run(model=brain, **keys).summary["failures"] == 0
-
-
-def test_it_is_resumed_to_the_same_bits(run):
-    whole = run(model=brain, rounds=3)
-    run(model=brain, rounds=2, run_dir="parts")
-    parts = run(model=brain, resume="parts", rounds=3)
-    assert all(
-        torch.equal(entry, parts.model(1).state_dict()[name])
-        for name, entry in whole.model(1).state_dict().items()
-    )
-
-
-def test_a_dtype_that_cannot_be_averaged_is_still_refused(run):
-    with pytest.raises(UserError, match=r"of torch\.float8_e4m3fn, which cannot be averaged"):
-        run(model=lambda spec: nn.Sequential(nn.Flatten(), nn.Linear(spec.size, 3)).to(torch.float8_e4m3fn))

@@ -127,14 +127,6 @@ def test_a_loss_is_given_from_python(run):
         run(loss=dict, **keys)
 
 
-def test_held_out_examples_are_scored_by_the_usual_loss(run):
-    """At a learning rate of next to nothing both runs end with the same model."""
-    keys = {"strategy": "fedavg", "client": "shared", "client_lr": 1e-12, "rounds": 1}
-    plain, focal = (run(loss=loss, **keys).history for loss in ("auto", "focal"))
-    assert plain["loss"].iloc[-1] == pytest.approx(focal["loss"].iloc[-1], rel=1e-5)
-    assert focal["train-loss"].iloc[-1] < 0.9 * plain["train-loss"].iloc[-1]
-
-
 @pytest.mark.parametrize("objective", ["moon", "feddecorr"])
 def test_what_is_of_features_needs_something_before_the_head(configured, objective):
     with pytest.raises(UserError, match=f"objective: '{objective}' is not allowed; .* nothing is trained"):

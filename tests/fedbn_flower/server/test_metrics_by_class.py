@@ -23,7 +23,7 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 
 FINDINGS = ["Edema", "No Finding", "Rare, old"]
-METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece"
+METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece,f1,average-precision,balanced-accuracy"
 KEYS = {"client": "shared", "eval_data": "local", "partition": "iid", "metrics_by_class": True}
 
 
@@ -64,11 +64,18 @@ def test_values_by_label_are_scikit_learns(run):
             "sensitivity": sk.recall_score(truth, said),
             "specificity": sk.recall_score(truth, said, pos_label=0),
             "sensitivity-at:0.9": tpr[fpr <= 0.1].max(),
+            "f1": sk.f1_score(truth, said),
+            "balanced-accuracy": sk.balanced_accuracy_score(truth, said),
         }
         assert {n: pooled[f"{n}-{i}"] for n in expected} == pytest.approx(expected, abs=1e-3)
     names = ["0", "1", "2"]
     assert result.summary["by-class"] == {n: names for n in METRICS.split(",") if n != "ece"}
-    assert pooled["auroc"] == pytest.approx(np.mean([pooled[f"auroc-{n}"] for n in names]))
+    for name in ("auroc", "f1", "balanced-accuracy"):
+        assert pooled[name] == pytest.approx(np.mean([pooled[f"{name}-{n}"] for n in names]))
+    assert pooled["average-precision"] == pytest.approx(sk.average_precision_score(data[3], p), abs=3e-3)
+    assert pooled["accuracy"] == pytest.approx(((p >= 0.5) == data[3]).mean(), abs=1e-6)
+    losses = [sk.log_loss(data[3][:, i], p[:, i]) for i in range(3)]
+    assert pooled["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert not [name for name in pooled if name.startswith("ece-")]
 
 

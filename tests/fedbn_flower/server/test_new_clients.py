@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 from safetensors.numpy import load_file
 from sklearn import metrics as sk
+from torch.nn.functional import cross_entropy
 
 from fedbn_flower import UserError
 from fedbn_flower.job.inputs import inputs_of
@@ -19,6 +20,8 @@ from fedbn_flower.results.progress import summary_table
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
+
+from .test_adapt_bn import by_hand
 
 HELD = {"num_clients": 8, "partition": "dirichlet:1", "holdout_clients": 3}
 
@@ -60,36 +63,34 @@ def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_m
         assert figures["accuracy"] == float(row["accuracy"])
 
 
-def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configured, tmp_path):
+def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configured, tmp_path, capsys):
     """Of the saved model with the initial scale and shift of BatchNorm, by formula: what goes into the
     layer has, over all of the client's training examples, this mean and this unbiased variance. Pooled are
     the predictions of all three, each by its own statistics."""
     config = configured(**HELD, client="fedbn", eval_data="local", metrics="accuracy,f1")
-    federation = Federation(config)
-    told = simulate(federation, tmp_path, None).as_json()
+    told = simulate(Federation(config), tmp_path, None).as_json()
     x = {name: torch.from_numpy(a).double() for name, a in load_file(tmp_path / "model.safetensors").items()}
-    hits, said, truth = 0, [], []
+    x |= {"2.weight": torch.ones(128), "2.bias": torch.zeros(128)}
+    said, truth = [], []
     for partition, figures in told["new-clients"]["clients"].items():
-        task = local_task(config, int(partition), {})
-        images, _ = next(iter(task.train.load([np.arange(len(task.train))])))
-        inner = images.double().flatten(1) @ x["1.weight"].T + x["1.bias"]
-        mean, variance = inner.mean(0), inner.var(0, unbiased=True)
-        test = task.evaluation["test"]
-        images, labels = next(iter(test.load([np.arange(len(test))])))
-        inner = images.double().flatten(1) @ x["1.weight"].T + x["1.bias"]
-        normal = (inner - mean) / (variance + 1e-5).sqrt()
-        output = normal.relu() @ x["4.weight"].T + x["4.bias"]
-        loss = torch.nn.functional.cross_entropy(output, labels).item()
-        right = int((output.argmax(1) == labels).sum())
-        assert figures["accuracy"] == pytest.approx(right / len(labels))
-        assert figures["loss"] == pytest.approx(loss, rel=1e-4)
-        hits += right
+        output, labels = by_hand(x, local_task(config, int(partition), {}))
+        assert figures["accuracy"] == pytest.approx(sk.accuracy_score(labels, output.argmax(1)))
+        assert figures["loss"] == pytest.approx(cross_entropy(output, labels).item(), rel=1e-4)
         said += output.argmax(1).tolist()
         truth += labels.tolist()
     new, macro = told["new-clients"], sk.f1_score(truth, said, average="macro", labels=range(10))
-    assert new["mean"]["accuracy"] == new["pooled"]["accuracy"] == pytest.approx(hits / len(truth))
+    accuracy = pytest.approx(sk.accuracy_score(truth, said))
+    assert new["mean"]["accuracy"] == new["pooled"]["accuracy"] == accuracy
     assert new["pooled"]["f1"] == pytest.approx(macro, abs=1e-12)
     assert new["pooled"]["f1"] != pytest.approx(new["mean"]["f1"], abs=1e-3)
+    Console(width=120).print(summary_table(config, Summary.model_validate(told)))
+    lines = capsys.readouterr().out.splitlines()
+    for what, figures in (
+        ("worst client", told["worst-client"]),
+        ("new clients, mean over examples", new["mean"]),
+    ):
+        (line,) = (line for line in lines if f" {what} " in line)
+        assert f"{100 * figures['accuracy']:.1f} %" in line
 
 
 class Counts(Observer):
@@ -109,29 +110,13 @@ def test_shares_and_bounds_are_of_those_who_train(configured):
     configured(**HELD, fraction_train=0.5, min_replies=2)
     with pytest.raises(UserError, match="min-replies: 3 .* 2, .*num-clients less holdout-clients, times"):
         configured(**HELD, fraction_train=0.5, min_replies=3)
+    for count in (8, 9):
+        expected = f"holdout-clients: {count} is not allowed; expected at most 7: one client at least"
+        with pytest.raises(UserError, match=expected):
+            configured(**HELD | {"holdout_clients": count})
 
 
 @pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
 def test_all_clients_of_a_rule_are_those_who_train(configured, pair):
     keys = HELD | {"strategy": pair, "objective": pair, "client": "shared"}
     assert Federation(configured(**keys)).strategy.num_clients == 5
-
-
-@pytest.mark.parametrize("count", [8, 9])
-def test_one_client_is_left_to_train(configured, count):
-    expected = f"holdout-clients: {count} is not allowed; expected at most 7: one client at least"
-    with pytest.raises(UserError, match=expected):
-        configured(**HELD | {"holdout_clients": count})
-
-
-def test_the_terminal_shows_them_and_the_worst(configured, tmp_path, capsys):
-    config = configured(**HELD, client="fedbn")
-    told = simulate(Federation(config), tmp_path, None).as_json()
-    Console(width=120).print(summary_table(config, Summary.model_validate(told)))
-    lines = capsys.readouterr().out.splitlines()
-    for what, figures in (
-        ("worst client", told["worst-client"]),
-        ("new clients, mean over examples", told["new-clients"]["mean"]),
-    ):
-        (line,) = (line for line in lines if f" {what} " in line)
-        assert f"{100 * figures['accuracy']:.1f} %" in line

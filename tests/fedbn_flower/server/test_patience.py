@@ -184,12 +184,20 @@ def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):
     assert (output["best-round"], output["stopped"]) == (None, None)
 
 
-def test_mistakes(configured):
-    with pytest.raises(UserError, match="patience: 2 is not allowed; expected 0 without val-fraction"):
-        configured(patience=2)
-    unseen = configured(patience=2, val_fraction=0.1, fraction_evaluate=0.0)
-    with pytest.raises(UserError, match="patience: 2 .* with fraction-evaluate 0: nothing is evaluated"):
-        Federation(unseen)
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"patience": 2}, "patience: 2 is not allowed; expected 0 without val-fraction"),
+        ({"patience": 2, "val_fraction": 0.1, "fraction_evaluate": 0.0}, "0: nothing is evaluated"),
+        ({"decide_by": "server"}, "decide-by: 'server' is not allowed; expected another one with local"),
+        (
+            {"decide_by": "median", "client": "shared", "fraction_evaluate": 0.0},
+            "decide-by: 'median' is not allowed; expected 'server' with fraction",
+        ),
+    ],
+)
+def test_mistakes(refusal, keys, line):
+    assert line in refusal(**keys)
 
 
 def test_a_loss_is_better_where_it_is_lower():
@@ -238,14 +246,9 @@ def test_by_default_the_server_decides_where_it_evaluates_what_clients_do(config
     assert decides(client="shared") == decides(fraction_evaluate=0.0, client="shared") == "server"
     assert decides() == decides(client="shared", eval_model="local") == "pooled"
     assert decides(client="shared", fine_tune=1) == "pooled"
-    with pytest.raises(
-        UserError, match="decide-by: 'server' is not allowed; expected another one with local"
-    ):
-        decides(decide_by="server")
-    with pytest.raises(
-        UserError, match="decide-by: 'median' is not allowed; expected 'server' with fraction"
-    ):
-        decides(decide_by="median", client="shared", fraction_evaluate=0.0)
+    assert (
+        decides(client="shared", adapt_bn=True) == decides(client="shared", best="cross-fitted") == "pooled"
+    )
 
 
 def test_a_median_is_of_those_that_report_by_hand():

@@ -8,7 +8,6 @@ import torch
 from safetensors.numpy import load_file
 from sklearn import metrics as sk
 
-from clients import CLIENTS, FedAvgClient
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.job.inputs import inputs_of
@@ -169,88 +168,6 @@ def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
     first, last = rows_of(tmp_path / "run")
     assert first["pooled-test-f1"] == ""
     assert float(last["pooled-test-f1"]) == summary["pooled"]["f1"] != float(last["pooled-f1"])
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_the_same_bits(configured, tmp_path, trained):
-    config, folder, summary = trained
-    simulate(Federation(config.model_copy(update={"rounds": 1})), tmp_path / "run", None)
-    from fedbn_flower.results.resume import resumed
-
-    again = resumed({"resume": str(tmp_path / "run"), "rounds": 2})
-    found = simulate(Federation(again), tmp_path / "run", None).as_json()
-    assert found["pooled"] == summary["pooled"]
-    files = (tmp_path / "run", folder)
-    one, other = ((path / "states.safetensors").read_bytes() for path in files)
-    assert one == other
-
-
-def states_with(name, change):
-    class Lying(FedAvgClient):
-        def evaluate(self, parameters, config):
-            loss, count, metrics = super().evaluate(parameters, config)
-            if self.task.seed[1] == 1:
-                states = dict(metrics["states"])
-                change(states, name)
-                metrics = {**metrics, "states": states}
-            return loss, count, metrics
-
-    return Lying
-
-
-def shorter(states, name):
-    states[name] = states[name][:-1]
-
-
-def as_floats(states, name):
-    states[name] = states[name].astype(np.float64)
-
-
-def negative(states, name):
-    states[name] = states[name] - 1
-
-
-def huge(states, name):
-    states[name] = states[name] + 2**50
-
-
-def renamed(states, name):
-    states["other"] = states.pop(name)
-
-
-def left_out(states, name):
-    states.clear()
-
-
-def of_more_examples(states, name):
-    states[name] = 10 * states[name]
-
-
-LIES = {
-    shorter: "confusion-matrix: shape (9, 10), expected (10, 10)",
-    as_floats: "confusion-matrix: dtype float64, expected int64",
-    negative: "confusion-matrix: counts from -1 to",
-    huge: "not in [0, 2^43]",
-    renamed: "states: unexpected ['other']",
-    left_out: "the state 'confusion-matrix' of the run's metrics is missing",
-    of_more_examples: "confusion-matrix: it is of 1210 predictions, not of 121",
-}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("lie", LIES)
-def test_a_state_that_is_none_costs_its_client_the_round(configured, tmp_path, monkeypatch, lie):
-    monkeypatch.setitem(CLIENTS, "lying", states_with("confusion-matrix", lie))
-    config = configured(
-        partition="iid", num_clients=3, eval_data="local", client="lying", metrics="f1", rounds=1
-    )
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
-    (refused,) = rows_of(tmp_path / "run", "failures.csv")
-    assert (refused["phase"], refused["partition"]) == ("evaluate", "1")
-    assert LIES[lie] in refused["reason"]
-    assert "\n" not in refused["reason"]
-    assert list(summary["clients"]) == ["0", "2"]
-    assert summary["pooled"]["f1"] is not None
 
 
 @pytest.mark.parametrize(

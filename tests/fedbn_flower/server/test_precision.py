@@ -1,6 +1,5 @@
 """The key ``precision``: what it takes, what it changes, a sweep over it, and a run that is resumed."""
 
-import csv
 import json
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from fedbn_flower import UserError, cli, simulate
+from fedbn_flower import UserError, simulate
 from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.models import InputSpec
 
@@ -70,20 +69,3 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
     assert json.loads((resumed.folder / "config.json").read_text())["precision"] == "bf16"
     with pytest.raises(UserError, match="^precision: 'fp32' is not allowed; expected with resume only"):
         simulate(resume=part.folder, rounds=3, precision="fp32", progress=False)
-
-
-@pytest.mark.slow
-def test_a_sweep_over_precisions(cache_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["--sweep", "precision=fp32,bf16,fp16", "--rounds", "2", "--partition", "iid", "--run-dir", "g"]
-    assert cli.main([*words, "--backend", "inline", "--cache-dir", str(cache_dir)]) == 0
-    with open("g/grid.csv") as file:
-        table = list(csv.DictReader(file))
-    assert [(row["precision"], row["status"]) for row in table] == [
-        (p, "ok") for p in ("fp32", "bf16", "fp16")
-    ]
-    summaries = [json.loads((tmp_path / "g" / row["folder"] / "summary.json").read_text()) for row in table]
-    losses = [summary["mean"]["loss"] for summary in summaries]
-    assert len(set(losses)) == 3
-    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=0.02)
-    assert max(losses) < np.log(10)  # better than guessing among the ten digits

@@ -12,7 +12,6 @@ from torch import nn
 import clients.base
 from clients.modules.frozen import split
 from fedbn_flower import RunFailed, UserError, load_model
-from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job import inputs as inputs_module
 from fedbn_flower.job.checks.notices import notices
@@ -225,24 +224,6 @@ def test_mistakes(run, keys, message):
         run(**keys)
 
 
-def test_a_sweep_over_each_key(weights):
-    configs = parse(
-        [
-            "--sweep",
-            "freeze=1;1,2",
-            "--sweep",
-            "frozen-bn=eval,adapt",
-            "--sweep",
-            f"init={weights},",
-            "--rounds",
-            "1",
-        ]
-    )
-    assert len(configs) == 8
-    assert {config.freeze for config in configs} == {"1", "1,2"}
-    assert {config.train for config in parse(["--sweep", "train=4;2,4"])} == {"4", "2,4"}
-
-
 def test_a_policy_that_keeps_only_frozen_layers_is_said(configured):
     (line,) = notices(inputs_of(configured(client="fedbn", train="4")))
     assert line == (
@@ -292,8 +273,3 @@ def test_an_adapter_travels_alone_and_trains_in_lockstep(run, caplog):
     for name, entry in together.model().state_dict().items():
         torch.testing.assert_close(entry, alone.model().state_dict()[name], atol=1e-5, rtol=1e-5)
     assert together.model()[1].up.weight.any()
-
-
-def test_torchvision_s_models_have_as_many_outputs_as_the_data():
-    model = build_model("torchvision.models:resnet18", InputSpec((3, 32, 32), 7), False, 0)
-    assert model.fc.out_features == 7

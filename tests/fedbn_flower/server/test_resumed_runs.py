@@ -10,9 +10,10 @@ from .test_personal_runs import CLIENTS, OBJECTIVES, UNIONS, keys_of
 from .test_robust_runs import KEYS as ROBUST
 from .test_robust_runs import MEANS
 from .test_rules_in_runs import RULES
-from .test_several_models import RUN, SETTINGS
+from .test_several_models import SETTINGS
 
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3}
+RUN = {"dataset": "scanners", "client": "shared", "num_clients": 4, "fraction_train": 0.75, "dropout": 0.2}
 CASES = {
     **{
         rule: {"strategy": rule, "client": ("fedbn", "shared")[i % 2], "model": "mlp-bn"} | keys

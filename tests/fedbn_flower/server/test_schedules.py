@@ -5,12 +5,9 @@ import csv
 import numpy as np
 import pytest
 
-from clients.base import FedAvgClient
-from fedbn_flower import cli
 from fedbn_flower.config.named_algorithms import settings_of
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.plotting.report_plots import learning_rates
-from fedbn_flower.results.report import write_report
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.inline import InlineGrid
@@ -18,7 +15,6 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
-from tests.quick import some_quick
 
 OF_A_PAIR = (
     "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite", "mime",
@@ -29,7 +25,6 @@ PARTNERS = {name: {"objective": name} for name in OF_A_PAIR} | {
     "fedpac": {"objective": "fedpac", "client": "fedpac"},
 }
 WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in settings_of(rule)]
-BOTH = {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "step:2:0.5"}
 
 
 class Models(Observer):
@@ -82,37 +77,6 @@ def test_every_message_has_the_rate_of_its_round(configured):
     for phase in ("train", "evaluate"):
         found = [tuple(heard) for kind, *heard in grid.heard if kind == phase]
         assert found == [(t, expected[t - 1]) for t in (1, 2, 3, 4) for _ in range(2)]
-
-
-@pytest.mark.parametrize(
-    "keys",
-    some_quick(
-        [
-            {},
-            {"strategy": "scaffold", "objective": "scaffold"},
-            {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "client_momentum": 0.5},
-            {"strategy": "feddyn", "objective": "feddyn"},
-            {"strategy": "fednova", "objective": "fedprox", "fine_tune": 2},
-            {"client": "ditto"},
-            {"client_optimizer": "adamw"},
-        ],
-        {1, 4},
-    ),
-    ids=lambda keys: "-".join(map(str, keys.values())) or "default",
-)
-def test_an_exponential_schedule_is_the_decay_of_version_0_2_to_the_bit(configured, keys, monkeypatch):
-    """There the client multiplied. Of SCAFFOLD and FedNova, too, whose corrections use the rate."""
-    scheduled, _ = ran(configured(**keys, rounds=3, client_lr_schedule="exponential:0.7"))
-    begin = FedAvgClient.begin_run
-
-    def decaying(self, parameters, config, records):
-        rate = config["client-lr"] * 0.7 ** (config["server-round"] - 1)
-        return begin(self, parameters, {**config, "client-lr": rate}, records)
-
-    monkeypatch.setattr(FedAvgClient, "begin_run", decaying)
-    decayed, _ = ran(configured(**keys, rounds=3))
-    for one, other in zip(scheduled.models, decayed.models, strict=True):
-        assert_equal(one, other)
 
 
 @pytest.mark.sampled(12)
@@ -173,23 +137,6 @@ def rows(folder):
     return list(csv.DictReader((folder / "metrics.csv").open()))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "keys", [{}, {"strategy": "scaffold", "objective": "scaffold"}], ids=["yogi", "scaffold"]
-)
-def test_a_run_that_is_gone_on_with_has_the_rates_and_the_bits_of_one_that_was_not(
-    configured, tmp_path, keys
-):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**keys, **BOTH, rounds=4)), whole, None)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(Federation(configured(**keys, **BOTH, rounds=4)), parts, None, [Models(last=2)])
-    simulate(Federation(configured(**keys, **BOTH, rounds=4, resume=str(parts))), parts, None)
-    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    for key in ("client-lr", "server-lr"):
-        assert [row[key] for row in rows(parts)] == [row[key] for row in rows(whole)]
-
-
 def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(configured, tmp_path):
     """What is done stays: linear over 2 rounds 1 and 1/2, then rounds 3 and 4 of 4."""
     keys = {"client_lr": 0.4, "client_lr_schedule": "linear"}
@@ -240,25 +187,3 @@ def test_without_a_schedule_there_is_neither_column_nor_curve(configured, tmp_pa
     assert learning_rates(run) is None
     assert "client-lr" not in run.metrics[0]
     assert "Learning rate by round" not in run_page(run)
-
-
-@pytest.mark.slow
-def test_a_sweep_over_schedules_and_optimisers_runs(cache_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "--sweep",
-        "client-lr-schedule=constant,cosine",
-        "--sweep",
-        "client-optimizer=sgd;adamw:eps=1e-6",
-    ]
-    words += ["--sweep", "server-lr-schedule=constant,linear", "--rounds", "2", "--run-dir", "g"]
-    assert cli.main([*words, "--backend", "inline", "--cache-dir", str(cache_dir)]) == 0
-    with open("g/grid.csv") as file:
-        table = list(csv.DictReader(file))
-    assert [row["status"] for row in table] == ["ok"] * 8
-    assert {row["client-lr-schedule"] for row in table} == {"constant", "cosine"}
-    scores = [
-        (row["client-optimizer"], row["client-lr-schedule"], row["server-lr-schedule"]) for row in table
-    ]
-    assert len(set(scores)) == 8
-    assert write_report(tmp_path / "g").exists()

@@ -8,8 +8,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
-from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.results.report.citations import citations
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
@@ -91,19 +90,6 @@ def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
     assert trained(tmp_path / "some") == trained(tmp_path / "none")
 
 
-@pytest.mark.slow
-def test_who_has_more_examples_trains_more_often(configured, tmp_path):
-    config = configured(
-        num_clients=6, partition="dirichlet:0.3", fraction_train=0.17, selection="by-size", rounds=40,
-        evaluate_every=40,
-    )  # fmt: skip
-    simulate(Federation(config), tmp_path, None)
-    drawn = np.bincount([p for some in trained(tmp_path).values() for p in some], minlength=6)
-    sizes = inputs_of(config).partitions.train.sizes
-    assert drawn.sum() == 40
-    assert drawn == pytest.approx(40 * sizes / sizes.sum(), abs=4 * np.sqrt(40 / 4))
-
-
 def test_one_of_ones_own(configured, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
 
@@ -138,11 +124,8 @@ def test_one_of_ones_own(configured, tmp_path):
         ),
     ],
 )
-def test_mistakes_are_one_line(configured, keys, line):
-    with pytest.raises(UserError) as error:
-        configured(**keys)
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
+def test_mistakes_are_one_line(refusal, keys, line):
+    assert line in refusal(**keys)
 
 
 def test_its_paper_is_cited():

@@ -7,13 +7,8 @@ import pytest
 import torch
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.records.events import Observer
 
-SHARED = ("fixbn", "fbn", "hbn")
-
-
-def entries(result):
-    return result.model(min(map(int, result.summary["clients"]))).state_dict()
+from ..records.helpers import Watching, entries
 
 
 @pytest.mark.sampled(3)
@@ -40,28 +35,18 @@ def test_the_server_has_the_statistics_of_all_clients_inputs(run, client, share,
     np.testing.assert_allclose(model[2].running_var.numpy(), 1 - share + share * z.var(0), rtol=1e-4)
 
 
-class Rounds(Observer):
-    """How many clients answered in each round, and the shared model after it."""
-
-    def __init__(self):
-        self.found = []
-
-    def on_round(self, result):
-        arrays = {name: array.numpy() for name, array in result.arrays.items()}
-        self.found.append((len(result.train.metrics), arrays))
-
-
 def test_a_round_with_too_few_answers_changes_nothing(run):
     """The statistics of the model that stays are no moments."""
-    rounds = Rounds()
+    rounds = []
+    watching = Watching(lambda round_: rounds.append((len(round_.train.metrics), entries(round_))))
     keys = {"client": "fbn", "strategy": "fedavg", "num_clients": 4, "partition": "iid", "model": "mlp-bn"}
-    run(**keys, min_replies=4, dropout=0.3, rounds=6, observers=[rounds])
-    answers = [count for count, _ in rounds.found]
+    run(**keys, min_replies=4, dropout=0.3, rounds=6, observers=[watching])
+    answers = [count for count, _ in rounds]
     assert 4 in answers
     few = [i for i in range(1, 6) if answers[i] < 4]
     assert few
     for i in few:
-        before, after = rounds.found[i - 1][1], rounds.found[i][1]
+        before, after = rounds[i - 1][1], rounds[i][1]
         assert all(np.array_equal(array, before[name]) for name, array in after.items())
 
 
@@ -93,12 +78,17 @@ def test_hybrid_layers_are_those_of_the_client(run, tmp_path):
         ({"client": "hbn", "protocol": "fedasync"}, "protocol: 'fedasync' is not allowed; expected 'sync'"),
         ({"client": "fixbn+fedbn"}, "which both decide about BatchNorm"),
         ({"client": "fbn", "fbn_momentum": 0}, "fbn-momentum: 0 is not allowed; expected a number in (0, 1]"),
+        *(
+            (
+                {"client": client, "strategy": "fedavg", "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3},
+                "with dp 'client': it would share the BatchNorm statistics of 'mlp-bn'",
+            )
+            for client in ("fixbn", "fbn", "hbn")
+        ),
     ],
 )
-def test_what_does_not_go_together(configured, keys, line):
-    with pytest.raises(UserError) as told:
-        configured(**keys)
-    assert line in str(told.value)
+def test_what_does_not_go_together(refusal, keys, line):
+    assert line in refusal(**keys)
 
 
 @pytest.mark.parametrize(
@@ -112,23 +102,6 @@ def test_what_does_not_go_together(configured, keys, line):
 def test_without_batch_norm_a_line_says_that_it_is_fedavg(run, caplog, client, does):
     run(client=client, model="2nn")
     assert caplog.messages == [f"client: {client!r} {does} '2nn': it is 'shared' here"]
-
-
-@pytest.mark.parametrize("client", SHARED)
-def test_shared_statistics_are_not_published_under_privacy(run, client):
-    line = "with dp 'client': it would share the BatchNorm statistics of 'mlp-bn'"
-    with pytest.raises(UserError, match=line):
-        run(client=client, strategy="fedavg", dp="client", dp_noise=1.0, dp_delta=1e-3)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("client", ["fbn+fedper", "hbn+fedper", "fixbn+ditto", "hbn+ditto", "fbn+fedrep"])
-def test_with_another_client(run, client):
-    keys = {"head_epochs": 1} if "fedrep" in client else {}
-    result = run(client=client, strategy="fedavg", **keys)
-    assert result.summary["failures"] == 0
-    variance = result.model(0)[2].running_var
-    assert (variance > 0).all()
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])

@@ -12,6 +12,8 @@ from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.records.events import Observer
 from strategies.aggregation.rule_state import RuleState
 
+from ..records.helpers import Watching, entries
+
 
 class Pulls(Observer):
     """Ends a run in the middle of a round."""
@@ -60,24 +62,14 @@ def test_new_parameters_begin_with_the_state_that_others_began_with():
     assert state.vectors["began"].tolist() == [0, 0, 0, 0]  # no update yet
 
 
-class Models(Observer):
-    """Keeps the shared model of every round."""
-
-    def __init__(self):
-        self.rounds = []
-
-    def on_round(self, result):
-        self.rounds.append({name: array.numpy() for name, array in result.arrays.items()})
-
-
 @pytest.mark.parametrize("since", [2, 5])
 def test_what_is_unfrozen_begins_with_a_step_of_full_size(run, since):
     """FedYogi's first step is eta D / (|D| + tau), which is eta where tau is nothing; it was 0.74 of it."""
-    models, eta = Models(), 0.01
+    models, eta = [], 0.01
     keys = {"client": "shared", "train": "4", "server_lr": eta, "tau": 1e-9, "rounds": since}
-    run(**keys, unfreeze_at=since, observers=[models])
+    run(**keys, unfreeze_at=since, observers=[Watching(lambda round_: models.append(entries(round_)))])
     start = build_model("mlp-bn", InputSpec((1, 8, 8), 10), False, 0).state_dict()["1.weight"].numpy()
-    step = np.abs(models.rounds[-1]["1.weight"] - start)
+    step = np.abs(models[-1]["1.weight"] - start)
     assert np.median(step) == pytest.approx(eta, rel=1e-3)
 
 
