@@ -2,11 +2,13 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedbn_flower.apps import app_grid
 from fedbn_flower.apps.app_grid import AppGrid
 from fedbn_flower.apps.rounds import Rounds
 from fedbn_flower.core.private import app_run
@@ -123,53 +125,49 @@ def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
     assert seen == [(0, 1), (1, 2), (0, 3), (1, 4)]
 
 
-@pytest.mark.slow
-def test_a_timeout_leaves_out_who_takes_longer_and_nobody_else(run):
+@pytest.fixture
+def passes(monkeypatch):
+    """Has seconds pass, for the grid."""
+    passed = []
+    clock = SimpleNamespace(
+        monotonic=lambda: sum(passed), time=lambda: time.time() + sum(passed), sleep=time.sleep
+    )
+    monkeypatch.setattr(app_grid, "time", clock)
+    return passed.append
+
+
+def test_a_timeout_leaves_out_who_takes_longer_and_nobody_else(run, passes):
     """The others would have worked meanwhile, on nodes of their own: together they take longer too."""
     client = ClientApp()
 
     @client.train()
     def train(message, context):
-        time.sleep(0.6 if message.metadata.dst_node_id == 3 else 0.2)
+        passes(600 if message.metadata.dst_node_id == 3 else 300)
         return Message(message.content, reply_to=message)
 
     found = []
-    run(lambda grid, context: found.extend(ask(grid, nodes=[3, 2, 4], timeout=0.4)), client)
+    run(lambda grid, context: found.extend(ask(grid, nodes=[3, 2, 4], timeout=400)), client)
     assert [one.metadata.src_node_id for one in found] == [2, 4]
 
 
-def test_a_message_that_expires_is_answered_by_flowers_error(run):
+@pytest.mark.parametrize(("of_message", "code"), [(1000, 3), (5000, 4)])
+def test_what_expires_is_answered_by_flowers_error(run, passes, of_message, code):
+    """A message, or its reply, at a node that takes too long; the other's are in time."""
     client = ClientApp()
 
     @client.train()
     def train(message, context):
-        if context.node_config["partition-id"] == 0:
-            time.sleep(0.2)
-        return Message(message.content, reply_to=message)
+        reply = Message(message.content, reply_to=message, ttl=1000)
+        if message.metadata.dst_node_id == 3:
+            passes(2000)
+        return reply
 
     found = []
-
-    def main(grid, context):
-        found.extend(ask(grid, nodes=[2], ttl=0.1))
-        found.extend(ask(grid, nodes=[3], ttl=0.1))
-
-    run(main, client)
-    assert [one.has_error() for one in found] == [True, False]
-    assert found[0].error.code == 3
-
-
-def test_a_reply_that_expires_is_answered_by_flowers_error(run):
-    client = ClientApp()
-
-    @client.train()
-    def train(message, context):
-        if context.node_config["partition-id"] == 1:
-            time.sleep(0.1)
-        return Message(message.content, reply_to=message, ttl=0.05)
-
-    found = []
-    run(lambda grid, context: found.extend(ask(grid)), client, nodes=2)
-    assert [one.error.code if one.has_error() else -1 for one in found] == [4, -1]
+    run(
+        lambda grid, context: [found.extend(ask(grid, nodes=[node], ttl=of_message)) for node in (2, 3)],
+        client,
+    )
+    assert [one.error.code if one.has_error() else None for one in found] == [None, code]
 
 
 def test_several_threads_of_a_server_take_turns(run):
