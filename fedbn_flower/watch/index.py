@@ -13,11 +13,12 @@ from typing import Any
 
 from ..core.errors import UserError, unknown_name
 from ..core.files import json_text, write_atomically
-from ..core.ground.columns import SECONDS
+from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
 from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
+from ..results.rare_event import led_by_rare_event
 from ..results.run_directory import LOCK
 from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
@@ -94,7 +95,24 @@ class Entry:
         row, summary = self.run.metrics[-1] if self.run.metrics else {}, self.run.summary
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
         totals = {name: self.total(name) for name in (SECONDS, "failures") if name in row}
-        return measured | totals | dict(summary.main if summary.rounds == self.rounds_done else {})
+        return measured | totals | (self._of_all() if summary.rounds == self.rounds_done else {})
+
+    @cached_property
+    def main_metric(self) -> str:
+        """The figure by which runs are compared. No AUROC of a rare event is known before a run has ended."""
+        own, pooled = self._led.main_metric, POOLED + self._led.main_metric
+        return pooled if self.figures.get(pooled) not in (None, self.figures.get(own)) else own
+
+    @cached_property
+    def _led(self) -> Run:
+        return led_by_rare_event(self.run) if self.run.summary.rounds == self.rounds_done else self.run
+
+    def _of_all(self) -> dict[str, float | None]:
+        """What the summary is of, with the AUROC of all cases where runs are compared by it alone."""
+        led = self._led
+        auroc = (led.summary.pooled or {}).get(led.main_metric)
+        own = {} if led.main_metric == self.run.main_metric else {POOLED + led.main_metric: auroc}
+        return {**led.summary.main, **own}
 
     def total(self, column: str) -> float:
         """Return the sum of a column over the rounds."""

@@ -45,7 +45,7 @@ def heat_of(entry: Entry, asked: Asked) -> str:
 
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
-    metric, figures, why = entry.run.main_metric, entry.figures, entry.run.summary.stopped
+    metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
         f"of {entry.rounds} rounds": (str(entry.rounds_done), entry.rounds_done),

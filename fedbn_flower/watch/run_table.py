@@ -35,7 +35,7 @@ def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[s
     measured = {name for entry in entries for name in entry.figures}
     wanted = [key for key in asked if key not in measured and any(key in entry.keys for entry in entries)]
     keys = list(dict.fromkeys([*(key for key in own if key in ALGORITHMS), *wanted, *own]))[:MOST_KEYS]
-    metrics = [entry.run.main_metric for entry in entries]
+    metrics = [entry.main_metric for entry in entries]
     measured -= {*keys}
     figures = dict.fromkeys([*metrics, "loss", PRIVACY[0], SECONDS, "failures", *asked])
     return ["run", "state", *keys], ["round", "rounds", *(name for name in figures if name in measured)]

@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -9,6 +10,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.watch.index import Index
 from fedbn_flower.watch.query import Query
+from tests.fedbn_flower.results.written_cases import write_cases
 
 from .folders import add_round, append, write_run, write_summary
 
@@ -160,3 +162,18 @@ def test_a_damaged_run_is_a_line_and_others_are_shown(runs, capsys):
     assert count == "1 of 1 run"
     assert "fedavg-0" in first
     assert "fedavg-1" in second
+
+
+def test_runs_of_a_rare_event_are_compared_by_the_auroc_of_all_cases(runs, capsys):
+    """Of two events in twelve one is above all others, one above all but one: 19 of 20 pairs. No metric of
+    a round says so."""
+    event = np.array([0.7, 0.2, 0.5, *[0.1] * 9])
+    targets = np.array([1, 1, *[0] * 10])
+    of_site = {"rows": np.arange(12), "scores": np.stack([1 - event, event], 1), "targets": targets}
+    write_cases(runs / "rare", {"lyon": of_site}, strategy="rare")
+    assert main(["runs", str(runs), "--where", "strategy=rare"]) == 0
+    header, _, row = (line.split() for line in capsys.readouterr().out.splitlines()[1:4])
+    assert "accuracy" not in header
+    assert dict(zip(header, row, strict=True))["pooled-auroc"] == "0.95"
+    assert main(["runs", str(runs), "--sort", "pooled-auroc"]) == 0
+    assert capsys.readouterr().out.splitlines()[3].startswith("  rare")
