@@ -9,45 +9,13 @@ EACH = "; partition natural:folder makes a client of each"
 AS_SITES = f"{EACH} (guessed; the order of the two levels decides)"
 
 
-def people(first: str) -> str:
-    return (
-        f"leaks? 20 pictures seem to be of 3 people ('{first}/0.png', '{first}/1.png'); group-column "
-        "'name=([^/]+)/[^/]+$' keeps those of one on one side of every split"
-    )
+SITES = "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"
+OF_A_CLASS = "in them as parts of a class (guessed; partition natural:folder decides)"
 
 
 @CASES.add(
     {
-        "clients": [
-            (
-                "the folders 'lyon', 'oslo', 'turin' are read as sites, 'keratosis', 'melanoma', "
-                "'naevus' in them as classes" + AS_SITES
-            )
-        ],
-        "examples": [held_out(6, 30, "site and class")],
-    },
-    classes=("keratosis", "melanoma", "naevus"),
-)
-def sites_none_with_every_class(root: Path) -> None:
-    put(
-        root,
-        "lyon/naevus",
-        "lyon/melanoma",
-        "turin/melanoma",
-        "turin/keratosis",
-        "oslo/keratosis",
-        "oslo/naevus",
-    )
-
-
-@CASES.add(
-    {
-        "clients": [
-            (
-                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes" + AS_SITES
-            )
-        ],
+        "clients": [SITES + AS_SITES],
         "left out": ["2 files (1 .pdf, 1 .txt): not pictures in a class folder"],
         "examples": [held_out(4, 20, "site and class")],
     },
@@ -59,39 +27,7 @@ def sites_beside_documents(root: Path) -> None:
     text(root, "docs/readme.txt")
 
 
-@CASES.add(
-    {
-        "clients": [
-            (
-                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes" + AS_SITES
-            )
-        ],
-        "examples": [held_out(3, 15, "site and class")],
-    },
-    classes=("melanoma", "naevus"),
-)
-def sites_in_an_archive_of_macos(root: Path) -> None:
-    put(root, "lyon/naevus", "lyon/melanoma", "turin/naevus")
-    for path in (
-        "__MACOSX/lyon/._naevus",
-        "__MACOSX/._lyon",
-        ".DS_Store",
-        "lyon/.DS_Store",
-        "lyon/naevus/Thumbs.db",
-    ):
-        text(root, path)
-    text(root, "lyon/naevus/._0.png")
-
-
-@CASES.add(
-    {
-        "clients": [
-            f"the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes{EACH}"
-        ]
-    },
-    classes=("melanoma", "naevus"),
-)
+@CASES.add({"clients": [SITES + EACH]}, classes=("melanoma", "naevus"))
 def sites_with_splits_inside(root: Path) -> None:
     put(
         root,
@@ -111,20 +47,14 @@ def splits_in_capitals_with_a_third(root: Path) -> None:
 @CASES.add(
     {
         "clients": [
-            (
-                "the folders 'lyon', 'turin' are read as classes, 'melanoma', 'naevus' in them as "
-                "parts of a class (guessed; partition natural:folder decides)"
-            )
+            f"the folders 'lyon', 'turin' are read as classes, 'melanoma', 'naevus' {OF_A_CLASS}",
         ],
         "examples": [held_out(2, 10)],
     },
     classes=("lyon", "turin"),
 )
 @CASES.add(
-    {
-        "clients": ["the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as classes"],
-        "examples": [held_out(2, 10, "site and class")],
-    },
+    {"clients": [SITES], "examples": [held_out(2, 10, "site and class")]},
     name="natural sites of disjoint classes",
     keys={"partition": "natural:folder", "num-clients": 2},
     classes=("melanoma", "naevus"),
@@ -134,71 +64,28 @@ def sites_of_disjoint_classes(root: Path) -> None:
     put(root, "lyon/naevus", "turin/melanoma")
 
 
-@CASES.add(
-    {
+def patients(first: str, second: str, third: str) -> dict[str, list[str]]:
+    return {
         "clients": [
-            (
-                "the folders 'benign', 'malignant' are read as classes, 'patient_1', 'patient_2', "
-                "'patient_3' in them as parts of a class (guessed; partition natural:folder decides)"
-            )
+            f"the folders 'benign', 'malignant' are read as classes, {first!r}, {second!r}, {third!r} "
+            f"{OF_A_CLASS}"
         ],
-        "examples": [people("patient_1"), held_out(4, 20)],
-    },
-    classes=("benign", "malignant"),
-)
+        "examples": [
+            f"leaks? 20 pictures seem to be of 3 people ('{first}/0.png', '{first}/1.png'); group-column "
+            "'name=([^/]+)/[^/]+$' keeps those of one on one side of every split",
+            held_out(4, 20),
+        ],
+    }
+
+
+@CASES.add(patients("patient_1", "patient_2", "patient_3"), classes=("benign", "malignant"))
 def patients_below_classes(root: Path) -> None:
     put(root, "benign/patient_1", "benign/patient_2", "malignant/patient_1", "malignant/patient_3")
 
 
-@CASES.add(
-    {
-        "clients": [
-            (
-                "the folders 'benign', 'malignant' are read as classes, '0017', '0023', '0031' in "
-                "them as parts of a class (guessed; partition natural:folder decides)"
-            )
-        ],
-        "examples": [people("0017"), held_out(4, 20)],
-    },
-    classes=("benign", "malignant"),
-)
+@CASES.add(patients("0017", "0023", "0031"), classes=("benign", "malignant"))
 def patients_with_numbers_alone(root: Path) -> None:
     put(root, "benign/0017", "benign/0023", "malignant/0031", "malignant/0017")
-
-
-@CASES.add(
-    {
-        "clients": [
-            (
-                "the folders '8863', '8864', '8865', '8867' are read as sites, '0', '1' in them as "
-                "classes" + AS_SITES
-            )
-        ],
-        "examples": [held_out(8, 40, "site and class")],
-    },
-    classes=("0", "1"),
-)
-def slides_below_patients(root: Path) -> None:
-    put(root, *(f"{patient}/{label}" for patient in (8863, 8864, 8865, 8867) for label in (0, 1)))
-
-
-@CASES.add(
-    {
-        "clients": [
-            (
-                "the folders 'lyon', 'turin' are read as sites, 'melanoma', 'naevus' in them as "
-                "classes" + AS_SITES
-            )
-        ],
-        "left out": ["2 files (2 .png): not pictures in a class folder"],
-        "examples": [held_out(4, 20, "site and class")],
-    },
-    classes=("melanoma", "naevus"),
-)
-def stray_pictures_in_sites(root: Path) -> None:
-    put(root, "lyon/naevus", "lyon/melanoma", "turin/naevus", "turin/melanoma")
-    grey(0).save(root / "lyon" / "overview.png")
-    grey(0).save(root / "logo.png")
 
 
 @CASES.add(
@@ -233,33 +120,11 @@ def one_picture_a_class(root: Path) -> None:
     put(root, *"abcdef", count=1)
 
 
-@CASES.add(
-    {"target": ["no images in the class folders 'keratosis'"], "examples": [held_out(2, 10)]},
-    classes=("keratosis", "melanoma", "naevus"),
-)
-def an_empty_class(root: Path) -> None:
-    put(root, "melanoma", "naevus")
-    (root / "keratosis").mkdir()
-
-
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
 def linked_classes(root: Path) -> None:
     put(root.parent / "pool", "a", "b")
     (root / "naevus").symlink_to(root.parent / "pool" / "a")
     (root / "melanoma").symlink_to(root.parent / "pool" / "b")
-
-
-@CASES.add(
-    {
-        "left out": ["links to a folder that they are in: 'melanoma/self', 'naevus/all'"],
-        "examples": [held_out(2, 10)],
-    },
-    classes=("melanoma", "naevus"),
-)
-def links_that_lead_back(root: Path) -> None:
-    put(root, "melanoma", "naevus")
-    (root / "naevus" / "all").symlink_to(root)
-    (root / "melanoma" / "self").symlink_to(root / "melanoma")
 
 
 @CASES.add("dataset: FOLDER/naevus/9.png is a link to a file that does not exist")
@@ -383,20 +248,6 @@ def masks_beside_their_pictures(root: Path) -> None:
     grey(9).save(root / "benign" / "benign (0)_mask_1.png")
     put(root, "normal", count=3)
     grey(8).save(root / "normal" / "face_mask.png")
-
-
-@CASES.add(
-    {
-        "clients": [
-            "the folders 'benign', 'malignant' are read as sites, 'berlin', 'essen' in them as classes"
-            + AS_SITES
-        ],
-        "examples": [held_out(4, 20, "site and class")],
-    },
-    classes=("berlin", "essen"),
-)
-def sites_below_classes(root: Path) -> None:
-    put(root, *(f"{finding}/{site}" for finding in ("benign", "malignant") for site in ("berlin", "essen")))
 
 
 @CASES.add({"examples": [held_out(12, 60)]}, classes=tuple(f"n{i:08}" for i in range(12)))

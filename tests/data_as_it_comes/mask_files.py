@@ -3,9 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from .case import Cases, grey, masks, put
 
 CASES = Cases()
@@ -22,61 +19,10 @@ def sites_that_write_masks_differently(root: Path) -> None:
     masks(root / "turin", (0, 1))
 
 
-@CASES.add(
-    {
-        "examples": ["no test split: 1 of 5 images (20 %) are held out"],
-        "target": [
-            "5 masks are JPEG files, whose values are blurred: from 128 on they become 255, else 0",
-            "masks of 0 and 255 have two classes: 255 is class 1",
-        ],
-    }
-)
-def masks_as_jpeg(root: Path) -> None:
-    masks(root, (0, 255), ending=".jpg")
-
-
-@CASES.add({"examples": ["no test split: 1 of 5 images (20 %) are held out"]})
-def masks_by_palette(root: Path) -> None:
-    masks(root, (0, 0))
-    for i in range(5):
-        image = Image.fromarray(np.full((4, 4), i % 3, np.uint8))
-        image.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
-        image.save(root / "masks" / f"{i}.png")
-
-
-@CASES.add(
-    "dataset: the mask FOLDER/masks/3.png is in colour; expected grey values or a palette: class numbers"
-)
-def masks_in_colour(root: Path) -> None:
-    masks(root, (0, 1))
-    Image.new("RGB", (4, 4), (128, 0, 0)).save(root / "masks" / "3.png")
-
-
-@CASES.add(
-    {
-        "examples": ["no test split: 1 of 5 images (20 %) are held out"],
-        "target": ["masks of 0 and 255 have two classes: 255 is class 1"],
-    }
-)
-def masks_in_grey_rgb(root: Path) -> None:
-    masks(root, (0, 255), mode="RGB")
-
-
 @CASES.add("dataset: FOLDER/images/3.png has no mask of its name in 'FOLDER/masks'")
 def a_missing_mask(root: Path) -> None:
     masks(root, (0, 1))
     (root / "masks" / "3.png").unlink()
-
-
-@CASES.add(
-    {
-        "left out": ["1 mask without an image in 'FOLDER/masks'"],
-        "examples": ["no test split: 1 of 5 images (20 %) are held out"],
-    }
-)
-def a_mask_too_many(root: Path) -> None:
-    masks(root, (0, 1))
-    grey(0).save(root / "masks" / "9.png")
 
 
 @CASES.add(

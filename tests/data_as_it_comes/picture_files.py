@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .case import Cases, deep, grey, held_out, png_of_16_bits, put, text
+from .case import Cases, deep, grey, held_out, png_of_16_bits, put
 
 CASES = Cases()
 
@@ -35,49 +35,16 @@ def many_modes(root: Path) -> None:
         grey(200, "RGB").convert(mode).save(path)
 
 
-@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"), shape=(1, 6, 4))
-def turned_by_exif(root: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    for folder in ("a", "b"):
-        (root / folder).mkdir()
-        for i in range(4):
-            Image.new("L", (4, 6), 9).save(root / folder / f"{i}.jpg")
-        Image.new("L", (6, 4), 9).save(root / folder / "4.jpg", exif=exif)
-
-
-@CASES.add("dataset: FOLDER/b/3.jpg cannot be read as an image (Truncated File Read)")
-def a_truncated_jpeg(root: Path) -> None:
-    put(root, "a", "b", name="{}.jpg")
-    whole = (root / "b" / "3.jpg").read_bytes()
-    (root / "b" / "3.jpg").write_bytes(whole[: len(whole) // 2])
-
-
 @CASES.add("dataset: FOLDER/b/3.png is empty (0 bytes)")
 def an_empty_file(root: Path) -> None:
     put(root, "a", "b")
     (root / "b" / "3.png").write_bytes(b"")
 
 
-@CASES.add("dataset: FOLDER/b/3.png is not a valid image")
-def a_page_of_html(root: Path) -> None:
-    put(root, "a", "b")
-    text(root, "b/3.png", "<html>404 Not Found</html>")
-
-
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
 def another_suffix(root: Path) -> None:
     put(root, "a", "b")
     grey(3).save(root / "b" / "3.png", format="JPEG")
-
-
-@CASES.add(
-    "image-size: 0 is not allowed; expected a number of pixels, because the images differ"
-    " in size: FOLDER/b/3.png has 6x8, others 4x4"
-)
-def mixed_sizes(root: Path) -> None:
-    put(root, "a", "b")
-    Image.new("L", (8, 6)).save(root / "b" / "3.png")
 
 
 @CASES.add(
@@ -147,12 +114,6 @@ def sixteen_bits_with_alpha(root: Path) -> None:
         of_one = [1000 * i, 2 * i, 3, 65535] if i % 2 else [1000 * i, 65535]
         pixels = np.full((4, 4, len(of_one)), of_one, np.uint16)
         png_of_16_bits(root / "ab"[i % 2] / f"{i}.png", pixels)
-
-
-@CASES.add("dataset: FOLDER/b/3.tif cannot be read as an image (mode F; expected 8 or 16 bits per channel)")
-def fractions(root: Path) -> None:
-    put(root, "a", "b")
-    Image.new("F", (4, 4), 0.5).save(root / "b" / "3.tif")
 
 
 @CASES.add(

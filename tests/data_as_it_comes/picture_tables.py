@@ -44,12 +44,6 @@ def numbers_without_zeros(root: Path) -> None:
     table(root, "labels.csv", "id,label", [f"{i},{i % 2}" for i in range(10)])
 
 
-@CASES.add({"inputs": [names("id")], "examples": [FIFTH]})
-def zeros_that_numbers_keep(root: Path) -> None:
-    put(root, "images", count=10, name="000{}.png")
-    table(root, "labels.csv", "id,label", [f"000{i},{i % 2}" for i in range(10)])
-
-
 @CASES.add(
     {
         "inputs": [names("file")],
@@ -74,15 +68,6 @@ def a_second_table(root: Path) -> None:
 def an_empty_cell(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "file,label", [",1", *(f"{i}.png,{i % 2}" for i in range(10))])
-
-
-@CASES.add({"inputs": [names("path")], "examples": [FIFTH]})
-def backslashes(root: Path) -> None:
-    put(root, "images/a", "images/b")
-    rows = [f"{folder}\\{i}.png" for folder in "ab" for i in range(5)]
-    table(
-        root, "labels.csv", "path,label", [f"D:\\study\\images\\{row},{i % 2}" for i, row in enumerate(rows)]
-    )
 
 
 @CASES.add(
@@ -297,21 +282,6 @@ def pictures_in_parquet(root: Path) -> None:
 @CASES.add({"examples": [held_out(2, 10)]}, name="bytes in parquet folder")
 def bytes_in_parquet(root: Path) -> None:
     parquet(root / "pictures.parquet", as_struct=False)
-
-
-@CASES.add(
-    "label-column: 'scans.csv' names the pictures and has no column label, labels, "
-    "target, class, outcome, y; expected one of file, scanner; or move it away, if the "
-    "folders are the classes"
-)
-def a_table_without_labels_beside_classes(root: Path) -> None:
-    put(root, "melanoma", "naevus")
-    table(
-        root,
-        "scans.csv",
-        "file,scanner",
-        [f"{folder}/{i}.png,A" for folder in ("melanoma", "naevus") for i in range(5)],
-    )
 
 
 @CASES.add(

@@ -111,7 +111,6 @@ case(
     partition="natural:file",
 )
 for name, title, file in (
-    ("one line", "Report of 2024\n", PLAIN),
     ("a comma", "Report, of 2024\n", PLAIN),
     ("several lines", "Report of 2024\nMade by hand\n\n", PLAIN),
     ("semicolons", "Report of 2024\n", PLAIN.replace(",", ";")),
@@ -164,22 +163,15 @@ for key, column in (("label-column", "label"), ("partition", "site")):
         partition="natural:site" if column == "site" else "iid",
     )
 SEVERAL = ["No Finding", "Effusion", "Effusion|Mass", "Mass", "Mass|Effusion|Edema", "Edema"]
-for sign in "|;":
+for sign, keys in (("|", {}), (";", {}), ("|", {"problem": "multi-label"})):
     case(
-        f"several labels in a cell, with {sign}",
+        f"several labels in a cell, with {sign}{' and problem multi-label' * bool(keys)}",
         f"label-column: 'label' holds several labels in a cell, such as 'Effusion{sign}Mass'; write a column "
         "of 0 and 1 for each label, and name these: label-column=Effusion,Mass with "
         "problem=multi-label",
         csv(R.assign(label=[SEVERAL[i % 6].replace("|", sign) for i in range(40)])),
+        **keys,
     )
-case(
-    "several labels in a cell, for a problem of several labels",
-    "label-column: 'label' holds several labels in a cell, such as 'Effusion|Mass'; write a column of 0 "
-    "and 1 for each label, and name these: label-column=Effusion,Mass with "
-    "problem=multi-label",
-    csv(R.assign(label=[SEVERAL[i % 6] for i in range(40)])),
-    problem="multi-label",
-)
 case(
     "classes for a problem of several labels",
     "problem: 'multi-label' is not allowed; expected one that predicts classes: 'sex' does not hold numbers",

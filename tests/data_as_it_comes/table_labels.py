@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from .table_case import BY_FILE, ENCODED, HELD_OUT, USUAL, Cases, R, as_sites, csv, encoded, lines, text
+from .table_case import ENCODED, HELD_OUT, USUAL, Cases, R, csv, encoded, lines, text
 
 CASES = Cases()
 case = CASES.add
@@ -146,18 +146,6 @@ case(
 )
 
 
-def copied(folder):
-    R.to_csv(folder / "bonn.csv", index=False)
-    R.to_csv(folder / "bonn copy.csv", index=False)
-
-
-case(
-    "a copy of a site's file",
-    USUAL
-    | {"examples": [BY_FILE, "'data/bonn.csv' has the same rows as 'data/bonn copy.csv'"]}
-    | as_sites("bonn copy", "bonn"),
-    copied,
-)
 case(
     "codes of classes with zeros before them",
     USUAL

@@ -29,8 +29,6 @@ case = CASES.add
 
 
 case("plain", USUAL, csv(R))
-case("row index", USUAL | {"left out": [ROW_INDEX]}, csv(R, index=True))
-case("row index from 1", USUAL | {"left out": [ROW_INDEX]}, csv(R.set_axis(range(1, 41)), index=True))
 case(
     "row index of rows that were shuffled and dropped",
     USUAL | {"left out": [ROW_INDEX]},
@@ -91,11 +89,6 @@ case(
     pq_index,
 )
 case(
-    "label twice",
-    "dataset: columns 3 and 4 of 'DATA/t.csv' are both called 'label'; expected different names",
-    text("u,v,label,label\n" + "".join(f"{i},{i % 7},{i % 2},{i % 2}\n" for i in range(20))),
-)
-case(
     "name twice but for blanks",
     "dataset: columns 2 and 4 of 'DATA/t.csv' are both called 'v'; expected different names",
     text("u,v,label, v\n" + "".join(f"{i},{i % 7},{i % 2},{i % 2}\n" for i in range(20))),
@@ -140,20 +133,7 @@ case(
 case("header that begins with a hash", encoded("#age,bmi,sex=f|m"), text("#" + PLAIN))
 case("byte order mark", USUAL, text(PLAIN, encoding="utf-8-sig"))
 case("utf-16", USUAL, text(PLAIN, encoding="utf-16"))
-case(
-    "latin-1",
-    encoded("age,bmi,größe=f|m", before=["'t.csv' is no UTF-8; its letters are read as Windows-1252"]),
-    text(PLAIN.replace("sex", "größe"), encoding="latin-1"),
-)
-case(
-    "a text of DOS",
-    "dataset: 'DATA/t.csv' is not a text in UTF-8 (byte 0x94); save it as UTF-8, or name its "
-    "encoding, as in encoding=cp850",
-    text(PLAIN.replace("sex", "größe"), encoding="cp850"),
-)
-case("tsv", USUAL, lambda f: R.to_csv(f / "t.tsv", index=False, sep="\t"))
 case("CSV", USUAL, lambda f: R.to_csv(f / "t.CSV", index=False))
-case("csv.gz", USUAL, lambda f: R.to_csv(f / "t.csv.gz", index=False))
 case("pq", USUAL, lambda f: R.to_parquet(f / "t.pq"))
 case("bars", USUAL, csv(R, sep="|"))
 case(
@@ -164,20 +144,6 @@ case(
         "hub name"
     ),
     lambda f: (f / "t.xls").write_bytes(b"\xd0\xcf\x11\xe0"),
-)
-case(
-    "json",
-    (
-        "dataset: 'DATA/t.json' is a .json file, which is not read; expected .csv, .tsv, "
-        ".csv.gz, .tsv.gz, .parquet, .pq, .xlsx, or 'scanners', 'digits', a folder with data, or a "
-        "hub name"
-    ),
-    lambda f: R.to_json(f / "t.json"),
-)
-case(
-    "zip",
-    "dataset: 'DATA/t.csv.zip' is a .zip file, which is not read; unpack it",
-    lambda f: R.to_csv(f / "t.csv.zip", index=False),
 )
 case(
     "quoted line breaks",
@@ -205,15 +171,6 @@ case(
         "quotes, or remove what is no row"
     ),
     text(lines("1,2,f,0,5,6")),
-)
-case(
-    "row names without a name above",
-    "dataset: 'DATA/t.csv' has rows with more fields than its header has names",
-    text(
-        PLAIN.split("\n")[0]
-        + "\n"
-        + "\n".join(f"r{i},{line}" for i, line in enumerate(PLAIN.rstrip().split("\n")[1:]))
-    ),
 )
 case("a row cut off", USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]}, text(lines("33,25.5")))
 case(
@@ -278,7 +235,6 @@ def below(*above):
 
 
 for name, above in (
-    ("a title", [["Registry 2024"]]),
     ("a title and a blank row", [["ICU registry export 2024"], [None]]),
     ("a title of several cells", [["Registry", "Exported 2024-03-01", "by jsmith"]]),
     ("groups of columns", [["Demographics", None, None, "Outcome"]]),

@@ -3,40 +3,13 @@
 import numpy as np
 import pandas as pd
 
-from .table_case import (
-    AS_CLASSES,
-    BY_FILE,
-    ENCODED,
-    HELD_OUT,
-    OWN_VALUE,
-    PLAIN,
-    USUAL,
-    Cases,
-    R,
-    as_sites,
-    csv,
-    encoded,
-    text,
-)
+from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Cases, R, as_sites, csv, encoded, text
 
 CASES = Cases()
 case = CASES.add
 
 
 words = np.array(["None", "Mild", "Severe"])[np.arange(40) % 3]
-case(
-    "semicolons and decimal commas",
-    encoded("age,bmi,sex=f|m", before=["'t.csv' has decimal commas, as in 'bmi'"]),
-    csv(R, sep=";", decimal=","),
-)
-case(
-    "thousands",
-    encoded(
-        "age,bmi,sex=f|m,cost",
-        before=["'t.csv' has commas between thousands, as in 'cost' (guessed; thousands decides)"],
-    ),
-    csv(R.assign(cost=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
-)
 case(
     "label with thousands",
     encoded(
@@ -46,33 +19,12 @@ case(
     csv(R.assign(label=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
 )
 case(
-    "label with dots for thousands",
-    (
-        "label-column: 'label' holds numbers as text, such as '1.100,50'; write decimals "
-        "with a point, and no separators of thousands"
-    ),
-    csv(R.assign(label=[f"{1 + i}.{100 + 3 * i},50" for i in range(40)])),
-)
-case(
     "label with blanks for thousands",
     (
         "label-column: 'label' holds numbers as text, such as '1 100,50'; write decimals "
         "with a point, and no separators of thousands"
     ),
     csv(R.assign(label=[f"{1 + i} {100 + 3 * i},50" for i in range(40)])),
-)
-case(
-    "percent signs",
-    "columns: 'share' holds numbers as text, such as '0%'; write numbers without a sign of their unit",
-    csv(R.assign(share=[f"{i}%" for i in range(40)])),
-)
-case(
-    "currency",
-    (
-        "columns: 'cost' holds numbers as text, such as '$1,000.00'; write numbers "
-        "without a sign of their unit"
-    ),
-    csv(R.assign(cost=[f"${1000 + 37 * i:,}.00" for i in range(40)])),
 )
 case(
     "400 texts as label",
@@ -117,53 +69,13 @@ case(
     columns="age,sex=f|m",
 )
 case("labels with blanks before", USUAL, text(PLAIN.replace(",0\n", ", no\n").replace(",1\n", ", yes\n")))
-case(
-    "class None",
-    USUAL
-    | {
-        "left out": [
-            (
-                "14 rows without a value in 'label', where 'None' (14) is taken for none "
-                "(guessed; missing-values decides)"
-            )
-        ]
-    },
-    csv(R.assign(label=words)),
-)
 case("class None that is named", USUAL, csv(R.assign(label=words)), label_column="label=None|Mild|Severe")
 case("class None, no missing words", USUAL, csv(R.assign(label=words)), missing_values="")
-case(
-    "site NA",
-    {"examples": ["no test set: a fixed 20 % of the rows of each 'site' is held out"], "inputs": [ENCODED]},
-    csv(R.assign(site=np.array(["NA", "EU"])[np.arange(40) % 2])),
-    partition="natural:site",
-)
 case(
     "site empty",
     "partition: 'site' is missing in 20 rows; expected a value in each",
     csv(R.assign(site=np.array(["", "EU"])[np.arange(40) % 2])),
     partition="natural:site",
-)
-case(
-    "missing words in columns",
-    encoded(
-        "age,bmi,sex=f|m",
-        after=[
-            "missing values (age 10, sex 8): numbers are filled with their mean, categories "
-            "are encoded as zeros",
-            "words taken for missing values: in 'age' 'NA' (10), in 'sex' 'n/a' (8) "
-            "(guessed; missing-values decides)",
-        ],
-    ),
-    csv(R.assign(age=R.age.astype(object).where(R.age > 30, "NA"), sex=R.sex.where(R.age > 25, "n/a"))),
-)
-case(
-    "a question mark for missing",
-    (
-        "columns: 'age' holds numbers and '?'; leave missing values empty, or name their "
-        "words: missing-values='?'"
-    ),
-    csv(R.assign(age=R.age.astype(object).where(R.age > 30, "?"))),
 )
 case(
     "a question mark that is named",
@@ -175,33 +87,6 @@ case(
     ),
     csv(R.assign(age=R.age.astype(object).where(R.age > 30, "?"))),
     missing_values="?",
-)
-case(
-    "-999 that is named",
-    encoded(
-        "age,bmi,sex=f|m",
-        after=[
-            "missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"
-        ],
-    ),
-    csv(R.assign(age=R.age.where(R.age > 30, -999))),
-    missing_values="-999",
-)
-case(
-    "a value with a bar",
-    encoded("age,bmi,sex=f\\|x|m"),
-    csv(R.assign(sex=np.array(["f|x", "m"])[np.arange(40) % 2])),
-)
-case(
-    "a name with a comparison",
-    encoded('age>\\=65,"a,b",c\\=d=f|m'),
-    csv(R.rename(columns={"age": "age>=65", "bmi": "a,b", "sex": "c=d"})),
-)
-case(
-    "a name with a comparison, named",
-    encoded("age>\\=65,sex=f|m") | {"left out": ["1 column that 'columns' does not name: 'bmi'"]},
-    csv(R.rename(columns={"age": "age>=65"})),
-    columns="age>=65,sex=f|m",
 )
 case(
     "dates",
@@ -222,29 +107,6 @@ case(
 )
 
 
-def pqdate(folder):
-    R.assign(day=pd.date_range("2024-01-01", periods=40)).to_parquet(folder / "t.parquet")
-
-
-case(
-    "parquet, times",
-    encoded("age,bmi,sex=f|m,day", before=["dates are days since 1970-01-01: 'day'"])
-    | {
-        "doubts?": [
-            "columns: ids? 'day' has a value of its own in (nearly) each training row, as a row number or an "
-            "id has; name the columns to use without it"
-        ]
-    },
-    pqdate,
-)
-case(
-    "constant column",
-    encoded(
-        "age,bmi,sex=f|m,unit",
-        after=["with one value in all training rows, which teaches nothing: 'unit' (7)"],
-    ),
-    csv(R.assign(unit=7)),
-)
 case(
     "column without values",
     USUAL | {"left out": ["'unit', a column without values"]},
@@ -255,27 +117,6 @@ case(
     USUAL | {"left out": ["'Unnamed: 0', a column without name and values"]},
     text(PLAIN.replace("age,", ",age,", 1).replace("\n", "\n,").rstrip(",")),
 )
-case("truth values as labels", USUAL, csv(R.assign(label=R.label == 1)))
-case(
-    "0, 1 and NA as labels",
-    USUAL
-    | {
-        "left out": [
-            (
-                "10 rows without a value in 'label', where 'NA' (10) is taken for none (guessed; "
-                "missing-values decides)"
-            )
-        ],
-        "target": [AS_CLASSES],
-    },
-    csv(R.assign(label=R.label.astype(object).where(R.age > 30, "NA"))),
-)
-case("whole floats as labels", USUAL | {"target": [AS_CLASSES]}, csv(R.assign(label=R.label * 1.0)))
-case(
-    "rows that are copies",
-    USUAL | {"examples": [HELD_OUT, "(nearly) each row stands twice or more often: 40 of 120 differ"]},
-    csv(pd.concat([R] * 3)),
-)
 case("header only", "dataset: 'DATA/t.csv' has no rows", text("a,label\n"))
 case("empty", "dataset: 'DATA/t.csv' is empty", text(""))
 case("one column", "columns: no columns remain besides label", text("label\n" + "0\n1\n" * 10))
@@ -283,11 +124,6 @@ case(
     "names of patients",
     "columns: 'name' holds 160 distinct values; name the columns to use, or this one with its values",
     csv(pd.concat([R] * 4).assign(name=[f"n{i}" for i in range(160)])),
-)
-case(
-    "ids",
-    encoded("age,bmi,sex=f|m,id") | {"doubts?": [f"columns: ids? 'id' {OWN_VALUE}"]},
-    csv(pd.concat([R] * 4).assign(id=range(160))),
 )
 case(
     "a copy of the label",
@@ -303,35 +139,6 @@ case(
     },
     csv(R.assign(diagnosis=np.array(["well", "ill"])[R.label])),
 )
-case(
-    "sorted by label, a row number",
-    encoded("age,bmi,sex=f|m,number")
-    | {
-        "leaks?": [
-            (
-                "columns: leaks? 'number' alone determines the target of all 32 training rows, "
-                "by thresholds, as a copy, an id, a row number or a date does; name the columns "
-                "to use without it"
-            )
-        ],
-        "doubts?": [f"columns: ids? 'number' {OWN_VALUE}"],
-    },
-    csv(R.sort_values("label").assign(number=range(40))),
-)
-case(
-    "label in another unit",
-    encoded("age,bmi,sex=f|m,cents")
-    | {
-        "leaks?": [
-            (
-                "columns: leaks? 'cents' alone determines the target of all 32 training rows, by "
-                "its order, as a copy, an id, a row number or a date does; name the columns to "
-                "use without it"
-            )
-        ]
-    },
-    csv(R.assign(label=R.bmi * 1.7 + R.age / 3, cents=(R.bmi * 1.7 + R.age / 3) * 100)),
-)
 
 
 def sites(folder):
@@ -339,18 +146,6 @@ def sites(folder):
         R[i::3].to_csv(folder / f"{site}.csv", index=False)
 
 
-case(
-    "a file for each site",
-    {"examples": [BY_FILE], "inputs": [ENCODED]} | as_sites("graz", "lyon", "turin"),
-    sites,
-)
-case(
-    "a file for each site, by file",
-    {"examples": [BY_FILE], "inputs": [ENCODED]} | as_sites("graz", "lyon", "turin"),
-    sites,
-    partition="natural:file",
-    num_clients=3,
-)
 case(
     "a file for each site, by folder",
     {"examples": ["no test set: a fixed 20 % of the rows of each 'folder' is held out"], "inputs": [ENCODED]}
@@ -376,36 +171,6 @@ case(
 )
 
 
-def sites3(folder):
-    for split in ("train", "test"):
-        (folder / split).mkdir()
-        for i, site in enumerate(["lyon", "turin"]):
-            R[i + 2 * (split == "test") :: 4].to_csv(folder / split / f"{site}.csv", index=False)
-
-
-case(
-    "files of sites in train and test",
-    {"inputs": [ENCODED]} | as_sites("lyon", "turin"),
-    sites3,
-    partition="natural:file",
-    num_clients=2,
-)
-
-
-def sites4(folder):
-    for i, site in enumerate(["lyon", "turin"]):
-        (folder / site).mkdir()
-        for j, split in enumerate(("train", "test")):
-            R[i + 2 * j :: 4].to_csv(folder / site / f"{split}.csv", index=False)
-
-
-case(
-    "folders of sites with train and test",
-    {"inputs": [ENCODED]} | as_sites("lyon", "turin"),
-    sites4,
-    partition="natural:file",
-    num_clients=2,
-)
 case("one table in a folder", USUAL, lambda f: R.to_csv(f / "patients.csv", index=False))
 case(
     "integers too large",

@@ -126,7 +126,6 @@ def test_volumes_have_the_pages_of_images_and_masks(dataset):
     "write",
     [
         picture_tables.numbers_without_zeros,
-        picture_tables.zeros_that_numbers_keep,
         picture_tables.a_second_table,
         picture_tables.an_empty_cell,
         picture_tables.addresses,

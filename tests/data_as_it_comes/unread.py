@@ -12,12 +12,6 @@ CONVERT = "convert to NIfTI (.nii.gz), to pictures (a 16-bit PNG keeps all level
 IN_PYTHON = "read it in Python: simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
 
 
-@CASES.add(f"dataset: 'FOLDER' holds 3 files (3 .nrrd), which are not read; {CONVERT}")
-def scans_of_patients(root: Path) -> None:
-    for name in ("p1/1.nrrd", "p1/2.nrrd", "p2/1.nrrd"):
-        text(root, name)
-
-
 @CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .mha), which are not read; {CONVERT}")
 @CASES.add(
     f"dataset: 'FOLDER/images/1.mha' is a .mha file, which is not read; {CONVERT}",
@@ -85,15 +79,6 @@ def arrays_of_other_names(root: Path) -> None:
 def a_study_with_its_description(root: Path) -> None:
     for name in ("dataset_description.json", "sub-01/anat/T1w.mha", "sub-02/anat/T1w.mha"):
         text(root, name)
-
-
-@CASES.add(
-    "dataset: 'FOLDER' holds 6 files (5 .png, 1 .csv), which nothing labels; expected a folder for each"
-    " class, a table with names and labels, or folders 'images' and 'masks'"
-)
-def pictures_and_a_table_of_others(root: Path) -> None:
-    put(root, ".")
-    text(root, "scanners.csv", "scanner,year\nA,2019\n")
 
 
 @CASES.add(

@@ -21,3 +21,8 @@ def load(cache_dir):
 def run(run):
     """The same, of one round unless told otherwise: what is read is seen in the first."""
     return lambda **keys: run(**({} if "resume" in keys else {"rounds": 1}) | keys)
+
+
+@pytest.fixture
+def digits(cache_dir):
+    return load_dataset(Request("digits"), cache_dir)

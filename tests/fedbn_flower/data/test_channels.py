@@ -60,19 +60,3 @@ def test_an_array_without_channels_is_refused():
     )
     with pytest.raises(UserError, match=message):
         channels_first(np.zeros((6, 16, 20, 5), np.uint8), "x")
-
-
-@pytest.mark.parametrize(
-    ("shape", "pixels", "becomes"),
-    [
-        ((3, 4), (3, 4), (1, 3, 4)),
-        ((16, 20, 5), (16, 20), (5, 16, 20)),
-        ((7, 16, 20), (16, 20), (7, 16, 20)),
-        ((2, 16, 20), (2, 16, 20), (1, 2, 16, 20)),
-        ((2, 16, 20, 3), (2, 16, 20), (3, 2, 16, 20)),
-    ],
-)
-def test_masks_say_which_axes_are_pixels(shape, pixels, becomes):
-    found, notes = channels_first(np.zeros((6, *shape)), "x", pixels)
-    assert found.shape == (6, *becomes)
-    assert len(notes) == (shape[-1] == becomes[0] and len(shape) > len(pixels))

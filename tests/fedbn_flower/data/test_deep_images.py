@@ -1,4 +1,4 @@
-"""Images of 16 bits: what is learnt from them, how sites agree on them, and how they are drawn."""
+"""Images as tensors; of 16 bits: what is learnt from them, how sites agree on them, how they are drawn."""
 
 import struct
 
@@ -7,11 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
+from clients import Examples
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.decoding import ImageDecoder, ImageFile
-from fedbn_flower.data.images.kind import ScalePixels
+from fedbn_flower.data.images.kind import Images, ScalePixels
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.statistics import features
 from fedbn_flower.job.inputs import inputs_of
@@ -49,6 +50,17 @@ def test_a_site_prepares_its_pictures_as_a_simulation_does(configured, scans):
             {name: torch.tensor(values) for name, values in own.train.columns.items()}
         )
         assert torch.equal(x, torch.tensor(own.train.columns["x"].astype(np.float32) / np.float32(65535)))
+
+
+def test_a_batch_is_scaled_and_standardised():
+    columns = {"x": np.array([[[[0, 255]]], [[[51, 102]]]], np.uint8), "y": np.array([1, 0])}
+    rows = np.array([1])
+    images = Images({"classes": 2, "mean": [0.2], "std": [0.5]}, columns)
+    for normalize, expected in ((True, [[[[0.0, 0.4]]]]), (False, [[[[0.2, 0.4]]]])):
+        examples = Examples(columns, rows, images.prepare(rows, normalize))
+        batch, labels = next(examples.load([np.array([0])]))
+        np.testing.assert_allclose(batch.numpy(), expected, atol=1e-6)
+        assert labels.tolist() == [0]
 
 
 def test_8_bits_are_prepared_to_the_bit_as_ever():

@@ -70,15 +70,10 @@ def test_the_number_of_clients_is_that_of_the_scanners_or_two():
 def test_the_former_default_job_is_that_of_the_digits():
     """Every key of version 0.2.0's default run, by its flag."""
     config = run_config({"dataset": "digits"})
-    found = (
-        config.strategy,
-        config.client,
-        config.model,
-        config.partition,
-        config.num_clients,
-        config.rounds,
-    )
-    assert found == ("fedyogi", "fedbn", "mlp-bn", "silos:0-4,5-9", 2, 10)
+    found = [
+        getattr(config, key) for key in ("strategy", "client", "model", "partition", "num_clients", "rounds")
+    ]
+    assert found == ["fedyogi", "fedbn", "mlp-bn", "silos:0-4,5-9", 2, 10]
 
 
 @pytest.fixture

@@ -140,16 +140,6 @@ def parquet_repeats(path):
     parquet.write_table(pa.table({"a": LONG, "label": LABELS}), path.with_suffix(".parquet"))
 
 
-def parquet_prefixes(path):
-    how = {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}}
-    parquet.write_table(pa.table({"a": LONG}), path.with_suffix(".parquet"), **how)
-
-
-def parquet_listed(path):
-    lists = pa.ListArray.from_arrays(np.arange(ROWS + 1, dtype=np.int32), LONG)
-    parquet.write_table(pa.table({"a": lists, "label": LABELS}), path.with_suffix(".parquet"))
-
-
 def parquet_pictures(path):
     written = BytesIO()
     Image.new("L", (4, 4)).save(written, "PNG")
@@ -189,7 +179,7 @@ def sheet_of_unplaced(path):
     some_quick(
         [
             *(csv_rows, csv_long, csv_old, parquet_repeats, parquet_pictures, sheet_packed, sheet_far),
-            *(csv_wide, parquet_rows, parquet_lists, parquet_words, parquet_prefixes, parquet_listed),
+            *(csv_wide, parquet_rows, parquet_lists, parquet_words),
             sheet_of_unplaced,
         ],
         range(7),

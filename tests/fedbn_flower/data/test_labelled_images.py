@@ -157,22 +157,6 @@ def test_mistakes(load, options, message):
         load(**options)
 
 
-def test_a_picture_that_is_not_there_is_named(load, folder):
-    write(folder, [["a", f"{n:02}.png", n % 2, 1] for n in range(21)])
-    with pytest.raises(
-        UserError, match="^image-column: 'picture' holds '20.png', and there is no such picture"
-    ):
-        load()
-
-
-def test_a_table_that_names_no_picture_changes_nothing(folder, cache_dir):
-    """Folders of pictures are classes, as without it."""
-    (folder / "findings.csv").unlink()
-    draw(folder, [f"more/{n}.png" for n in range(5)])
-    write(folder, [["a", 1]], ["site", "x"], "notes.csv")
-    assert load_dataset(Request(str(folder)), cache_dir).class_names == ("images", "more")
-
-
 def test_findings_are_learnt_with_auroc_by_site(run, folder):
     result = run(
         dataset=str(folder), label_column=FINDINGS, problem="multi-label", partition="natural:site",

@@ -6,7 +6,7 @@ import torch
 
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.images.augment import CropFlip, check_augment, transform_of
+from fedbn_flower.data.images.augment import check_augment, transform_of
 from fedbn_flower.models import InputSpec
 
 CLASSES, MASKS = InputSpec((1, 8, 8), 3), InputSpec((1, 8, 8), 3, "masks")
@@ -123,12 +123,3 @@ def test_a_run_augments_by_several_in_turn(run):
     turned = run(**keys, augment="crop-flip+torchvision:RandomRotation:degrees=20").summary
     assert turned["failures"] == 0
     assert turned["global"]["loss"] != plain
-
-
-def test_volumes_are_cropped_and_flipped_as_images_are():
-    masks = torch.from_numpy(RNG.integers(1, 200, (50, 6, 6, 8)).astype(np.uint8))
-    with seeded(1):
-        x, y = CropFlip(2, masks=True)(masks[:, None].float(), masks)
-    assert not torch.equal(y, masks)
-    np.testing.assert_array_equal(np.where(y == 255, 0, y), x[:, 0])
-    np.testing.assert_array_equal(x[:, 0] == 0, y == 255)

@@ -38,6 +38,7 @@ def test_the_mask_says_which_axes_are_the_pixels(cache_dir, load, x, y, shape, d
     assert found["x"].dtype == (np.uint8 if dtype is np.uint8 else np.float32)
     np.testing.assert_array_equal(found["y"].reshape(masks.shape), masks)
     channels_last = len(x) == len(y) + 1 and x[-1] == shape[0] and x[0] != shape[0]
+    assert any("last axis of x" in note.text for note in data.notes) == channels_last
     expected = np.moveaxis(inputs, -1, 1) if channels_last else inputs
     np.testing.assert_array_equal(found["x"].ravel(), expected.ravel())
 

@@ -3,21 +3,14 @@
 import tempfile
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data import partition_dataset
 
 from .labelled import CLASSES, divided, made
-
-
-@pytest.fixture
-def digits(cache_dir):
-    return load_dataset(Request("digits"), cache_dir)
-
 
 LABELS = st.builds(
     lambda count, seed: np.random.default_rng(seed).integers(0, CLASSES, count).tolist(),
@@ -104,19 +97,6 @@ def test_no_row_is_given_twice_and_all_are_given_or_counted(
         owners = owned.sum(0)[np.unique(labels[train_rows])]
         assert owners.max() - owners.min() <= 1
         assert everything == (num_clients * per_client >= len(owners))
-
-
-@pytest.mark.parametrize(
-    ("text", "clients"),
-    [("iid", 7), ("dirichlet:0.5", 5), ("shards:2", 10), ("pathological:3", 8), ("silos:0-4,5-9", 2)],
-)
-@pytest.mark.parametrize("val_fraction", [0.0, 0.2])
-def test_the_digits_are_used_whole(digits, text, clients, val_fraction):
-    parts = partition_dataset(digits, text, clients, 0, val_fraction)
-    assert sorted(np.concatenate([*parts.train, *parts.val])) == list(range(1437))
-    assert len(parts.val_rows) == int(val_fraction * 1437)
-    assert sorted(np.concatenate(parts.test)) == list(range(360))
-    assert parts.left_out(True) == ""
 
 
 def test_partitions_depend_on_the_seed_and_nothing_else(digits):

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data import Request, load_dataset, partition_dataset
+from fedbn_flower.data import partition_dataset
 from fedbn_flower.data.partition.spec import PartitionSpec
 
 from .labelled import CLASSES, divided, made
-
-
-@pytest.fixture
-def digits(cache_dir):
-    return load_dataset(Request("digits"), cache_dir)
 
 
 def test_silos_hold_exactly_their_classes(digits):
@@ -34,20 +29,6 @@ def test_silos_of_the_classes_that_occur(tmp_path, clients):
     assert parts.left_out(True) == ""
 
 
-def test_two_silos_of_ten_classes_are_those_of_the_digits(digits):
-    named, even = (partition_dataset(digits, text, 2, 0, 0.1) for text in ("silos:0-4,5-9", "silos"))
-    for split in ("train", "val", "test"):
-        for own, other in zip(getattr(named, split), getattr(even, split), strict=True):
-            np.testing.assert_array_equal(own, other)
-
-
-def test_silos_that_overlap_divide_the_class(digits):
-    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
-    shared = [(digits.train.columns["y"][rows] == 1).sum() for rows in parts.train]
-    assert sum(shared) == (digits.train.columns["y"] == 1).sum()
-    assert abs(shared[0] - shared[1]) <= 1
-
-
 def test_silos_that_leave_classes_out_say_so(tmp_path):
     data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
     parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
@@ -63,41 +44,6 @@ def test_test_examples_of_a_class_that_nobody_trains_on_are_reported(tmp_path):
     assert parts.left_out(True) == "3 of 5 test examples, which no client has"
 
 
-def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
-    """23 rows in 3 x 2 shards: five of 4 rows and one of 3, where equal shards would drop 5 rows."""
-    data = made(tmp_path, train=[0] * 9 + [1] * 9 + [2] * 5, test=[0])
-    parts = partition_dataset(data, "shards:2", 3, 0, 0.0)
-    assert sorted(len(rows) for rows in parts.train) in ([7, 8, 8], [8, 8, 7])
-    # Sorted by label the shards hold 0000 0000 0111 1111 1122 222.
-    shards = [{0: 4}, {0: 4}, {0: 1, 1: 3}, {1: 4}, {1: 2, 2: 2}, {2: 3}]
-    counted = divided(data.train.columns["y"], parts.train)[:, :3].tolist()
-    pairs = [
-        [shards[i].get(c, 0) + shards[j].get(c, 0) for c in range(3)] for i in range(6) for j in range(i)
-    ]
-    assert all(client in pairs for client in counted)
-
-
-def test_shards_are_dealt_anew_by_the_seed(digits):
-    dealt = [partition_dataset(digits, "shards:2", 10, seed, 0.0).train for seed in (0, 1)]
-    classes = [[frozenset(digits.train.columns["y"][rows]) for rows in parts] for parts in dealt]
-    assert classes[0] != classes[1]
-    assert max(len(c) for c in classes[0]) <= 4
-
-
-def test_pathological_uses_every_class_and_divides_it_evenly(digits):
-    """Four clients of three classes: two of the ten classes have two owners, eight have one."""
-    dealt = set()
-    for seed in range(20):
-        parts = partition_dataset(digits, "pathological:3", 4, seed, 0.0)
-        counts = np.array([np.bincount(digits.train.columns["y"][r], minlength=10) for r in parts.train])
-        assert ((counts > 0).sum(1) == 3).all()
-        assert sorted((counts > 0).sum(0)) == [1] * 8 + [2] * 2
-        for shares in counts.T:
-            assert np.ptp(shares[shares > 0]) <= 1
-        dealt.add(tuple(map(tuple, counts > 0)))
-    assert len(dealt) == 20
-
-
 def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
     data = made(tmp_path, train=[0, 1, 2, 3, 4] * 6, test=[0, 1, 2, 3, 4])
     parts = partition_dataset(data, "pathological:2", 2, 0, 0.0)
@@ -105,17 +51,6 @@ def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
         parts.left_out(True)
         == "1 of 5 classes, 6 of 30 training examples, 1 of 5 test examples, which no client has"
     )
-
-
-def test_natural_clients(tmp_path):
-    writers = [f"w{i % 3}" for i in range(30)]
-    data = made(tmp_path, [0] * 30, [0] * 30, writers, writers)
-    parts = partition_dataset(data, "natural:writer", 3, 0, 0.0)
-    for i in range(3):
-        assert sorted(parts.train[i]) == sorted(parts.test[i]) == list(range(i, 30, 3))
-    assert parts.left_out(True) == ""
-    with pytest.raises(UserError, match="num-clients: 4 is not allowed; expected at most 3"):
-        partition_dataset(data, "natural:writer", 4, 0, 0.0)
 
 
 def test_natural_clients_are_in_natural_order(tmp_path):

@@ -13,7 +13,7 @@ from fedbn_flower.data.partition.partition import partition_dataset
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.models import InputSpec
 
-from .test_partition import made
+from .labelled import made
 
 LABELS = np.repeat([0, 1, 3], [60, 40, 20])
 IDS = [f"w{i % 4}" for i in range(120)]

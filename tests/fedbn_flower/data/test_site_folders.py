@@ -118,15 +118,3 @@ def test_another_column_is_refused(load, tmp_path):
     output = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
     with pytest.raises(UserError, match=output):
         load(write(tmp_path, *BOTH), group_column="hospital")
-
-
-def test_the_column_of_a_metadata_file_says_whose_a_picture_is(load, tmp_path):
-    write(tmp_path, "pictures", count=10)
-    rows = [f"pictures/{i}.png,{'benign' if i % 2 else 'malignant'},hosp{'AB'[i // 5]}" for i in range(10)]
-    (tmp_path / "metadata.csv").write_text("\n".join(["file_name,label,hospital", *rows]))
-    data = load(tmp_path, group_column="hospital")
-    assert data.class_names == ("benign", "malignant")
-    for split in (data.train, data.test):
-        shades = split.columns["x"][:, 0, 0, 0]
-        assert split.groups.tolist() == [f"hosp{'AB'[i // 5]}" for i in shades]
-        assert split.columns["y"].tolist() == [0 if i % 2 else 1 for i in shades]

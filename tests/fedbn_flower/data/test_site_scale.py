@@ -180,17 +180,25 @@ def test_whoever_decides_or_is_far_is_named():
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        ({"counts": np.array([1.5])}, "whole numbers"),
-        ({"counts": np.array([101.0])}, r"101 values, not whole numbers in \[0, 100\]"),
-        ({"squares": np.array([1e77])}, "no numbers have such moments"),
-        ({"squares": np.array([-1.0])}, "no numbers have such moments"),
+        ({"means": [np.inf, 0]}, "finite numbers"),
+        ({"counts": [1.0]}, "of 2 features"),
+        ({"counts": [1.5, 0]}, "whole numbers"),
+        ({"counts": [101, 0]}, r"101 values, not whole numbers in \[0, 100\]"),
+        ({"squares": [1.1e77, 0]}, "no numbers have such moments"),
+        ({"squares": [-1, 0]}, "no numbers have such moments"),
+        ({"means": [1e39, 0]}, "no numbers have such moments"),
+        ({"means": [1, 1]}, "no numbers have such moments"),
+        ({"counts": [0, 0], "means": [0, 0], "squares": [0, 0]}, "no numbers have such moments"),
     ],
 )
 def test_moments_that_no_numbers_have_are_refused(lie, reason):
-    right = {"counts": np.array([2.0]), "means": np.array([3e38]), "squares": np.array([0.0])}
-    assert FeatureMoments.received(right, 1, 100).counts == 2
+    right = {"counts": [4, 0], "means": [3e38, 0], "squares": [0, 0]}
+    good, bad = (
+        {name: np.array(values, float) for name, values in one.items()} for one in (right, right | lie)
+    )
+    assert FeatureMoments.received(good, 2, 100).scale().mean[1] == 0
     with pytest.raises(ValueError, match=reason):
-        FeatureMoments.received(right | lie, 1, 100)
+        FeatureMoments.received(bad, 2, 100)
 
 
 def test_sites_and_a_simulation_have_the_scale_of_the_median_client(configured, sites, tmp_path):

@@ -139,49 +139,34 @@ def test_images_are_resized_to_the_size_requested(load, tmp_path):
     assert load(name, image_size=7).train.columns["x"].shape == (30, 3, 7, 7)
 
 
+def labelled(kind, labels):
+    return {"features": {"picture": Image(), "label": Value(kind)}, "label": labels}
+
+
 @pytest.mark.parametrize(
-    ("make", "options", "message"),
+    ("written", "options", "message"),
     [
-        (lambda p: str(p / "nowhere"), {}, "dataset: .*nowhere"),
-        (str, {}, "dataset: .*expected"),
-        (lambda p: write_folder(p / "d", splits=("test",)), {}, "no train split; it has"),
-        (lambda p: write_folder(p / "d", features={"picture": Image()}), {}, "no label column found"),
-        (lambda p: write_folder(p / "d", features={"digit": Value("int64")}), {}, "no image column found"),
-        (lambda p: write_folder(p / "d"), {"label_column": "digt"}, "did you mean 'digit'"),
-        (lambda p: write_folder(p / "d"), {"group_column": "author"}, "partition: unknown name 'author'"),
-        (
-            lambda p: write_folder(
-                p / "d", features={"picture": Image(), "label": Value("float32")}, label=[0.5] * 29 + [None]
-            ),
-            {},
-            "holds neither class numbers nor class names",
-        ),
-        (
-            lambda p: write_folder(
-                p / "d", features={"picture": Image(), "label": Value("string")}, label=["x"] * 29 + [None]
-            ),
-            {},
-            "'label' is empty in 2 rows",
-        ),
-        (lambda p: write_folder(p / "d"), {"label_column": "picture"}, "'picture' holds images, not classes"),
-        (
-            lambda p: write_folder(p / "d"),
-            {"image_column": "digit"},
-            r"'digit' holds no images; expected one of \['picture'\]",
-        ),
-        (
-            lambda p: write_folder(
-                p / "d", features={"picture": Image(), "label": Value("int64")}, label=[-1] * 30
-            ),
-            {},
-            "negative class",
-        ),
+        ({"splits": ("test",)}, {}, "no train split; it has"),
+        ({"features": {"picture": Image()}}, {}, "no label column found"),
+        ({"features": {"digit": Value("int64")}}, {}, "no image column found"),
+        ({}, {"label_column": "digt"}, "did you mean 'digit'"),
+        ({}, {"group_column": "author"}, "partition: unknown name 'author'"),
+        (labelled("float32", [0.5] * 29 + [None]), {}, "holds neither class numbers nor class names"),
+        (labelled("string", ["x"] * 29 + [None]), {}, "'label' is empty in 2 rows"),
+        (labelled("int64", [-1] * 30), {}, "negative class"),
+        ({}, {"label_column": "picture"}, "'picture' holds images, not classes"),
+        ({}, {"image_column": "digit"}, r"'digit' holds no images; expected one of \['picture'\]"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(load, tmp_path, make, options, message):
+def test_what_cannot_be_read_is_one_line(load, tmp_path, written, options, message):
     with pytest.raises(UserError, match=message) as caught:
-        load(make(tmp_path), **options)
+        load(write_folder(tmp_path / "d", **written), **options)
     assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder_is_no_dataset(load, tmp_path):
+    with pytest.raises(UserError, match="^dataset: .*expected"):
+        load(tmp_path)
 
 
 def test_a_file_that_is_no_dataset_is_reported(load, tmp_path):

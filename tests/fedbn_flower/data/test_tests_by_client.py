@@ -1,7 +1,5 @@
 """Each model is evaluated on its own site's cases, and the run says so, and why."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,11 +7,13 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
+from fedbn_flower.data.readers.arrays import keep_arrays
+from fedbn_flower.data.readers.torch_datasets import pooled
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.records.summary import TESTED_ON, Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report import write_report
-from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import compared_alike
 
 RNG = np.random.default_rng(0)
@@ -61,36 +61,29 @@ def test_clients_are_evaluated_on_their_own_tests(run, as_datasets):
     assert pooled.summary["client-mean"]["accuracy"] == pytest.approx(of_all)
 
 
-@pytest.fixture
-def said(run):
+def said_of(inputs):
     """Whether clients are evaluated locally, and what is said of it."""
-
-    def of(**keys):
-        result = run(**KEYS | {"rounds": 1} | keys)
-        lines = list(map(str, Run.read(result.folder).learnt))
-        manifest = json.loads((result.folder / "config.json").read_text())
-        return manifest["eval-data"], [line for line in lines if "is evaluated on" in line]
-
-    return of
+    lines = [str(note) for note in what_is_learnt(inputs)]
+    return inputs.evaluates_locally, [line for line in lines if "is evaluated on" in line]
 
 
-def test_one_test_set_for_all_is_everybodys(said):
-    why = ", since 3 of 3 clients (the first is a) have none of their own (guessed; eval-data decides)"
-    assert said(data=TRAIN, test=TEST["a"]) == ("global", [ALL + why])
+ONE_MODEL = ", since all have one model, and the data name no sites (guessed; eval-data decides)"
 
 
-def test_of_a_fifth_that_is_held_out_a_client_has_its_own(said):
-    assert said(data=TRAIN) == ("local", [OWN])
-
-
-def test_what_is_divided_in_another_way_is_everybodys(said):
-    why = ", since all have one model, and the data name no sites (guessed; eval-data decides)"
-    assert said(data=TRAIN, test=TEST, partition="iid") == ("global", [ALL + why])
-
-
-def test_a_stated_wish_decides(said):
-    assert said(data=TRAIN, test=TEST, eval_data="global") == ("global", [ALL])
-    assert said(data=TRAIN, test=TEST, eval_data="local") == ("local", [OWN.partition(",")[0]])
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"partition": "iid"}, (False, [ALL + ONE_MODEL])),
+        ({"eval_data": "global"}, (False, [ALL])),
+        ({"eval_data": "local"}, (True, [OWN.partition(",")[0]])),
+    ],
+)
+def test_what_is_divided_in_another_way_is_everybodys_and_a_stated_wish_decides(
+    configured, cache_dir, keys, expected
+):
+    name = keep_arrays(cache_dir, *pooled(TRAIN, TEST))
+    given = {"dataset": name, "partition": "natural:client", "num_clients": 3} | KEYS | keys
+    assert said_of(inputs_of(configured(**given))) == expected
 
 
 def keeps(client, what="a part of the model"):
@@ -146,17 +139,13 @@ def tables(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_tables_with_a_test_file_are_evaluated_by_client(said, tables, normalize):
-    keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": normalize}
-    assert said(**keys) == ("local", [OWN])
-
-
-def test_a_client_without_tests_does_not_have_the_others_evaluated_on_all(said, tables):
+@pytest.mark.parametrize(("normalize", "untested"), [(False, ""), (True, ""), (True, "b")])
+def test_tables_with_a_test_file_are_evaluated_by_client(configured, tables, normalize, untested):
+    """Also where one client has no tests."""
     test = pd.read_csv(tables / "test.csv")
-    test[test.site != "b"].to_csv(tables / "test.csv", index=False)
-    keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": True}
-    assert said(**keys) == ("local", [OWN])
+    test[test.site != untested].to_csv(tables / "test.csv", index=False)
+    keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": normalize}
+    assert said_of(inputs_of(configured(**KEYS | keys))) == (True, [OWN])
 
 
 @pytest.mark.parametrize("splits", [("train", "test"), ("",)])

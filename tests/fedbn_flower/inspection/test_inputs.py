@@ -16,7 +16,6 @@ from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 
-from ...quick import diagonal_quick
 from ..data.test_own_data import Sites
 
 N = 200
@@ -188,14 +187,6 @@ def test_what_some_rows_show_is_checked_on_all(doubts, monkeypatch):
     visits = np.repeat(np.arange(N), 2)
     assert not doubts(patient=visits)
     assert doubts(row=np.arange(2 * N))
-
-
-@pytest.mark.parametrize(
-    ("name", "every"), diagonal_quick(["iris", "wine", "breast_cancer", "diabetes", "digits"], [1, 3, 10])
-)
-def test_clean_tables_have_none(doubts, name, every):
-    data = getattr(datasets, f"load_{name}")()
-    assert not doubts(**{f"c{i}": column[::every] for i, column in enumerate(data.data.T)})
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes", "digits"])

@@ -18,7 +18,8 @@ from fedbn_flower.server.federation import Federation
 from ..test_own_data import Sites, assert_sites_give_the_simulation
 
 NAN = np.nan
-COLUMNS = "age,creatinine,sex=f|m,year"
+SECONDS = 1_700_000_000
+COLUMNS = "age,creatinine,sex=f|m,year,seen"
 
 
 def test_moments_of_parts_add_up_to_those_of_all():
@@ -66,7 +67,7 @@ def test_volumes_are_standardised_by_channel():
 
 @pytest.fixture
 def clinics(tmp_path):
-    """The table of two clinics; one measures in another unit, and one misses values."""
+    """The table of two clinics; one measures in another unit. Values are missing, and some far from 0."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 90), ("test", 30)):
         table = pd.DataFrame(
@@ -76,6 +77,7 @@ def clinics(tmp_path):
                 "creatinine": rng.normal(1, 0.2, count).round(3),
                 "sex": rng.choice(["f", "m"], count),
                 "year": 2020,
+                "seen": SECONDS + rng.integers(0, 80, count),
                 "y": rng.integers(0, 2, count),
             }
         )
@@ -94,15 +96,17 @@ def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
     keys = {"columns": COLUMNS, "client": "shared", "normalize": True, "model": "mlp-bn"}
     simulated = configured(dataset=str(clinics / "all"), partition="natural:clinic", **keys)
     expected, messages, nodes = assert_sites_give_the_simulation(
-        simulated, configured(dataset="shape:5:2", **keys), clinics / "all"
+        simulated, configured(dataset="shape:6:2", **keys), clinics / "all"
     )
     x = pd.read_csv(clinics / "all" / "train.csv")
     assert {m.metadata.message_type for m in messages[:4]} == {"query.names", "query.moments"}
     for message in messages[4:]:
         mean, std = (message.content["config"][f"feature-{name}"] for name in ("mean", "std"))
-        np.testing.assert_allclose(mean, [x.age.mean(), x.creatinine.mean(), 0, 0, 2020], rtol=1e-6)
-        np.testing.assert_allclose(std, [x.age.std(ddof=0), x.creatinine.std(ddof=0), 0, 0, 1], rtol=1e-6)
-    own = configured(dataset="shape:5:2", **keys | {"normalize": False})
+        assert mean[5] - SECONDS == pytest.approx((x.seen - SECONDS).mean(), abs=1e-4)
+        np.testing.assert_allclose(mean[:5], [x.age.mean(), x.creatinine.mean(), 0, 0, 2020], rtol=1e-6)
+        deviations = [x.age.std(ddof=0), x.creatinine.std(ddof=0), 0, 0, 1, x.seen.std(ddof=0)]
+        np.testing.assert_allclose(std, deviations, rtol=1e-6)
+    own = configured(dataset="shape:6:2", **keys | {"normalize": False})
     other = Federation(own).run(Sites(own, nodes), [])
     assert any((other[name].numpy() != array.numpy()).any() for name, array in expected.items())
 
@@ -116,37 +120,6 @@ def test_rows_prepared_alike_of_clients_that_are_no_sites_are_everybodys(
     keys = {"columns": COLUMNS, "partition": partition, "normalize": normalize, "client": "fedavg"}
     config = configured(dataset=str(clinics / "all" / "train.csv"), **keys)
     assert inputs_of(config).evaluates_locally == locally
-
-
-def test_float_arrays_are_standardised_by_all_training_rows(run):
-    """As if one had done it oneself, with the deviation of all rows."""
-    rng = np.random.default_rng(0)
-    x, x_test = (rng.normal([5, -200], [3, 90], (n, 2)).astype(np.float32) for n in (80, 20))
-    y, y_test = (rng.integers(0, 2, n) for n in (80, 20))
-    got = run(data=(x, y, x_test, y_test), normalize=True, partition="iid", model="mlp-bn")
-    mean, std = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-    scaled = [((part - mean) / std).astype(np.float32) for part in (x, x_test)]
-    by_hand = run(data=(scaled[0], y, scaled[1], y_test), partition="iid", model="mlp-bn")
-    for name, value in by_hand.summary["client-mean"].items():
-        assert got.summary["client-mean"][name] == pytest.approx(value, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"means": np.array([np.inf, 0])}, "finite numbers"),
-        ({"counts": np.array([1.0])}, "of 2 features"),
-        ({"squares": np.array([-1.0, 0])}, "no numbers"),
-        ({"means": np.array([1e39, 0])}, "no numbers"),
-        ({"means": np.array([1.0, 1])}, "no numbers"),
-        ({"counts": np.zeros(2), "means": np.zeros(2), "squares": np.zeros(2)}, "no numbers"),
-    ],
-)
-def test_moments_that_no_numbers_have_are_refused(wrong, reason):
-    right = {"counts": np.array([4.0, 0]), "means": np.array([-1.5, 0]), "squares": np.array([5.0, 0])}
-    assert FeatureMoments.received(right, 2).scale().mean == (-1.5, 0)
-    with pytest.raises(ValueError, match=reason):
-        FeatureMoments.received(right | wrong, 2)
 
 
 def test_a_kind_that_prepares_by_itself_does_not_ignore_normalize(configured):

@@ -12,7 +12,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.inputs import local_task
 
 
 @pytest.fixture
@@ -33,13 +32,6 @@ def keys_for(sites):
     }  # fmt: skip
 
 
-def notices_of(config):
-    """What is said of evaluation; that a fifth is held out is said of every table without a test set."""
-    federation = Federation(config)
-    found = notices(federation.inputs)
-    return [line for line in found if line.startswith("eval-data")]
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("eval_data", "small"), [("auto", True), ("local", True), ("global", False)])
 def test_other_sites_units_do_not_count_unless_requested(cache_dir, tmp_path, sites, eval_data, small):
@@ -52,12 +44,6 @@ def test_other_sites_units_do_not_count_unless_requested(cache_dir, tmp_path, si
     assert max(losses) < 0.1 if small else min(losses) > 1
     stored = json.loads((result.folder / "config.json").read_text())
     assert stored["eval-data"] == ("local" if small else "global")
-
-
-def test_a_client_evaluates_on_its_own_rows_by_default(configured, sites):
-    config = configured(**keys_for(sites))
-    assert notices_of(config) == []
-    assert [len(local_task(config, i, {}).evaluation["test"]) for i in (0, 1)] == [40, 40]
 
 
 @pytest.fixture
@@ -114,5 +100,6 @@ def test_where_each_evaluates_what_it_has_just_trained_all_are_evaluated_on_all(
 
 
 def test_what_global_means_is_said(configured, sites):
-    (output,) = notices_of(configured(**keys_for(sites), eval_data="global"))
+    found = notices(inputs_of(configured(**keys_for(sites), eval_data="global")))
+    (output,) = (line for line in found if line.startswith("eval-data"))
     assert output.startswith("eval-data: 'global': each client's model is evaluated on all clients' examples")

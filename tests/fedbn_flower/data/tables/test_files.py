@@ -21,16 +21,6 @@ def noise(count=160):
     return pd.DataFrame({"a": RNG.normal(size=count), "label": np.arange(count) // (count // 2)})
 
 
-def test_a_row_index_is_not_learnt(run, tmp_path):
-    """Of noise half is right; with the index as an input it would be everything."""
-    noise(400).to_csv(tmp_path / "t.csv")
-    keys = {"partition": "iid", "client": "shared", "strategy": "fedavg", "rounds": 3}
-    result = run(dataset=tmp_path / "t.csv", **keys)
-    assert 0.3 < result.summary["mean"]["accuracy"] < 0.7
-    result = run(dataset=tmp_path / "t.csv", columns="Unnamed: 0,a", **keys)
-    assert result.summary["mean"]["accuracy"] > 0.9
-
-
 def test_a_site_is_told_its_columns_without_the_index(configured, tmp_path):
     table = noise().assign(**{"b=c": ["x", "y"] * 80})
     table.to_csv(tmp_path / "t.csv")
