@@ -101,16 +101,13 @@ def _largest(several: Sequence[list[Path]], headers: Mapping[Path, Header], fold
     most = max(sizes)
     best = [paths for paths, size in zip(several, sizes, strict=True) if size == most]
     if len(best) > 1 and most > 1 and all(headers[paths[0]].in_place for paths in best):
-        names = " and ".join(sorted(repr(_name_of(headers[paths[0]])) for paths in best)[:2])
+        first = [headers[paths[0]] for paths in best]
+        names = " and ".join(sorted(repr(one.description or one.series) for one in first)[:2])
         raise UserError(
             f"dataset: {folder} holds {len(best)} series of {most} slices each ({names}); expected one that "
             "is the largest: leave one there"
         )
     return best[0]
-
-
-def _name_of(header: Header) -> str:
-    return header.description or header.series
 
 
 def largest_of_studies(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -132,15 +129,11 @@ def largest_of_studies(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     for of_study in studies.values():
         several = len({headers[path].series for path in of_study}) > 1
         if several and max(headers[path].frames for path in of_study) > 1:
-            taken = _largest([[path] for path in of_study], headers, common_folder(of_study))
+            folder = Path(os.path.commonpath([path.parent for path in of_study]))
+            taken = _largest([[path] for path in of_study], headers, folder)
             left += [path for path in of_study if path not in taken]
     unused = {*left}
     return [path for path in paths if path not in unused], left
-
-
-def common_folder(paths: Sequence[Path]) -> Path:
-    """Return the lowest folder that all of these are in."""
-    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
 def header_of_scan(path: Path) -> Header:
@@ -190,13 +183,9 @@ def _header(path: Path, changed: int, size: int) -> Header:
     return Header(patient, study, series, description, frames, in_place)
 
 
-def _dicom_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and is_dicom(path))
-
-
 def _taken(folder: Path) -> list[Path]:
     """Return the slices of a folder that stands for a series."""
-    paths = _dicom_in(folder)
+    paths = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and is_dicom(path))
     slices = _slices_of(paths) if len(paths) > 1 else None
     return slices.taken if slices else paths
 

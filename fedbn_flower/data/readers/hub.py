@@ -252,7 +252,8 @@ def _labels(
     column, feature = label.name, splits[0].features[label.name]
     values = _cells(splits, column)
     if isinstance(of_list := getattr(feature, "feature", None), ClassLabel):
-        return _multi_hot(values, of_list.num_classes), Classes(names=of_list.names), []
+        named = [np.bincount(one, minlength=of_list.num_classes) > 0 for one in values]
+        return np.stack(named).astype(np.float32), Classes(names=of_list.names), []
     several = len(names) > 1
     as_numbers = request.predict == "numbers" and not isinstance(feature, ClassLabel)
     if not label.values and (several or as_numbers or _holds_numbers(values)):
@@ -284,10 +285,6 @@ def _of_named_classes(values: Sequence[Any], label: Feature, feature: Any, reque
         raise UserError(f"label-column: {label.name!r} is empty in {number_of(missing, 'row')}")
     words = [feature.names[value] for value in values] if hasattr(feature, "names") else values
     return encode_targets(pd.Series(words, name=label.name), label, replace(request, predict="classes"))
-
-
-def _multi_hot(lists: Iterable[Sequence[int]], classes: int) -> NDArray[np.float32]:
-    return np.stack([np.bincount(one, minlength=classes) > 0 for one in lists]).astype(np.float32)
 
 
 def _holds_numbers(values: Sequence[Any]) -> bool:

@@ -17,24 +17,15 @@ Origins = NDArray[np.bytes_]
 
 def of_rows(name: str, rows: NDArray[np.int64]) -> Origins:
     """Return ``NAME:ROW``, with rows as a spreadsheet program shows them: from 1 on, and a header is one."""
-    return np.strings.add(_utf8(f"{name}:"), rows.astype(np.bytes_))
+    return np.strings.add(os.fsencode(f"{name}:"), rows.astype(np.bytes_))
 
 
 def of_items(name: str, items: int | NDArray[np.int64]) -> Origins:
     """Return ``NAME[ITEM]``, with items as Python counts them, from 0 on: so many, or these."""
     numbers = np.arange(items) if isinstance(items, int) else items
-    return np.strings.add(np.strings.add(_utf8(f"{name}["), numbers.astype(np.bytes_)), b"]")
+    return np.strings.add(np.strings.add(os.fsencode(f"{name}["), numbers.astype(np.bytes_)), b"]")
 
 
 def of_paths(paths: Iterable[Path], root: Path) -> Origins:
     """Return the paths of files below a folder, with slashes."""
-    return np.array([_utf8(path.relative_to(root).as_posix()) for path in paths], np.bytes_)
-
-
-def name_below(path: Path, root: Path) -> str:
-    """Return the path of a file below a folder, with slashes; of the folder's own place, the file's name."""
-    return path.name if path == root else path.relative_to(root).as_posix()
-
-
-def _utf8(text: str) -> bytes:
-    return os.fsencode(text)
+    return np.array([os.fsencode(path.relative_to(root).as_posix()) for path in paths], np.bytes_)

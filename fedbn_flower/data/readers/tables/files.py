@@ -178,8 +178,9 @@ class Joined:
 
     def origins(self, request: Request) -> origins.Origins:
         """Return the file and the row of each row of the table."""
-        root = path_of(request.name)
-        return np.concatenate([part.origins(origins.name_below(part.path, root)) for part in self.parts])
+        root, paths = path_of(request.name), [part.path for part in self.parts]
+        names = [path.name if path == root else path.relative_to(root).as_posix() for path in paths]
+        return np.concatenate([part.origins(name) for part, name in zip(self.parts, names, strict=True)])
 
 
 def joined_tables(request: Request, files: Files) -> Joined:

@@ -285,7 +285,7 @@ def _text_as_asked(path: Path, request: Request) -> ReadTable:
     notes += signs.notes(path)
     if layout.above:
         notes.append(_above(layout.above, path, guessed=layout.has_title))
-    written = Written.asked(signs.asked_in(request))
+    written = Written.asked(replace(request, thousands=signs.thousands or request.thousands))
     frame, of_dates = written.read(frame, missing.named, {*asked.texts}, path, layout.decimal)
     return ReadTable(frame, path, asked, missing, layout, (*notes, *of_dates), layout.above)
 

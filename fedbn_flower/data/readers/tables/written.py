@@ -153,10 +153,6 @@ class Signs:
             found.append(Note("inputs", shown, "thousands"))
         return found
 
-    def asked_in(self, request: Request) -> Request:
-        """Return a request that names the sign between thousands, if there is one."""
-        return replace(request, thousands=self.thousands) if self.thousands else request
-
 
 def the_signs(frame: "DataFrame", but: Collection[str], thousands: str) -> Signs:
     """Return the signs of the only reading that fits all texts of numbers, by their columns.
