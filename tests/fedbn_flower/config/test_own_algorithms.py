@@ -89,16 +89,6 @@ def test_settings_arrive_at_an_objective_and_a_client(own, configured):
     assert [m.content.metric_records["metrics"]["told"] for m in replied] == [7.0, 7.0]
 
 
-def test_a_grid_of_files_has_short_names(own, cache_dir, tmp_path):
-    names = "fedavg,own.py:Scaled"
-    where = ("--rounds", 1, "--run-dir", "grid")
-    assert run(cache_dir, "--strategy", names, "--scale", 0.5, *where) == 0
-    folders = {path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()}
-    assert folders == {"fedavg-fedbn-plain-seed0", "own.Scaled-fedbn-plain-seed0"}
-    assert "| own.Scaled | fedbn | plain |" in (tmp_path / "grid" / "grid.md").read_text()
-    assert "scale" not in json.loads((tmp_path / "grid" / "fedavg-fedbn-plain-seed0/config.json").read_text())
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

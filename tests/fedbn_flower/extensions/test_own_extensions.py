@@ -60,17 +60,6 @@ def test_a_run_without_one_has_nothing_of_it(run):
     assert summary["stopped"] is None
 
 
-def test_a_resumed_run_goes_on_from_its_state(run, tmp_path, cache_dir):
-    """The fall of round 3 is that from round 2, before which the run was stopped."""
-    whole, _ = run("whole", extension=PLATEAU, least_fall=0.0, rounds=3)
-    run("parts", extension=PLATEAU, least_fall=0.0, rounds=2)
-    here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
-    simulate(resume=tmp_path / "parts", extension=PLATEAU, rounds=3, **here)
-    with (tmp_path / "parts" / "metrics.csv").open() as file:
-        parts = list(csv.DictReader(file))
-    assert [row["loss-fall"] for row in parts] == [row["loss-fall"] for row in whole]
-
-
 class Counts(Extension):
     """Counts rounds."""
 

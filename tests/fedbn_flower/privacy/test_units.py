@@ -19,7 +19,7 @@ from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from .asked import KINDS, RUN, Site
-from .runs import charges, model, of_examples, simulated
+from .runs import of_examples, simulated
 
 KEYS = {
     "columns": "age,sex=f|m", "label_column": "outcome=0|1", "dp_scale": "age=50:20", "batch_size": 8,
@@ -135,18 +135,6 @@ def test_a_client_trains_and_is_accounted_by_patients(by_unit, tmp_path):
     assert "a unit at several clients: their epsilons add up" in found["outside"]
     first, *_ = map(json.loads, (tmp_path / "run" / "privacy.jsonl").read_text().splitlines())
     assert first["unit"] == "patient"
-
-
-def test_where_each_patient_has_one_row_the_bits_are_those_of_plain_dp_example(configured, tmp_path):
-    path = write(tmp_path / "single.csv", range(90))
-    summaries = {}
-    for unit in ("", "patient"):
-        keys = {"dataset": path, "partition": "natural:site", "val_fraction": 0.2, "rounds": 2, **KEYS}
-        config = of_examples(configured, **{**keys, "dp_unit": unit})
-        summaries[unit] = simulated(config, tmp_path / f"run-{unit}")
-    assert model(tmp_path / "run-") == model(tmp_path / "run-patient")
-    assert charges(tmp_path / "run-") == charges(tmp_path / "run-patient")
-    assert summaries[""]["global"] == summaries["patient"]["global"]
 
 
 def test_what_is_said_before_the_first_round(by_unit):

@@ -17,8 +17,6 @@ PARTNER = {"feddyn": "feddyn", "scaffold": "scaffold"}
 RNG = np.random.default_rng(0)
 CURVATURE = RNG.uniform(0.2, 2.0, (CLIENTS, SIZE)).astype(np.float32)
 CENTRE = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
-OPTIMUM = (CURVATURE * CENTRE).sum(0) / CURVATURE.sum(0)
-"""Where the mean of f_i(w) = 1/2 sum_j a_ij (w_j - b_ij)^2 is least."""
 
 
 class Quadratic(nn.Module):
@@ -58,45 +56,6 @@ def quadratic(monkeypatch):
 
     monkeypatch.setattr("fedbn_flower.site.adapter.local_task", task)
     monkeypatch.setattr(Objective, "loss", loss)
-
-
-def distance_to_optimum(strategy, objective, rounds, configured):
-    config = configured(
-        strategy=PARTNER.get(objective, "fedavg"),
-        objective=objective,
-        client="shared",
-        partition="iid",
-        num_clients=CLIENTS,
-    ).to_user_config()
-    train_config = ConfigRecord(
-        {
-            "client-lr": 0.1, "objective": objective, "eval-splits": "",
-            "alpha": 0.5, "mu": 0.0,
-        }
-    )  # fmt: skip
-    result = strategy.start(
-        grid=InlineGrid(CLIENTS, config),
-        initial_arrays=ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))}),
-        num_rounds=rounds,
-        train_config=train_config,
-    )
-    assert not strategy.phase_report.failures
-    return np.abs(result.arrays["w"].numpy() - OPTIMUM).max()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("fraction", "of_feddyn", "of_scaffold"), [(1.0, 40, 30), (0.5, 120, 80)])
-def test_feddyn_and_scaffold_reach_the_optimum_and_fedavg_does_not(
-    quadratic, configured, fraction, of_feddyn, of_scaffold
-):
-    """After so many rounds; FedAvg is elsewhere when SCAFFOLD with all clients is there."""
-    sampling = {"fraction_train": fraction, "fraction_evaluate": 0.0}
-    fedavg = distance_to_optimum(FedAvg(**sampling), "plain", 30, configured)
-    feddyn = distance_to_optimum(FedDyn(alpha=0.5, **sampling), "feddyn", of_feddyn, configured)
-    scaffold = distance_to_optimum(Scaffold(**sampling), "scaffold", of_scaffold, configured)
-    assert fedavg > 0.01
-    assert feddyn < 1e-4
-    assert scaffold < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -293,18 +293,6 @@ def test_who_never_answers_has_the_main_model_and_what_others_have_stays(run, st
                 np.testing.assert_array_equal(entry, main[name], err_msg=name)
 
 
-def test_a_client_without_examples_is_refused_in_a_line(run, tmp_path):
-    (tmp_path / "sites.py").write_text(
-        "import numpy as np\n"
-        "def sites(split):\n"
-        "    x, y = np.ones((20, 6), np.float32), np.arange(20) % 2\n"
-        "    return {'A': (x, y), 'B': (x[:0], y[:0]) if split == 'train' else (x, y)}\n"
-    )
-    for strategy in SETTINGS:
-        with pytest.raises(UserError, match=r"^dataset: .* data of client 'B' has no examples$"):
-            run(strategy, dataset=f"{tmp_path / 'sites.py'}:sites", model=perceptron, num_clients=2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [*SETTINGS])
 def test_the_best_rounds_models_are_those_of_a_run_that_ends_there(run, strategy):
