@@ -269,7 +269,7 @@ def write_site():
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def configured(cache_dir):
     """A configuration by keys with underscores; small unless told otherwise."""
 

@@ -118,7 +118,6 @@ def _parsed(text: str, suffix: str) -> Any:
         return tomllib.loads(text)
     if suffix not in YAML:
         return json.loads(text)
-
     return parse_yaml(text)
 
 

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -151,12 +150,10 @@ def check_sweep_folder(folder: Path) -> None:
     """
     if not folder.exists() or (folder / EXPERIMENT).exists():
         return
-    if not folder.is_dir() or not all(_is_leftover(path) for path in folder.iterdir()):
+    if not folder.is_dir() or not all(
+        p.name == LOCK or p.name.endswith(UNFINISHED) for p in folder.iterdir()
+    ):
         raise not_allowed("run-dir", str(folder), "a new or empty folder, or the folder of a sweep")
-
-
-def _is_leftover(path: Path) -> bool:
-    return path.name == LOCK or path.name.endswith(UNFINISHED)
 
 
 @contextmanager
@@ -174,11 +171,6 @@ def lock_sweep_folder(folder: Path) -> Iterator[None]:
             yield
 
 
-def _with_dataset(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of ``experiment.json`` with the dataset, whose default was another one before."""
-    return {"dataset": RUN_KEYS["dataset"].default, **given}
-
-
 def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path, console: Console) -> int:
     """Do the runs that are missing in the folder, and return the number of failed runs.
 
@@ -192,9 +184,8 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
     with lock_sweep_folder(folder):
         for cell in cells:
             cell.check()
-        write_atomically(
-            folder / EXPERIMENT, json_text(_with_dataset(experiment.as_given()), indent=2) + "\n"
-        )
+        given = {"dataset": RUN_KEYS["dataset"].default, **experiment.as_given()}  # another one up to 0.2
+        write_atomically(folder / EXPERIMENT, json_text(given, indent=2) + "\n")
         comparison = Comparison(folder, keys, [cell.name for cell in cells])
         missing = []
         for cell in cells:

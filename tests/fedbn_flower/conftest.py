@@ -4,6 +4,7 @@ import pytest
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.annexes import is_present
+from fedbn_flower.cli import main
 from fedbn_flower.server.federation import Federation
 
 
@@ -40,6 +41,20 @@ NO_INTERVALS = {
 def _no_intervals_where_nobody_looks(request, monkeypatch):
     if request.path.parent.name in NO_INTERVALS and is_present("study"):
         monkeypatch.setattr("fedbn_flower.study.intervals.write_intervals", lambda *_: None)
+
+
+@pytest.fixture
+def refused(capsys):
+    """The line with which a command is refused, before anything is printed."""
+
+    def line_of(*words):
+        assert main([str(word) for word in words]) == 2
+        printed = capsys.readouterr()
+        (line,) = printed.err.splitlines()
+        assert printed.out == ""
+        return line.removeprefix("error: ")
+
+    return line_of
 
 
 SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}

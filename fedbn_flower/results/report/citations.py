@@ -36,13 +36,13 @@ def citations(configs: Iterable[Mapping[str, Any]]) -> str:
     """BibTeX of what runs of these configurations rest on: Flower, and every built-in algorithm that names a
     paper. Algorithms from files are not looked at: a report runs nobody's code."""
     keys = [FLOWER]
-    tables: dict[str, Mapping[str, object]] = {**NAMED}
+    with_argument = {kind: registry.names for kind, registry in WITH_ARGUMENT.items()}
+    with_argument |= {"protocol": PROTOCOLS, "mean": MEANS}
     for config in configs:
-        for kind, known in tables.items():
+        for kind, known in NAMED.items():
             names = parts(str(config.get(kind, "")), known)
             keys += [paper_of(known[name]) for name in names if name in known]
-        with_argument = {kind: registry.names for kind, registry in WITH_ARGUMENT.items()}
-        for kind, known in {**with_argument, "protocol": PROTOCOLS, "mean": MEANS}.items():
+        for kind, known in with_argument.items():
             name = str(config.get(kind, "")).partition(":")[0]
             keys += [paper_of(known[name])] if name in known else []
         keys += [key for cls in built_in(config) for key in cls.about({**DEFAULTS, **config}).papers]

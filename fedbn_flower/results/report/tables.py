@@ -15,13 +15,12 @@ from ...core.errors import unknown_name
 from ...core.files import csv_lines
 from ...core.text import visible
 from ...data.notes import Note
-from ..terminal import is_narrow, show
+from ..terminal import PADDING, is_narrow, show
 from .html import shown_text
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
 FEW, SHORT = 3, 40  # columns, and characters of a row of numbers, that fit on a phone
-PADDING = 3  # characters of a column besides its text
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",

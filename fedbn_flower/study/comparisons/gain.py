@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from ...records.cases import SITE, TARGET, is_binary, predictions_of
 from ...records.metrics import heading, percent, spelt
@@ -20,9 +19,6 @@ from ..statistics.intervals import LEVEL
 from ..statistics.paired import paired_bootstrap
 from ..statistics.subgroups import Subgroup, WorseOff, bonferroni, worse_off
 from .best_cells import metric_of_cases
-
-if TYPE_CHECKING:
-    pass
 
 ALONE = "alone"
 GAIN_FILE = "gain.csv"

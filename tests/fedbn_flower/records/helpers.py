@@ -25,12 +25,13 @@ def result(server_round=1, means=None, **values):
 class Stops(Observer):
     """Ends a run after a round, as a kill would: the round is written, the next one begins."""
 
-    def __init__(self, after):
-        self.after = after
+    def __init__(self, after, error=KeyboardInterrupt):
+        self.after, self.error, self.arrays = after, error, None
 
     def on_round(self, result):
         if result.server_round == self.after:
-            raise KeyboardInterrupt
+            self.arrays = result.arrays
+            raise self.error
 
 
 class Watching(Observer):

@@ -1,12 +1,10 @@
 """Who watches a run: called at its start, and once at its end, whatever that is."""
 
 import dataclasses
-import re
 
 import pytest
 from flwr.app import MetricRecord
 
-from fedbn_flower import UserError, simulate
 from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.records.summary import Summary
 from strategies import PhaseReport
@@ -160,10 +158,3 @@ def test_an_observer_of_ones_own_sees_every_round(run):
     result = run(rounds=2, observers=[mine])
     assert [number for number, _ in mine.seen] == [1, 2]
     assert mine.seen[-1][1] == result.summary["mean"]["accuracy"]
-
-
-def test_an_observer_is_one():
-    with pytest.raises(
-        UserError, match=re.escape("observers: 3 is not allowed; expected instances of Observer")
-    ):
-        simulate(observers=[3])

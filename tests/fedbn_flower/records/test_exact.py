@@ -71,13 +71,16 @@ def run(tmp_path_factory: pytest.TempPathFactory, pictures_never_drawn: None) ->
     y = (rng.random(300) < 0.3 * np.exp(x[:, 0] / 2) / 1.2).astype(int)
     frame = pd.DataFrame({"site": np.repeat(["a", "b", "c"], 100), "x": x[:, 0], "y": y})
     frame.to_csv(folder / "data.csv", index=False)
-    simulate(
-        dataset=str(folder / "data.csv"), label_column="y", partition="natural:site", num_clients=3, rounds=2,
-        model="linear", strategy="fedavg", client="shared", client_lr=1e-4, metrics=NAMES, backend="inline",
-        run_dir=str(folder / "run"), cache_dir=str(folder / "cache"), thresholds=20, val_fraction=0.2,
-        recalibrate="isotonic",
-    )  # fmt: skip
+    trained(folder, "run", rounds=2, client_lr=1e-4, val_fraction=0.2, recalibrate="isotonic")
     return Run.read(folder / "run")
+
+
+def trained(folder: Path, name: str, **keys: Any) -> None:
+    simulate(
+        dataset=str(folder / "data.csv"), label_column="y", partition="natural:site", num_clients=3,
+        model="linear", strategy="fedavg", client="shared", metrics=NAMES, backend="inline", thresholds=20,
+        run_dir=str(folder / name), cache_dir=str(folder / "cache"), **keys,
+    )  # fmt: skip
 
 
 def test_all_that_a_run_says_is_of_its_cases(run: Run) -> None:
@@ -121,13 +124,8 @@ def test_pages_cards_and_tables_of_the_last_round_show_the_same(run: Run) -> Non
     assert f"| all sites | {area:.3f}" in model_card(run)
 
 
-def test_a_run_that_keeps_no_cases_says_that_it_counts_at_thresholds(tmp_path: Path, run: Run) -> None:
-    data = str(run.folder.parent / "data.csv")
-    simulate(
-        dataset=data, label_column="y", partition="natural:site", num_clients=3, rounds=1, model="linear",
-        strategy="fedavg", client="shared", metrics=NAMES, backend="inline", run_dir=str(tmp_path / "run"),
-        cache_dir=str(tmp_path / "cache"), thresholds=20, predictions="off",
-    )  # fmt: skip
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+def test_a_run_that_keeps_no_cases_says_that_it_counts_at_thresholds(run: Run) -> None:
+    trained(run.folder.parent, "thresholds", rounds=1, predictions="off")
+    summary = json.loads((run.folder.parent / "thresholds/summary.json").read_text())
     assert summary["of"]["auroc"] == "counts at 20 fixed thresholds"
     assert summary["of"]["loss"] == "single held-out cases"

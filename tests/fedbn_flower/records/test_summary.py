@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from fedbn_flower import Result
-from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.records.summary import Summary
 
@@ -98,12 +97,10 @@ def test_a_folder_without_one_has_none(tmp_path):
         (lambda text: "[]", "has no keys"),
     ],
 )
-def test_a_damaged_one_is_one_line(tmp_path, capsys, change, why):
+def test_a_damaged_one_is_one_line(tmp_path, refused, change, why):
     folder = write_run(tmp_path / "run", summary_of([0.5, 0.6]), METRICS)
     file = folder / "summary.json"
     file.write_text(change(file.read_text()))
-    assert main(["report", str(folder)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: report: '{file}' cannot be read (")
-    assert why in error
-    assert error.count("\n") == 1
+    line = refused("report", folder)
+    assert line.startswith(f"report: '{file}' cannot be read (")
+    assert why in line

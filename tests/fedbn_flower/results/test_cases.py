@@ -2,7 +2,6 @@
 
 import json
 import stat
-from functools import partial
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -18,6 +17,8 @@ from fedbn_flower import Result, UserError
 from fedbn_flower.job.cases import keeps_cases
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import CaseColumns, cases_used, predictions_file
+from fedbn_flower.results.held_out import held_out_by_site
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.exchange import Exchange
@@ -41,6 +42,16 @@ TEN = {
     "num_clients": 3,
     "partition": "dirichlet:1",
 }
+
+
+def of_sites(folder, **columns):
+    """The keys of a run on the tables of two sites, with further columns."""
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(ill=np.where(Y, "yes", "no"), **columns)
+    folder.mkdir()
+    for site, rows in (("lyon", slice(0, 250)), ("turin", slice(250, 400))):
+        frame[rows].to_csv(folder / f"{site}.csv", index=False)
+    keys = {"dataset": str(folder), "label_column": "ill=no|yes", "partition": "natural:file"}
+    return keys | {"num_clients": 2}
 
 
 def by_hand(result, site, rows, images):
@@ -75,20 +86,15 @@ def test_scores_are_those_of_the_kept_model_with_each_clients_memory(run, client
         )
         right = accuracy_score(of_site.target, scores[of_site.index].argmax(1))
         assert right == pytest.approx(result.summary["clients"][site]["accuracy"], abs=1e-12)
-
-
-def test_metrics_of_the_file_are_the_pooled_ones(run):
-    result = run(**BINARY, **LOCALLY, metrics="auroc,accuracy", client="fedbn", thresholds=10)
-    table, pooled = result.predictions, result.summary["pooled"]
-    assert [*table.columns] == [
-        *("site", "new", "split", "id", "source", "group", "target", "predicted", "score", "fold", "seed")
-    ]
-    assert accuracy_score(table.target, table.score > 0.5) == pooled["accuracy"]
-    assert roc_auc_score(table.target, table.score) == pytest.approx(pooled["auroc"], abs=1e-12)
+    counted = held_out_by_site(Run.read(result.folder)).values()
+    assert [sum(of[str(i)] for of in counted) for i in range(10)] == result.summary["per-class"]["examples"]
 
 
 def test_of_shared_examples_each_client_has_a_row(run):
     table = run(**BINARY, eval_data="global", client="fedbn").predictions
+    assert [*table.columns] == [
+        *("site", "new", "split", "id", "source", "group", "target", "predicted", "score", "fold", "seed")
+    ]
     assert table.site.tolist() == ["0"] * 200 + ["1"] * 200
     assert table.id.tolist() == 2 * list(range(200))
     halves = table.score.to_numpy().reshape(2, 200)
@@ -120,11 +126,11 @@ def test_the_rest_of_a_run_stays_as_it_is(run, keys, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global"}])
-def test_the_file_is_the_same_on_ray(run, keys, tmp_path, on_the_pool):
+def test_the_file_is_the_same_on_ray(run, tmp_path, on_the_pool):
+    """Of models that are gone after their training; of others: `test_measures`."""
     files = [
-        run(**TEN, **keys, backend=backend, workers=workers, run_dir=tmp_path / backend).folder
-        for backend, workers in (("inline", 0), ("ray", 2))
+        run(**TEN, **LOCALLY, eval_model="local", **how, run_dir=tmp_path / how["backend"]).folder
+        for how in ({"backend": "inline"}, {"backend": "ray", "workers": 2})
     ]
     one, other = ((folder / "predictions.parquet").read_bytes() for folder in files)
     assert one == other
@@ -145,12 +151,7 @@ def test_labels_and_numbers_have_columns_of_their_own(run):
 
 
 def test_sites_are_called_as_the_data_call_them(run, tmp_path):
-    for site, rows in (("lyon", slice(0, 200)), ("turin", slice(200, 400))):
-        frame = pd.DataFrame(X[rows], columns=list("abcd")).assign(ill=np.where(Y[rows], "yes", "no"))
-        (tmp_path / "data").mkdir(exist_ok=True)
-        frame.to_csv(tmp_path / f"data/{site}.csv", index=False)
-    keys = {"dataset": str(tmp_path / "data"), "label_column": "ill=no|yes", "partition": "natural:file"}
-    result = run(**keys, num_clients=2)
+    result = run(**of_sites(tmp_path / "data"))
     table = result.predictions
     assert set(table.site) == {"lyon", "turin"}
     accuracies = {c["name"]: c["accuracy"] for c in result.summary["clients"].values()}
@@ -159,16 +160,14 @@ def test_sites_are_called_as_the_data_call_them(run, tmp_path):
         assert accuracy_score(of_site.target, of_site.predicted) == pytest.approx(accuracies[site])
 
 
-def test_auto_keeps_no_more_than_a_million_scores(run, monkeypatch):
-    monkeypatch.setattr(  # of 200 x 2
-        "fedbn_flower.job.cases.MOST_SCORES", 399
-    )
-    run = partial(run, rounds=1)
-    assert not (run(**BINARY, **LOCALLY).folder / "predictions.parquet").exists()
-    assert len(run(**BINARY, **LOCALLY, predictions="on").predictions) == 200
-    monkeypatch.setattr("fedbn_flower.job.cases.MOST_SCORES", 400)
-    assert len(run(**BINARY, **LOCALLY).predictions) == 200
-    assert not (run(**BINARY, eval_data="global").folder / "predictions.parquet").exists()  # 400 cases
+def test_auto_keeps_no_more_than_a_million_scores(configured, monkeypatch):
+    """Of 360 digits of ten classes, each once or for each of two clients."""
+    local, shared = (inputs_of(configured(partition="iid", eval_data=of)) for of in ("local", "global"))
+    for most, kept in ((3599, [False, False]), (3600, [True, False]), (7200, [True, True])):
+        monkeypatch.setattr("fedbn_flower.job.cases.MOST_SCORES", most)
+        assert [keeps_cases(local), keeps_cases(shared)] == kept
+    monkeypatch.setattr("fedbn_flower.job.cases.MOST_SCORES", 0)
+    assert keeps_cases(inputs_of(configured(partition="iid", predictions="on")))
 
 
 def test_without_a_final_test_the_cases_are_those_of_validation(run):
@@ -225,22 +224,14 @@ PRIVATE = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all
 
 
 def test_what_cannot_be_kept_is_one_line(run, configured):
-    with pytest.raises(UserError) as error:
+    line = "^predictions: 'on' .* 'auto' or 'off' with dp 'client': scores tell of single examples$"
+    with pytest.raises(UserError, match=line):
         run(**BINARY, **PRIVATE, strategy="fedavg", predictions="on")
-    assert str(error.value) == (
-        "predictions: 'on' is not allowed; expected 'auto' or 'off' with dp 'client': scores tell of single "
-        "examples"
-    )
     folder = run(**BINARY, **PRIVATE, strategy="fedavg").folder
     assert not (folder / "predictions.parquet").exists()
     text = {"dataset": "shape:80:97:characters", "model": "char-lstm-small", "client": "shared"}
     with pytest.raises(UserError, match="^predictions: 'on' is not allowed; expected 'auto' or 'off': data"):
         keeps_cases(inputs_of(configured(**text, predictions="on")))
-
-
-def test_asked_for_where_nobody_evaluates_it_is_unused(run):
-    result = run(**BINARY, client="shared", fraction_evaluate=0.0, predictions="on")
-    assert json.loads((result.folder / "config.json").read_text())["unused"] == ["predictions"]
 
 
 # ---- sites -------------------------------------------------------------------------------------------------
@@ -319,8 +310,7 @@ def test_a_sites_own_file_has_its_subgroups_and_the_server_has_none(site_run, tm
     assert "subgroups sex (cases stay at the nodes" in caplog.text
 
 
-@pytest.mark.parametrize("of_node", [{}, {"predictions": False}])
-@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize(("of_node", "state"), [({}, True), ({}, False), ({"predictions": False}, True)])
 def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node):
     """Also one that has nothing in its config but what a simulated node has."""
     _, sites = site_run(state=state, **of_node)
@@ -333,11 +323,7 @@ def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node)
     ("of_node", "state", "said"),
     [
         ({"predictions": "yes"}, True, "'yes' is not allowed; expected true or false in the node config"),
-        (
-            {"predictions": True},
-            False,
-            "True is not allowed; expected false in a node config without a state",
-        ),
+        ({"predictions": True}, False, "True is not allowed; expected false in a node config without a"),
     ],
 )
 def test_an_owners_mistake_is_one_line(configured, tmp_path, of_node, state, said):

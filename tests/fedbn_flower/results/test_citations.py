@@ -52,28 +52,30 @@ def test_cited_are_the_algorithms_that_ran():
 
 
 @pytest.mark.parametrize(
-    ("mean", "cited"),
+    ("keys", "cited"),
     [
-        ("weighted", set()), ("krum:1", {"blanchard2017krum"}), ("multi-krum:1,2", {"blanchard2017krum"}),
-        ("bulyan:0", {"elmhamdi2018bulyan"}), ("geometric-median", {"pillutla2022rfa"}),
-        ("centered-clip:0.1", {"karimireddy2021history"}),
+        ({"mean": "weighted"}, set()), ({"mean": "krum:1"}, {"blanchard2017krum"}),
+        ({"mean": "multi-krum:1,2"}, {"blanchard2017krum"}), ({"mean": "bulyan:0"}, {"elmhamdi2018bulyan"}),
+        ({"mean": "geometric-median"}, {"pillutla2022rfa"}),
+        ({"mean": "centered-clip:0.1"}, {"karimireddy2021history"}),
+        ({"protocol": "sync"}, set()), ({"protocol": "fedbuff:3"}, {"nguyen2022fedbuff"}),
+        ({"protocol": "fedasync:hinge:1:2"}, {"xie2019fedasync"}),
+        ({"secagg": "off"}, set()), ({"attack": "label-flip"}, set()), ({"attack": "none"}, set()),
+        ({"attack": "backdoor:3+replacement:5"}, {"gu2017badnets", "bagdasaryan2020backdoor"}),
     ],
 )  # fmt: skip
-def test_cited_is_the_mean(mean, cited):
-    without, keys = (
-        set(re.findall(r"^@\w+\{(.*),$", citations([CONFIG | one]), re.MULTILINE))
-        for one in ({}, {"mean": mean})
+def test_a_key_cites_its_papers(keys, cited):
+    without, found = (
+        set(re.findall(r"^@\w+\{(.*),$", citations([CONFIG | one]), re.MULTILINE)) for one in ({}, keys)
     )
-    assert keys - without == cited
+    assert found - without == cited
 
 
-@pytest.mark.parametrize(
-    ("protocol", "cited"),
-    [("sync", False), ("fedbuff:3", "nguyen2022fedbuff"), ("fedasync:hinge:1:2", "xie2019fedasync")],
-)
-def test_cited_is_the_protocol(protocol, cited):
-    keys = re.findall(r"^@\w+\{(.*),$", citations([CONFIG | {"protocol": protocol}]), re.MULTILINE)
-    assert set(keys) & {"nguyen2022fedbuff", "xie2019fedasync"} == {cited} - {False}
+@pytest.mark.parametrize("mode", ["plain", "on"])
+def test_cited_is_secure_aggregation(mode):
+    text = citations([CONFIG | {"secagg": mode}])
+    for link in ("eprint.iacr.org/2017/281", "eprint.iacr.org/2020/704", "2102.06387"):
+        assert link in text
 
 
 def test_a_class_names_the_paper_of_its_own_method():
@@ -90,26 +92,5 @@ def test_a_class_names_the_paper_of_its_own_method():
 def test_a_paper_in_a_table_of_the_docs():
     assert source("hsu2019measuring") == "[Hsu et al. 2019](https://arxiv.org/abs/1909.06335)"
     assert source("li2021fedrs") == "Li and Zhan 2021"
-    with pytest.raises(KeyError, match="nobody1900nothing"):
-        source("nobody1900nothing")
-
-
-def test_an_attack_cites_its_papers():
-    text = citations([{"attack": "backdoor:3+replacement:5"}, {"attack": "label-flip"}, {"attack": "none"}])
-    assert set(re.findall(r"^@\w+\{(.+),$", text, re.MULTILINE)) == {
-        FLOWER,
-        "gu2017badnets",
-        "bagdasaryan2020backdoor",
-    }
-
-
-@pytest.mark.parametrize(("mode", "cited"), [("off", False), ("plain", True), ("on", True)])
-def test_cited_is_secure_aggregation(mode, cited):
-    text = citations([CONFIG | {"secagg": mode}])
-    for link in ("eprint.iacr.org/2017/281", "eprint.iacr.org/2020/704", "2102.06387"):
-        assert (link in text) is cited
-
-
-def test_a_paper_without_an_entry_is_named():
-    with pytest.raises(KeyError, match="paper 'nobody2020' has no entry in .*papers.md"):
-        source("nobody2020")
+    with pytest.raises(KeyError, match="paper 'nobody1900' has no entry in .*papers.md"):
+        source("nobody1900")

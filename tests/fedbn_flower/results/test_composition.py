@@ -51,14 +51,6 @@ def test_compare_says_it(tmp_path, capsys):
     assert f"{LINE}." in (to / "compare.html").read_text()
 
 
-def test_a_sweep_says_it(configured, tmp_path):
-    found = Comparison(tmp_path, [], [])
-    for seed, privacy in enumerate((ONE, OTHER)):
-        add_run(found, configured(seed=seed), summary_of([0.5], privacy=privacy))
-    assert found.privacy_together == [f"{LINE}."]
-    assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
-
-
 def test_what_failed_has_spent_its_privacy(configured, tmp_path):
     found = Comparison(tmp_path, [], [])
     add_run(found, configured(seed=0), summary_of([0.5], privacy=ONE))
@@ -66,6 +58,7 @@ def test_what_failed_has_spent_its_privacy(configured, tmp_path):
     write_run(tmp_path / name, summary_of([0.5], privacy=OTHER), METRICS, seed=1)
     found.add(configured(seed=1), None, "it diverged", name)
     assert found.privacy_together == [f"{LINE}."]
+    assert f"\n{LINE}.\n" in (tmp_path / "grid.md").read_text()
     sweep = Sweep.read(tmp_path)
     (group,) = sweep.groups
     assert [[run.config["seed"] for run in runs] for runs in (group.runs, group.failed)] == [[0], [1]]

@@ -142,13 +142,3 @@ def test_numbers_have_no_classes(run):
     found = held_out_by_site(Run.read(result.folder))
     assert found == {"0": {"": 20}, "1": {"": 20}}
     assert held_out_table([Run.read(result.folder)]).rows[-1] == ["all sites", "40"]
-
-
-@pytest.mark.parametrize("client", ["fedbn"])
-def test_of_several_classes_they_are_the_runs_own(run, client):
-    from .test_cases import LOCALLY, TEN
-
-    result = run(**TEN, **LOCALLY, client=client)
-    counted = held_out_by_site(Run.read(result.folder))
-    of_all = [sum(of[name] for of in counted.values()) for name in counted["0"]]
-    assert of_all == result.summary["per-class"]["examples"]

@@ -39,18 +39,30 @@ def records(*metrics):
     return [MetricRecord(m) for m in metrics]
 
 
-def test_the_count_of_an_evaluate_reply_is_its_num_examples():
-    reported = records(FIRST | {"num-examples": 1}, SECOND | {"num-examples": 9.0})
-    assert held_out_means(reported, False, Classification()) == pytest.approx(MEANS)
+ONE_AND_NINE = [
+    FIRST | {"num-examples": 90, "eval-examples": 1},
+    SECOND | {"num-examples": 10, "eval-examples": 9},
+]
+HUGE = [{"loss": 1e308, "eval-examples": 1e308}, {"loss": 1e308, "eval-examples": 1}]
 
 
-@pytest.mark.parametrize("after_training", [False, True])
-def test_a_count_of_held_out_examples_goes_before_num_examples(after_training):
-    """After training, num-examples are training examples: 90 and 10 would give 0.95."""
-    reported = records(
-        FIRST | {"num-examples": 90, "eval-examples": 1}, SECOND | {"num-examples": 10, "eval-examples": 9}
-    )
-    assert held_out_means(reported, after_training, Classification()) == pytest.approx(MEANS)
+@pytest.mark.parametrize(
+    ("clients", "after_training", "means"),
+    [
+        ([FIRST | {"num-examples": 1}, SECOND | {"num-examples": 9.0}], False, MEANS),
+        (ONE_AND_NINE, False, MEANS),
+        (ONE_AND_NINE, True, MEANS),  # num-examples are training examples, which would give 0.95
+        (
+            [FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}],
+            True,
+            {"client-mean-loss": 3.0, "client-mean-accuracy": 0.75},
+        ),
+        (HUGE, True, {"loss": np.inf, "client-mean-loss": np.inf}),
+    ],
+)
+def test_means_are_over_held_out_examples_and_over_clients(clients, after_training, means):
+    found = held_out_means(records(*clients), after_training, Classification())
+    assert found == pytest.approx(means)
 
 
 def test_a_perplexity_is_that_of_the_mean_loss():
@@ -68,13 +80,6 @@ def test_a_training_perplexity_is_that_of_the_mean_training_loss():
     train = {"train-loss": 3.0, "train-accuracy": 0.5, "train-perplexity": (np.exp(2) + np.exp(4)) / 2}
     means = round_means(train, None, PhaseReport(), False, NextCharacter())
     assert means == pytest.approx(train | {"train-perplexity": np.exp(3)})
-
-
-def test_training_examples_never_stand_in():
-    means = held_out_means(
-        records(FIRST | {"num-examples": 90}, SECOND | {"num-examples": 10}), True, Classification()
-    )
-    assert means == {"client-mean-loss": 3.0, "client-mean-accuracy": 0.75}
 
 
 def test_the_test_set_beside_a_validation_set_has_its_own_count():
@@ -105,11 +110,6 @@ def test_the_mean_over_examples_is_that_of_the_clients_that_say_how_many():
     means = held_out_means(reported, True, Classification())
     assert means["accuracy"] == pytest.approx(0.55)
     assert means["client-mean-accuracy"] == pytest.approx((1 + 0.5 + 0 + 0) / 4)
-
-
-def test_absurd_figures_do_not_end_a_run():
-    reported = records({"loss": 1e308, "eval-examples": 1e308}, {"loss": 1e308, "eval-examples": 1})
-    assert held_out_means(reported, True, Classification()) == {"loss": np.inf, "client-mean-loss": np.inf}
 
 
 def test_the_strategys_mean_stands_for_what_is_not_held_out():

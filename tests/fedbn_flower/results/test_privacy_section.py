@@ -80,21 +80,24 @@ def test_secure_noise_is_named_with_its_grid(tmp_path):
     assert said == ["discrete Gaussian", "1048576", "Renyi divergences"]
 
 
-def test_the_privacy_of_examples_is_said_in_words(tmp_path):
-    found = PRIVACY | {"notion": "example, at each client", "adjacency": "example-replaced-by-nothing"}
-    text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
+@pytest.mark.parametrize(
+    ("keys", "protected"),
+    [
+        (
+            {"notion": "example, at each client", "adjacency": "example-replaced-by-nothing"},
+            "each single example of a client, from everybody but that client, the server too",
+        ),
+        (
+            {"notion": "client, local", "adjacency": "replace-one", "sampling": "none"},
+            "each client with all of its data, from everybody, the server too",
+        ),
+    ],
+)
+def test_what_protects_from_the_server_is_said_in_words(tmp_path, keys, protected):
+    found = page(write_run(tmp_path / "run", summary_of([0.7], privacy=PRIVACY | keys)))
+    text = " ".join(found.text["p"])
     assert "From all models that the clients sent nobody can tell" in text
-    assert (
-        "Protected is each single example of a client, from everybody but that client, the server too" in text
-    )
-    assert "the server is trusted" not in text
-
-
-def test_the_privacy_of_clients_that_trust_nobody_is_said_in_words(tmp_path):
-    found = PRIVACY | {"notion": "client, local", "adjacency": "replace-one", "sampling": "none"}
-    text = " ".join(page(write_run(tmp_path / "run", summary_of([0.7], privacy=found))).text["p"])
-    assert "From all models that the clients sent nobody can tell with certainty whether a client had" in text
-    assert "Protected is each client with all of its data, from everybody, the server too" in text
+    assert f"Protected is {protected}" in text
     assert "the server is trusted" not in text
 
 
@@ -104,16 +107,16 @@ def test_without_privacy_the_page_has_no_word_of_it(tmp_path):
     assert "Epsilon by round" not in found.text["figcaption"]
 
 
-def reported(tmp_path, reference, **changed):
-    """Report a private run with a reference, which may differ in some keys; return the exit status."""
+def report_of(tmp_path, reference, **changed):
+    """The command that reports a private run with a reference, which may differ in some keys."""
     private = {"dp": "client", "dp_noise": 1.0, "weighting": "uniform"}
     write_run(tmp_path / "run", summary_of([0.7, 0.8], privacy=PRIVACY), **private)
     write_run(tmp_path / "plain", reference, **{"weighting": "num-examples", **changed})
-    return main(["report", str(tmp_path / "run"), "--reference", str(tmp_path / "plain")])
+    return ["report", str(tmp_path / "run"), "--reference", str(tmp_path / "plain")]
 
 
 def test_what_the_noise_costs_is_said_in_words(tmp_path):
-    assert reported(tmp_path, summary_of([0.9, 0.95])) == 0
+    assert main(report_of(tmp_path, summary_of([0.9, 0.95]))) == 0
     assert (
         "What the noise costs, by the same run without it. Accuracy, mean over examples: without noise "
         "92.5 %, with it 75.0 %. Accuracy, mean over clients: without noise 92.5 %, with it 75.0 %."
@@ -129,14 +132,13 @@ def test_what_the_noise_costs_is_said_in_words(tmp_path):
         ({"dp": "example"}, "a complete run without dp"),
     ],
 )
-def test_a_reference_is_the_same_run(tmp_path, capsys, changed, wanted):
-    assert reported(tmp_path, summary_of([0.9]), **changed) == 2
-    line = f"reference: '{tmp_path / 'plain'}' is not allowed; expected {wanted}"
-    assert line in capsys.readouterr().err
+def test_a_reference_is_the_same_run(tmp_path, refused, changed, wanted):
+    line = refused(*report_of(tmp_path, summary_of([0.9]), **changed))
+    assert line.startswith(f"reference: '{tmp_path / 'plain'}' is not allowed; expected {wanted}")
     assert not (tmp_path / "run" / "report.html").exists()
 
 
-def test_a_run_without_privacy_has_no_reference(tmp_path, capsys):
+def test_a_run_without_privacy_has_no_reference(tmp_path, refused):
     plain = write_run(tmp_path / "run", summary_of([0.9]))
-    assert main(["report", str(plain), "--reference", str(plain)]) == 2
-    assert f"expected none: '{plain}' is no complete run with dp" in capsys.readouterr().err
+    line = refused("report", plain, "--reference", plain)
+    assert f"expected none: '{plain}' is no complete run with dp" in line

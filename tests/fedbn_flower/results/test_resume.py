@@ -71,34 +71,51 @@ def test_a_resumed_run_goes_on_counting(configured, tmp_path):
         assert got[key] == expected[key], key
 
 
-def test_client_files_of_an_unfinished_checkpoint_are_ignored(configured, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**SAMPLED, rounds=4)), whole, None)
-    simulate(Federation(configured(**SAMPLED, rounds=2)), parts, None)
+@pytest.fixture(scope="module")
+def made(configured, tmp_path_factory, pictures_never_drawn, draws_always_few):
+    """A run of four rounds, and one that was stopped after two of them."""
+    folder = tmp_path_factory.mktemp("resume")
+    for name, rounds in (("whole", 4), ("parts", 2)):
+        simulate(Federation(configured(**SAMPLED, rounds=rounds)), folder / name, None)
+    return folder
+
+
+@pytest.fixture
+def parts(made, tmp_path):
+    """A copy of the one that was stopped."""
+    return shutil.copytree(made / "parts", tmp_path / "parts")
+
+
+@pytest.fixture
+def go_on(configured, parts):
+    def run(rounds=4):
+        simulate(Federation(configured(**SAMPLED, rounds=rounds, resume=str(parts))), parts, None)
+
+    return run
+
+
+def test_client_files_of_an_unfinished_checkpoint_are_ignored(made, parts, go_on):
     clients = parts / "checkpoint" / "clients"
     for path in list(clients.iterdir()):
         later = path.name.replace("-000002.", "-000003.").replace("-000001.", "-000003.")
         (clients / later).write_bytes(path.read_bytes())
     with (parts / "metrics.csv").open("a") as file:
         file.write("3,0.1,3,0,0.5\n4")  # a finished round without a checkpoint, and a torn line
-    simulate(Federation(configured(**SAMPLED, rounds=4, resume=str(parts))), parts, None)
-    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    go_on()
+    assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
     assert [r["round"] for r in csv.DictReader((parts / "metrics.csv").open())] == ["1", "2", "3", "4"]
 
 
-def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(configured, tmp_path):
+def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, go_on):
     """As runs of version 0.2.0 left them."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**SAMPLED, rounds=3)), whole, None)
-    simulate(Federation(configured(**SAMPLED, rounds=2)), parts, None)
     assert CheckpointFolder(parts / "checkpoint").load().draws == {"train": 2, "evaluate": 2}
     server = parts / "checkpoint" / "server.safetensors"
     with safe_open(server, "numpy") as file:
         facts = json.loads(file.metadata()["facts"])
     del facts["draws"]
     save_file(load_file(server), server, {"facts": json.dumps(facts)})
-    simulate(Federation(configured(**SAMPLED, rounds=3, resume=str(parts))), parts, None)
-    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    go_on()
+    assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
 
 
 def test_only_clients_that_are_sampled_are_loaded_and_only_those_that_trained_are_written(
@@ -121,25 +138,21 @@ def test_only_clients_that_are_sampled_are_loaded_and_only_those_that_trained_ar
     assert written == trained
 
 
-def test_a_folder_is_listed_once_a_run(configured, tmp_path, monkeypatch):
-    """A checkpoint costs what changed, however many clients there are."""
-    listed = []
-    glob = Path.glob
+def test_a_folder_is_listed_once_a_run_and_two_memories_are_kept_per_client(
+    configured, tmp_path, monkeypatch
+):
+    """A checkpoint costs what changed, however many clients there are. Beside its own memories it keeps those
+    before, should one be damaged: all have trained twice by then."""
+    clients, listed, glob = tmp_path / "run" / "checkpoint" / "clients", [], Path.glob
 
     def recorded(path, *pattern, **options):
         listed.append(path)
         return glob(path, *pattern, **options)
 
     monkeypatch.setattr(Path, "glob", recorded)
-    simulate(Federation(configured(**SAMPLED, rounds=4)), tmp_path / "run", None)
-    assert listed.count(tmp_path / "run" / "checkpoint" / "clients") == 1
-
-
-def test_two_memories_are_kept_per_client(configured, tmp_path):
-    """That of the checkpoint, and the one before, should it be damaged: all have trained twice by then."""
     simulate(Federation(configured(**SAMPLED, rounds=8)), tmp_path / "run", None)
-    files = [p.name.split("-") for p in (tmp_path / "run" / "checkpoint" / "clients").iterdir()]
-    assert sorted(int(partition) for _, partition, *_ in files) == sorted([*range(6)] * 2)
+    assert listed.count(clients) == 1
+    assert sorted(int(path.name.split("-")[1]) for path in clients.iterdir()) == sorted([*range(6)] * 2)
 
 
 def test_a_client_file_that_is_damaged_is_reported_and_the_one_before_used(configured, tmp_path, caplog):
@@ -161,17 +174,15 @@ def test_a_client_file_that_is_damaged_is_reported_and_the_one_before_used(confi
     assert [str(path) in line for path, line in zip((zero, one), sorted(warnings), strict=True)] == [True] * 2
 
 
-def test_what_cannot_be_resumed_is_reported(configured, tmp_path):
-    run = tmp_path / "run"
-    simulate(Federation(configured(rounds=2)), run, None)
+def test_what_cannot_be_resumed_is_reported(parts, go_on):
     with pytest.raises(UserError, match="^resume: the run in .* is complete: all 2 rounds are done"):
-        simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
+        go_on(rounds=2)
     with pytest.raises(UserError, match="rounds: 1 is not allowed; expected more than the 2 done so far"):
-        simulate(Federation(configured(rounds=1, resume=str(run))), run, None)
-    server = run / "checkpoint" / "server.safetensors"
+        go_on(rounds=1)
+    server = parts / "checkpoint" / "server.safetensors"
     server.write_bytes(server.read_bytes()[:100])
     with pytest.raises(UserError, match="resume: the checkpoint .* cannot be read"):
-        simulate(Federation(configured(rounds=3, resume=str(run))), run, None)
+        go_on()
 
 
 def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
@@ -202,13 +213,10 @@ def _no_patience(monkeypatch):
 
 def test_a_lock_that_is_let_go_of_in_time_is_waited_for(configured, tmp_path, monkeypatch):
     monkeypatch.setattr(place, "PATIENCE", 60.0)
-    run = tmp_path / "run"
-    simulate(Federation(configured(rounds=1)), run, None)
-    resumed = configured(rounds=2, resume=str(run))
-    lock = FileLock(run / place.LOCK, thread_local=False)
+    lock = FileLock(tmp_path / place.LOCK, thread_local=False)
     lock.acquire()
     threading.Timer(0.2, lock.release).start()
-    with run_folder_locked(resumed, run):
+    with run_folder_locked(configured(resume=str(tmp_path)), tmp_path):
         assert not lock.is_locked
 
 
@@ -217,21 +225,6 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(configured, tmp_path):
     output = pytest.raises(UserError, match=f"^resume: cannot write to {str(tmp_path)!r}")
     with output, run_folder_locked(configured(resume=str(tmp_path)), tmp_path):
         pytest.fail("it has begun")
-
-
-def test_a_folder_belongs_to_one_process(configured, tmp_path):
-    run = tmp_path / "run"
-    simulate(Federation(configured(rounds=1)), run, None)
-    resumed = configured(rounds=2, resume=str(run))
-    with (
-        run_folder_locked(resumed, run),
-        pytest.raises(
-            UserError,
-            match=f"expected a folder that no running process writes to, as process {os.getpid()} does",
-        ),
-    ):
-        simulate(Federation(resumed), run, None)
-    simulate(Federation(resumed), run, None)
 
 
 def test_a_checkpoint_is_made_without_a_further_copy_of_the_model(tmp_path):
@@ -246,22 +239,24 @@ def test_a_checkpoint_is_made_without_a_further_copy_of_the_model(tmp_path):
     assert 2**23 < most < 1.5 * 2**23
 
 
-def test_what_a_killed_writer_left_is_taken_away_on_resume(configured, tmp_path):
-    run = tmp_path / "run"
-    simulate(Federation(configured(rounds=1)), run, None)
-    for folder in (run, run / "checkpoint" / "clients"):
+def test_what_a_killed_writer_left_is_taken_away_on_resume(parts, go_on):
+    for folder in (parts, parts / "checkpoint" / "clients"):
         (folder / ".model.safetensors.0.tmp").write_text("half")
-    simulate(Federation(configured(rounds=2, resume=str(run))), run, None)
-    assert not list(run.rglob("*.tmp"))
+    go_on(rounds=3)
+    assert not list(parts.rglob("*.tmp"))
 
 
-def test_a_folder_in_use_is_reported_before_anything_starts(configured, tmp_path, monkeypatch, capsys):
-    run = tmp_path / "run"
-    simulate(Federation(configured(rounds=1)), run, None)
-    monkeypatch.setattr(jobs, "simulate", lambda *_: pytest.fail("it has started"))
-    with run_folder_locked(configured(resume=str(run)), run):
-        assert cli.main(["--resume", str(run), "--rounds", "2"]) == 2
-    assert "expected a folder that no running process writes to" in capsys.readouterr().err
+def test_a_folder_belongs_to_one_process_which_is_reported_before_anything_starts(
+    configured, parts, go_on, monkeypatch, capsys
+):
+    words = f"expected a folder that no running process writes to, as process {os.getpid()} does"
+    with run_folder_locked(configured(resume=str(parts)), parts):
+        with pytest.raises(UserError, match=words):
+            go_on(rounds=3)
+        monkeypatch.setattr(jobs, "simulate", lambda *_: pytest.fail("it has started"))
+        assert cli.main(["--resume", str(parts), "--rounds", "3"]) == 2
+    assert words in capsys.readouterr().err
+    go_on(rounds=3)
 
 
 @pytest.mark.parametrize(

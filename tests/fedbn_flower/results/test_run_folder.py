@@ -23,21 +23,10 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 
+from ..records.helpers import Stops
 from .written import summary_of, write_run
 
 BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}
-
-
-class Stops(Observer):
-    """Ends the run after a round."""
-
-    def __init__(self, after, error=KeyboardInterrupt):
-        self.after, self.error, self.arrays = after, error, None
-
-    def on_round(self, result):
-        if result.server_round == self.after:
-            self.arrays = result.arrays
-            raise self.error
 
 
 def rounds_of(folder, name="metrics.csv"):
@@ -140,16 +129,6 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stands(configured, tm
     assert CheckpointFolder(tmp_path / "run" / "checkpoint").load().server_round == 2
     monkeypatch.undo()
     assert not list(tmp_path.rglob("*.tmp"))
-
-
-def test_so_it_is_on_the_command_line(cache_dir, tmp_path, monkeypatch, capsys):
-    def full(handle):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files.CsvLog, "sync", full)
-    place = ["--run-dir", str(tmp_path / "run"), "--cache-dir", str(cache_dir)]
-    assert cli.main(["--backend", "inline", "--rounds", "2", *place]) == 2
-    assert "error: run-dir: cannot write to " in capsys.readouterr().err
 
 
 @pytest.mark.slow

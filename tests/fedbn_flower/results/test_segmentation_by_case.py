@@ -215,13 +215,6 @@ def test_without_predictions_there_is_none_of_it(run):
     assert ["Segmentation by case" in shown(folder) for folder in folders] == [True, False]
 
 
-def test_private_runs_keep_no_cases_of_masks(run):
-    private = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all"}
-    result = run(data=discs(), **LOCALLY, client="fedbn", **KEYS, **private)
-    for name in (OVERLAYS_FILE, "predictions.parquet"):
-        assert not (result.folder / name).exists()
-
-
 @pytest.mark.parametrize("tolerance", ["-1", "wide"])
 def test_a_tolerance_that_is_none_is_one_line(run, tolerance):
     with pytest.raises(UserError) as error:
@@ -229,11 +222,6 @@ def test_a_tolerance_that_is_none_is_one_line(run, tolerance):
     assert str(error.value) == (
         f"surface-tolerance: {tolerance!r} is not allowed; expected a number >= 0, or auto"
     )
-
-
-def test_a_tolerance_without_masks_is_unused(run):
-    result = run(num_clients=2, surface_tolerance=2.0)
-    assert json.loads((result.folder / "config.json").read_text())["unused"] == ["surface-tolerance"]
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])

@@ -72,32 +72,29 @@ def untidy(folder):
     return {"dataset": "patients.csv.gz", **OF_TABLE}, lambda source: read(row_of("patients.csv.gz", source))
 
 
-def sites(folder):
-    files = {"lyon.csv": written(ROWS[:18]), "süd.tsv": written(ROWS[18:], delimiter="\t")}
+def tables(folder, files, **keys):
+    """Tables in a folder, by name their rows and delimiter."""
     (folder / "data").mkdir()
-    for name, text in files.items():
+    reads = {}
+    for name, (rows, delimiter) in files.items():
+        text = written(rows, delimiter=delimiter)
         (folder / "data" / name).write_text(text, encoding="utf-8")
-    reads = {"lyon.csv": from_csv(files["lyon.csv"]), "süd.tsv": from_csv(files["süd.tsv"], delimiter="\t")}
+        reads[name] = from_csv(text, delimiter=delimiter)
 
     def read(source):
         name, _, row = source.rpartition(":")
         return reads[name](int(row))
 
-    return {"dataset": "data", "partition": "natural:file", **OF_TABLE}, read
+    return {"dataset": "data", **keys, **OF_TABLE}, read
+
+
+def sites(folder):
+    files = {"lyon.csv": (ROWS[:18], ","), "süd.tsv": (ROWS[18:], "\t")}
+    return tables(folder, files, partition="natural:file")
 
 
 def splits(folder):
-    files = {"train.csv": written(ROWS[:25]), "test.csv": written(ROWS[25:])}
-    (folder / "data").mkdir()
-    for name, text in files.items():
-        (folder / "data" / name).write_text(text)
-    reads = {name: from_csv(text) for name, text in files.items()}
-
-    def read(source):
-        name, _, row = source.rpartition(":")
-        return reads[name](int(row))
-
-    return {"dataset": "data", **OF_TABLE}, read
+    return tables(folder, {"train.csv": (ROWS[:25], ","), "test.csv": (ROWS[25:], ",")})
 
 
 def excel(folder):
@@ -270,12 +267,7 @@ WAYS = {
 }
 CASES = [(kind, "tested") for kind in KINDS]
 CASES += [("untidy", "folds"), ("site folders", "folds"), ("by client", "folds"), ("plain", "validated")]
-CASES += [
-    ("splits", "left out"),
-    ("sites", "left out"),
-    ("site folders", "left out"),
-    ("by client", "left out"),
-]
+CASES += [(kind, "left out") for kind in ("splits", "sites", "site folders", "by client")]
 
 
 @pytest.mark.parametrize(("kind", "way"), some_quick(CASES, [*range(4), len(CASES) - 4]))

@@ -14,6 +14,7 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.grid import node_context, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from tests.quick import diagonal_quick
 
 from ..supernodes import PowerCut, SuperNodes, run_app
 
@@ -25,30 +26,43 @@ MEMORIES = [
 ]
 
 
+def cut_off(config, state_dir, before, position=1):
+    """A run of SuperNodes that the power cuts off in this round."""
+    with pytest.raises(PowerCut):
+        run_app(config, SuperNodes(config, state_dir, before, position))
+
+
+def expected_of(config):
+    """The model of a simulation."""
+    arrays = Federation(config).run(InlineGrid(config.num_clients, config.to_user_config()), [])
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def check_model(folder, expected):
+    model = load_file(folder / "model.safetensors")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(model[name], array, strict=True)
+
+
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", MEMORIES)
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("chosen", "every"), diagonal_quick(MEMORIES, [1, 3]))
 def test_cut_off_and_resumed_a_run_of_supernodes_ends_in_the_same_bits(
     chosen, every, configured, tmp_path, caplog
 ):
-    chosen |= {
-        "num_clients": 4,
-        "partition": "dirichlet:1",
-        "fraction_train": 0.75,
+    chosen = {
+        **chosen, "num_clients": 4, "partition": "dirichlet:1", "fraction_train": 0.75, "rounds": 6,
         "checkpoint_every": every,
-    }
-    whole = configured(**chosen, rounds=6)
-    arrays = Federation(whole).run(InlineGrid(4, whole.to_user_config()), [])
-    first = configured(**chosen, rounds=6, run_dir=str(tmp_path / "run"))
-    with pytest.raises(PowerCut):
-        run_app(first, SuperNodes(first, tmp_path / "state", cut=6))
-    again = configured(**chosen, rounds=6, resume=str(tmp_path / "run"))
+    }  # fmt: skip
+    cut_off(configured(**chosen, run_dir=str(tmp_path / "run")), tmp_path / "state", before=6)
+    again = configured(**chosen, resume=str(tmp_path / "run"))
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
         run_app(again, SuperNodes(again, tmp_path / "state"))
     assert f"after round {4 if every == 1 else 3}" in caplog.text
-    model = load_file(tmp_path / "run" / "model.safetensors")
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(model[name], array.numpy(), strict=True)
+    check_model(tmp_path / "run", expected_of(configured(**chosen)))
     assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 7
 
 
@@ -59,24 +73,19 @@ def test_so_it_does_if_the_last_checkpoint_was_still_on_its_way(
 ):
     """Every SuperNode but one had trained again by then."""
     chosen = {"client": "fedbn", "num_clients": 3, "partition": "iid", "checkpoint_every": every}
-    whole = configured(**chosen, rounds=rounds)
-    arrays = Federation(whole).run(InlineGrid(3, whole.to_user_config()), [])
-    first = configured(**chosen, rounds=rounds, run_dir=str(tmp_path / "run"))
+    chosen |= {"rounds": rounds}
     save = CheckpointFolder.save
 
     def lost(self, checkpoint, memories, writer):
         if checkpoint.server_round < rounds - 2:
             save(self, checkpoint, memories, writer)
 
-    monkeypatch.setattr(CheckpointFolder, "save", lost)
-    with pytest.raises(PowerCut):
-        run_app(first, SuperNodes(first, tmp_path / "state", cut=rounds, position=2))
-    monkeypatch.undo()
-    again = configured(**chosen, rounds=rounds, resume=str(tmp_path / "run"))
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFolder, "save", lost)
+        cut_off(configured(**chosen, run_dir=str(tmp_path / "run")), tmp_path / "state", rounds, position=2)
+    again = configured(**chosen, resume=str(tmp_path / "run"))
     run_app(again, SuperNodes(again, tmp_path / "state"))
-    model = load_file(tmp_path / "run" / "model.safetensors")
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(model[name], array.numpy(), strict=True)
+    check_model(tmp_path / "run", expected_of(configured(**chosen)))
 
 
 @pytest.mark.parametrize(("key", "value"), [("resume", "run"), ("continue_state", True)])
@@ -105,28 +114,6 @@ def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, t
     got = Federation(second).run(SuperNodes(second, tmp_path), [])
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name].numpy(), array.numpy())
-
-
-def cut_off(config, state_dir, before):
-    """A run of two SuperNodes that the power cuts off in this round."""
-    with pytest.raises(PowerCut):
-        run_app(config, SuperNodes(config, state_dir, cut=before))
-
-
-def expected_of(config):
-    """The model of a simulation."""
-    arrays = Federation(config).run(InlineGrid(config.num_clients, config.to_user_config()), [])
-    return {name: array.numpy() for name, array in arrays.items()}
-
-
-def check_model(folder, expected):
-    model = load_file(folder / "model.safetensors")
-    for name, array in expected.items():
-        np.testing.assert_array_equal(model[name], array, strict=True)
-
-
-def warnings_in(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.slow
@@ -182,23 +169,18 @@ def test_an_older_memory_is_told_too(configured, tmp_path, caplog):
 
 
 def test_a_run_of_which_no_site_has_its_memory_does_not_go_on(configured, tmp_path, caplog):
-    """As after three other runs, when the sites keep those of the last two. Its folder stays as it was."""
-    chosen, state = {"client": "fedbn", "rounds": 1}, tmp_path / "state"
-    for name in ("first", "second", "third", "fourth"):
-        config = configured(**chosen, run_dir=str(tmp_path / name))
+    """As after two other runs, when the sites keep those of the last two. Its folder stays as it was."""
+    state, names = tmp_path / "state", ("first", "second", "third")
+    for name in names:
+        config = configured(client="fedbn", rounds=1, run_dir=str(tmp_path / name))
         run_app(config, SuperNodes(config, state))
-    for name, status in (("fourth", "goes on"), ("third", "goes on"), ("first", "ends")):
-        more = configured(client="fedbn", rounds=2, resume=str(tmp_path / name))
-        before = (tmp_path / name / "metrics.csv").read_text()
-        if status == "goes on":
-            run_app(more, SuperNodes(more, state))
-            check_model(tmp_path / name, expected_of(configured(client="fedbn", rounds=2)))
-        else:
-            with pytest.raises(
-                RunFailed, match="resume: none of 2 sites has its memory of this run any more"
-            ):
-                run_app(more, SuperNodes(more, state))
-            assert (tmp_path / name / "metrics.csv").read_text() == before
+    lost, kept, _ = (configured(client="fedbn", rounds=2, resume=str(tmp_path / name)) for name in names)
+    run_app(kept, SuperNodes(kept, state))
+    check_model(tmp_path / "second", expected_of(configured(client="fedbn", rounds=2)))
+    before = (tmp_path / "first/metrics.csv").read_text()
+    with pytest.raises(RunFailed, match="resume: none of 2 sites has its memory of this run any more"):
+        run_app(lost, SuperNodes(lost, state))
+    assert (tmp_path / "first/metrics.csv").read_text() == before
 
 
 def test_a_supernode_without_state_dir_that_is_started_anew_is_told(configured, tmp_path, caplog):

@@ -32,13 +32,17 @@ def columns(groups=None, fold=0):
     return CaseColumns(["well", "ill"], True, 0, groups=groups, fold=fold)
 
 
+def right_of(cases):
+    """Which cases of all sites are right."""
+    return np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()])
+
+
 def accuracy(cases):
-    right = [(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()]
-    return float(np.concatenate(right).mean())
+    return float(right_of(cases).mean())
 
 
 def summary_of_cases(cases, **more):
-    right = {s: float(((c["scores"][:, 1] >= 0.5) == c["targets"]).mean()) for s, c in cases.items()}
+    right = {site: accuracy({site: of_site}) for site, of_site in cases.items()}
     events = int(sum(c["targets"].sum() for c in cases.values()))
     count = sum(len(c["rows"]) for c in cases.values())
     return {

@@ -160,17 +160,11 @@ def test_losses_are_to_be_low(search, tmp_path):
         (f"{JOB} 1 --run-dir s --seed 1", "seed: 1 is not allowed; expected 0, as in the search of 's'"),
         ("--search server-lr=1e-3..2 --run-dir s", "search: 'server-lr=0.001..2.0' is not allowed; expected"),
         ("--search tau=1e-3..2 --run-dir s", "search: 'tau=0.001..2.0' is not allowed; expected"),
-        (
-            "--resume s --seed 5",
-            "seed: '5' is not allowed; expected with resume only backend",
-        ),
+        ("--resume s --seed 5", "seed: '5' is not allowed; expected with resume only backend"),
         (f"{JOB} 1 --run-dir other", "run-dir: 'other' is not allowed; expected a new or empty folder"),
         ("--search num-clients=2,3", "search: 'num-clients' cannot be searched"),
         ("--search batch-size=1,-1", "batch-size: '-1' is not allowed; expected a whole number >= 0"),
-        (
-            f"{JOB} 1 --dataset quadratic:3 --partition iid",
-            "val-fraction: 0.1 is not allowed; expected 0 with",
-        ),
+        (f"{JOB} 1 --dataset quadratic:3 --partition iid", "val-fraction: 0.1 is not allowed; expected 0 "),
     ],
 )
 def test_mistakes_are_reported(search, tmp_path, capsys, arguments, output):

@@ -75,15 +75,9 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--search server-lr=1..1", "search: 'server-lr=1..1' is not allowed; expected 0 < LOW < HIGH"),
         ("--search server-lr=0..1", "search: 'server-lr=0..1' is not allowed; expected 0 < LOW < HIGH"),
         ("--search server-lr=1..inf", "search: 'server-lr=1..inf' is not allowed"),
-        (
-            "--search server-lr=a..b",
-            "search: 'server-lr=a..b' is not allowed; expected LOW..HIGH, two numbers",
-        ),
+        ("--search server-lr=a..b", "search: 'server-lr=a..b' is not allowed; expected LOW..HIGH, two "),
         ("--search server-lr=1..2..3", "search: 'server-lr=1..2..3' is not allowed"),
-        (
-            "--search batch-size=1.5..9",
-            "search: 'batch-size=1.5..9' is not allowed; expected .*whole numbers",
-        ),
+        ("--search batch-size=1.5..9", "search: 'batch-size=1.5..9' is not allowed; .*whole numbers"),
         ("--search beta-1=0.1..1", r"beta-1: 1.0 is not allowed; expected a number in \[0, 1\)"),
         ("--search client=fedbn", "search: 'client=fedbn' is not allowed; .*at least two values"),
         ("--search server-lr=1,1", "search: 'server-lr=1,1' is not allowed; .*each once"),
@@ -93,10 +87,7 @@ def test_the_validation_share_is_a_tenth_unless_given():
         ("--search tau=1..2 --trials 0", "trials: '0' is not allowed; expected a whole number >= 1"),
         ("--search tau=1..2 --trials 3 --trials 4", "--trials: given twice"),
         ("--search tau=1..2 --val-fraction 0", "val-fraction: '0' is not allowed; expected more than 0"),
-        (
-            "--search tau=1..2 --seed 0,1",
-            "search: 'tau=1..2' needs a single run, but this is a sweep of seed",
-        ),
+        ("--search tau=1..2 --seed 0,1", "search: 'tau=1..2' needs a single run, .* a sweep of seed"),
         ("--trials 3", "trials: '3' is not used without search"),
         ("--resume runs/x --search tau=1..2", "search: 'tau=1..2' is not allowed; expected none with resume"),
     ],
@@ -138,11 +129,7 @@ def test_flags_go_before_a_files_search(file):
 @pytest.mark.parametrize(
     ("old", "new", "output"),
     [
-        (
-            "val-fraction = 0.2",
-            "seed = [0, 1]",
-            "search: 'server-lr=1e-3..1' needs a single run, but this is a",
-        ),
+        ("val-fraction = 0.2", "seed = [0, 1]", "search: 'server-lr=1e-3..1' needs a single run, but"),
         ('"1e-3..1"', '"1e-3"', "search: 'server-lr=1e-3' is not allowed"),
         ('"1e-3..1"', "[1, 2]", r".*a.toml: server-lr: \[1, 2\] is not allowed; expected text, a number"),
         ("[search]", "[[search]]", r".*a.toml: search: .* is not allowed; expected a table: KEY = "),

@@ -17,7 +17,7 @@ from fedbn_flower.study.intervals import intervals_of, of_rare_event
 from fedbn_flower.study.statistics.intervals import delong
 
 from ..results.html_page import page
-from ..results.test_cases import BINARY, LOCALLY, PRIVATE, TEN, X, Y
+from ..results.test_cases import BINARY, LOCALLY, PRIVATE, TEN, X, Y, of_sites
 
 OF_CLASS_ONE = ["auroc", "sensitivity", "specificity"]
 FURTHER = [*OF_CLASS_ONE, "f1", "balanced-accuracy", "average-precision", "ece", "sensitivity-at:0.8"]
@@ -42,18 +42,9 @@ def each(summary):
             yield site, name, clients[site][name], ends
 
 
-def by_site(tmp_path):
-    for site, rows in (("lyon", slice(0, 250)), ("turin", slice(250, 400))):
-        frame = pd.DataFrame(X[rows], columns=list("abcd")).assign(ill=np.where(Y[rows], "yes", "no"))
-        (tmp_path / "data").mkdir(exist_ok=True)
-        frame.to_csv(tmp_path / f"data/{site}.csv", index=False)
-    keys = {"dataset": str(tmp_path / "data"), "label_column": "ill=no|yes", "partition": "natural:file"}
-    return keys | {"num_clients": 2}
-
-
 @pytest.mark.usefixtures("drawn_figures")
 def test_an_accuracys_are_the_exact_ones_of_scipy_by_the_names_of_the_sites(run, tmp_path):
-    result = run(**by_site(tmp_path))
+    result = run(**of_sites(tmp_path / "data"))
     found, cases = result.summary["intervals"], predictions_of(result.folder)
     assert list(found["clients"]) == list(cases.site.unique())
     assert set(found["clients"]) == {"lyon", "turin"}

@@ -15,12 +15,12 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, roc_curve
 
 from clients import FedAvgClient
 from fedbn_flower import UserError
-from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 
+from ..records.helpers import Stops
 from ..results.html_page import page
 from ..results.test_cases import PRIVATE, TEN, Sites, X, Y
 from ..results.test_supernodes import run_app
@@ -189,19 +189,13 @@ def test_the_report_has_it_beside_the_plain_one(run):
     assert not any("Shifted scores" in text for text in shown.text["p"])
 
 
-class Stops(Observer):
-    def on_round(self, result):
-        if result.server_round == 2:
-            raise KeyboardInterrupt
-
-
 def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch):
     keys = {**SHARE, "rounds": 3, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
     simulate(Federation(configured(**keys)), tmp_path / "whole", None)
     with monkeypatch.context() as killed:
         killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
         with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**keys)), tmp_path / "parts", None, [Stops()])
+            simulate(Federation(configured(**keys)), tmp_path / "parts", None, [Stops(2)])
     simulate(Federation(configured(**keys, resume=str(tmp_path / "parts"))), tmp_path / "parts", None)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert (whole / "predictions.parquet").read_bytes() == (parts / "predictions.parquet").read_bytes()
@@ -238,14 +232,8 @@ def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowe
     [
         ({"val_fraction": 0.0}, "'none' without val-fraction: it is fitted on a validation share"),
         ({"final_test": False}, "'none' with final-test false: it is applied to test cases"),
-        (
-            {"eval_data": "global"},
-            "'none' with eval-data 'global': no site has a validation share of its own",
-        ),
-        (
-            {"eval_data": "auto", "client": "shared"},
-            "'none' without eval-data 'local': no site has a validation share of its own",
-        ),
+        ({"eval_data": "global"}, f"'none' with eval-data 'global': {NO_SHARE}"),
+        ({"eval_data": "auto", "client": "shared"}, f"'none' without eval-data 'local': {NO_SHARE}"),
         ({"fraction_evaluate": 0.0}, "'none' with fraction-evaluate 0: no client evaluates"),
         (PRIVATE, "'none' with dp 'client': what is fitted to single examples would be sent"),
     ],

@@ -18,7 +18,7 @@ from fedbn_flower.study.statistics.subgroups import difference
 from fedbn_flower.study.subgroups import in_words
 
 from ..results.html_page import page
-from ..results.test_cases import BINARY, LOCALLY, PRIVATE, TEN, X, Y
+from ..results.test_cases import BINARY, LOCALLY, PRIVATE, TEN, X, Y, of_sites
 
 SEX = np.where(np.arange(400) % 20 == 19, "", np.where(X[:, 1] > 0, "f", "m"))
 """One in twenty of no sex that is known."""
@@ -27,13 +27,7 @@ SEX = np.where(np.arange(400) % 20 == 19, "", np.where(X[:, 1] > 0, "f", "m"))
 @pytest.fixture
 def patients(tmp_path):
     """Two sites; sex and age, which is the row's number."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for site, rows in (("lyon", slice(0, 250)), ("turin", slice(250, 400))):
-        frame = pd.DataFrame(X[rows], columns=list("abcd")).assign(ill=np.where(Y[rows], "yes", "no"))
-        frame.assign(sex=SEX[rows], age=np.arange(400)[rows]).to_csv(folder / f"{site}.csv", index=False)
-    keys = {"dataset": str(folder), "label_column": "ill=no|yes", "partition": "natural:file"}
-    return keys | {"num_clients": 2, "columns": "a,b,c,d"}
+    return of_sites(tmp_path / "data", sex=SEX, age=np.arange(400)) | {"columns": "a,b,c,d"}
 
 
 def test_each_subgroup_has_the_metrics_of_its_cases(run, patients):
@@ -232,15 +226,9 @@ def test_a_case_of_no_known_subgroup_has_an_empty_cell():
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (
-            {"subgroups": {"sex": ("f", "m")}, "data": None},
-            "^subgroups: arrays are given without data; expected",
-        ),
+        ({"subgroups": {"sex": ("f", "m")}, "data": None}, "^subgroups: arrays are given without data; "),
         ({"subgroups": "sex"}, "^subgroups: 'sex' is not allowed; expected none: the data are no table"),
-        (
-            {"subgroups": ["sex"]},
-            r"^subgroups: \['sex'\] is not allowed; expected text, or a mapping of names",
-        ),
+        ({"subgroups": ["sex"]}, r"^subgroups: \['sex'\] is not allowed; expected text, or a mapping"),
         (
             {"subgroups": {"sex": (np.zeros(200, int), np.zeros(200, int))}, **PRIVATE, "strategy": "fedavg"},
             "^subgroups: 'sex' is not allowed; expected none with dp 'client'",

@@ -10,6 +10,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.progress import cell_name
 from fedbn_flower.sweeps.experiment import Experiment, swept_keys
 
+from ..refusal import one_line
+
 
 def names(arguments):
     job = parse_command_line(shlex.split(arguments))
@@ -137,17 +139,12 @@ def test_what_a_sweep_keeps_stands_for_the_same_runs(written):
         ("rounds = = 1", "experiment: 'e.toml' cannot be read (Invalid value"),
         ('strategy = "fedavg"\ntau = 1', "e.toml: tau: 1 is not used by strategy 'fedavg'"),
         # a run's own key must be of use in that run
-        (
-            '[[runs]]\nstrategy = "fedavg"\ntau = 1\n[[runs]]\nstrategy = "fedyogi"',
-            "e.toml: tau: 1 is not used",
-        ),
+        ('[[runs]]\nstrategy = "fedavg"\ntau = 1\n[[runs]]\nstrategy = "fedyogi"', "e.toml: tau: 1 is not"),
     ],
 )
 def test_a_mistake_in_a_file_names_the_file_and_the_key(written, text, message):
-    with pytest.raises(UserError) as caught:
+    with one_line(message):
         parse(["--experiment", written(text)])
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +166,8 @@ def test_a_mistake_in_a_file_names_the_file_and_the_key(written, text, message):
 )
 def test_a_mistake_in_flags_is_one_line(written, arguments, message):
     written("rounds = 3")
-    with pytest.raises(UserError) as caught:
+    with one_line(message):
         parse(shlex.split(arguments))
-    assert str(caught.value).startswith(message)
 
 
 def test_a_file_of_another_kind_says_which_are_read(tmp_path):

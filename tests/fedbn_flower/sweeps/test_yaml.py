@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbn_flower.core.errors import UserError
 from fedbn_flower.sweeps.experiment_files import parse_yaml, read_experiment
+
+from ..refusal import one_line
 
 TOML = """
 strategy = ["fedavg", "fedyogi"]
@@ -75,10 +76,7 @@ def test_numbers_are_read_as_toml_reads_them(number):
         ("rounds: 1\nrounds: 2", "cannot be read ('rounds' is given twice)"),
         ("runs:\n  - {seed: 1, seed: 2}", "cannot be read ('seed' is given twice)"),
         ("rounds: [", "cannot be read (while parsing a flow node"),
-        (
-            "!!python/object/apply:os.getcwd []",
-            "cannot be read (could not determine a constructor for the tag",
-        ),
+        ("!!python/object/apply:os.getcwd []", "cannot be read (could not determine a constructor for"),
         ("- fedavg", "is not an experiment; expected keys with values"),
         ("rounds:", "rounds: None is not allowed"),
         ("rounds: {a: 1}", "rounds: {'a': 1} is not allowed; expected text, a number, true or false"),
@@ -87,7 +85,5 @@ def test_numbers_are_read_as_toml_reads_them(number):
 )
 def test_a_mistake_is_one_line(tmp_path, text, message):
     (tmp_path / "e.yaml").write_text(text)
-    with pytest.raises(UserError) as error:
+    with one_line(message):
         read_experiment(tmp_path / "e.yaml")
-    assert message in str(error.value)
-    assert len(str(error.value).splitlines()) == 1

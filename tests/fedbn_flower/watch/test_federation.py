@@ -87,23 +87,22 @@ def test_the_superlink_is_asked_every_30_seconds(folder, monkeypatch):
             assert len(asked) == times
 
 
-def test_another_folder_than_the_runs_is_given(folder, tmp_path, capsys):
+def test_another_folder_than_the_runs_is_given(folder, tmp_path, refused):
     runs = write_run(tmp_path / "runs" / "one").parent
     assert standing_of(None, runs) is None
     assert standing_of(folder, runs).folder == folder
-    assert main(["watch", str(runs), "--consortium", str(runs)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: consortium: '{runs}' is not allowed; expected a folder with consort")
+    said = refused("watch", runs, "--consortium", runs)
+    assert said.startswith(f"consortium: '{runs}' is not allowed; expected a folder with consort")
 
 
-def test_without_the_annex_there_is_no_such_page(folder, monkeypatch, capsys):
+def test_without_the_annex_there_is_no_such_page(folder, monkeypatch, refused):
     monkeypatch.setattr(annexes, "is_present", lambda name: name != "consortium")
     with served(folder, standing=standing_of(None, folder)) as server:
         assert "federation" not in get(server, "")[1]
         assert get(server, "federation")[0] == 404
         assert get(server, "standing")[0] == 404
-    assert main(["watch", str(folder), "--consortium", str(folder)]) == 2
-    assert "fedbn_flower/consortium, which is not there" in capsys.readouterr().err
+    line = refused("watch", folder, "--consortium", folder)
+    assert "fedbn_flower/consortium, which is not there" in line
 
 
 def test_what_is_wrong_with_its_file_is_a_line(folder):

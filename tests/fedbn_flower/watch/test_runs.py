@@ -89,16 +89,12 @@ def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
         (["--sort", "acuracy"], "sort: unknown name 'acuracy' (did you mean 'accuracy'?)"),
     ],
 )
-def test_a_name_that_no_run_has_is_one_line(runs, arguments, line, capsys):
-    assert main(["runs", str(runs), *arguments]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"error: {line}")
-    assert len(err.splitlines()) == 1
+def test_a_name_that_no_run_has_is_one_line(runs, arguments, line, refused):
+    assert refused("runs", runs, *arguments).startswith(line)
 
 
-def test_no_folder_is_one_line(tmp_path, capsys):
-    assert main(["runs", str(tmp_path / "none")]) == 2
-    assert "expected a folder with the folders of runs" in capsys.readouterr().err
+def test_no_folder_is_one_line(tmp_path, refused):
+    assert "expected a folder with the folders of runs" in refused("runs", tmp_path / "none")
 
 
 def test_the_index_follows_the_folders(runs, monkeypatch):

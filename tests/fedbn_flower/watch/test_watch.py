@@ -15,7 +15,6 @@ from scipy.stats import ttest_rel
 
 pytest.importorskip("bokeh", reason="needs the extra watch")
 
-from fedbn_flower.cli import main
 from fedbn_flower.watch.command import index_of
 from fedbn_flower.watch.curves import ROUND, line_of, smoothed
 from fedbn_flower.watch.server import Server
@@ -91,19 +90,13 @@ def test_a_password_is_asked_for_beside_it(runs):
         (["--port", "1000000"], "port: 1000000 is not allowed; expected 0 to 65535"),
     ],
 )
-def test_a_mistake_is_one_line(runs, arguments, line, capsys):
-    assert main(["watch", str(runs), *arguments]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"error: {line}")
-    assert len(err.splitlines()) == 1
+def test_a_mistake_is_one_line(runs, arguments, line, refused):
+    assert refused("watch", runs, *arguments).startswith(line)
 
 
-def test_a_missing_library_is_one_line(runs, monkeypatch, capsys):
+def test_a_missing_library_is_one_line(runs, monkeypatch, refused):
     monkeypatch.setattr("fedbn_flower.watch.command.find_spec", lambda name: None)
-    assert main(["watch", str(runs)]) == 2
-    assert capsys.readouterr().err == (
-        "error: watch: needs another package: pip install 'fedbn-flower[watch]'\n"
-    )
+    assert refused("watch", runs) == "watch: needs another package: pip install 'fedbn-flower[watch]'"
 
 
 def test_no_path_leads_outside_the_folder(runs):

@@ -9,13 +9,13 @@ from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95, OF_A_KIND, SURFACE_DICE
 
 from ....records.cases import DICE, IMAGE, PREDICTION, REFERENCE, overlays_of
+from ....records.metrics import shown
 from ...plotting.report_plots import overlays
 from ...run_reader import Run
 from ..html import folded, gallery, paragraph
 from ..tables import Table
-from .intervals import Intervals, below
+from .intervals import Intervals, below, with_interval
 
-METRICS = (CASE_DICE, SURFACE_DICE, HD95)
 DECIMALS = {CASE_DICE: 3, SURFACE_DICE: 3, HD95: 2}
 KINDS = ("best", "median", "worst")
 WORDS = (
@@ -89,18 +89,11 @@ def _row(
     left_out = [found["left-out"].get(site, {}) for site in sites]
     counts = [f"{sum(of.get(kind + suffix, 0) for of in left_out):,}" for kind in (CASE_DICE, HD95)]
     cases = f"{sum(found['cases'][site] for site in sites):,}" if sites else ""
-    texts = [_text(kind, values.get(kind + suffix), ends.get(kind + suffix)) for kind in METRICS]
+    texts = (
+        with_interval(kind, shown(kind, values.get(kind + suffix), digits), ends.get(kind + suffix), digits)
+        for kind, digits in DECIMALS.items()
+    )
     return [name, cases, *texts, *(counts if sites else ["", ""])]
-
-
-def _text(kind: str, value: float | None, ends: list[float | None] | None) -> str:
-    if value is None:
-        return ""
-    digits = DECIMALS[kind]
-    if not ends or None in ends:
-        return f"{value:.{digits}f}"
-    low, high = ends
-    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def _classes(found: Mapping[str, Any]) -> list[str]:

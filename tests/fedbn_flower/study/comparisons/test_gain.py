@@ -17,7 +17,7 @@ from fedbn_flower.study.statistics.case_metrics import METRICS
 from fedbn_flower.study.statistics.paired import paired_bootstrap
 
 from ...results.html_page import Page, page
-from ...results.test_cases import LOCALLY, TEN, X, Y
+from ...results.test_cases import LOCALLY, TEN, of_sites
 from ...results.written import summary_of, write_run
 
 
@@ -179,11 +179,8 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     tmp_path, cache_dir, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    for site, rows in (("lyon", slice(0, 250)), ("turin", slice(250, 400))):
-        frame = pd.DataFrame(X[rows], columns=list("abcd")).assign(ill=Y[rows])
-        frame.to_csv(tmp_path / f"data/{site}.csv", index=False)
-    words = "--dataset data --label-column ill --partition natural:file --num-clients 2 --rounds 2"
+    of_sites(tmp_path / "data")
+    words = "--dataset data --label-column ill=no|yes --partition natural:file --num-clients 2 --rounds 2"
     words += (
         " --model linear --strategy fedavg --client shared --reference none,alone --seed 0,1 --backend inline"
     )

@@ -28,6 +28,7 @@ from ...results.written_cases import (
     accuracy,
     columns,
     drawn,
+    right_of,
     summary_of_cases,
     write_cases,
     write_sweep_of_cases,
@@ -44,20 +45,17 @@ def swept(tmp_path):
 @pytest.mark.parametrize("metric", ["auroc", "accuracy"])
 def test_a_difference_of_two_runs_has_an_interval(tmp_path, metric):
     """Of AUROCs DeLong's; of accuracies Tango's."""
-    runs = []
-    for name in ("fedavg", "fedyogi"):
-        runs.append(Run.read(write_cases(tmp_path / name, METHODS[name], strategy=name)))
-    (first, second), targets = (
-        [np.concatenate([c["scores"][:, 1] for c in METHODS[n].values()]) for n in ("fedavg", "fedyogi")],
-        np.concatenate([c["targets"] for c in METHODS["fedavg"].values()]),
-    )
+    names = ("fedavg", "fedyogi")
+    runs = [Run.read(write_cases(tmp_path / name, METHODS[name], strategy=name)) for name in names]
     if metric == "auroc":
-        both = [np.searchsorted(thresholds(1000).numpy(), scores, "right") for scores in (first, second)]
+        every = [np.concatenate([c["scores"][:, 1] for c in METHODS[n].values()]) for n in names]
+        targets = np.concatenate([c["targets"] for c in METHODS["fedavg"].values()])
+        both = [np.searchsorted(thresholds(1000).numpy(), scores, "right") for scores in every]
         values = tuple(roc_auc_score(targets, scores) for scores in both)
         runs = [replace(run, config={**run.config, "thresholds": 1000}) for run in runs]
         assert difference_of(*runs, metric, values) == pytest.approx(delong_test(targets, *both[::-1]))
         return
-    right = [(scores >= 0.5) == targets for scores in (first, second)]
+    right = [right_of(METHODS[name]) for name in names]
     found = difference_of(*runs, metric, tuple(r.mean() for r in right))
     change = right[1].astype(int) - right[0].astype(int)
     assert found.difference == pytest.approx(change.mean())
@@ -71,14 +69,10 @@ def test_two_runs_have_their_sites_and_metrics_side_by_side(tmp_path):
         write_cases(tmp_path / name, cases, strategy=name)
     groups = read_groups([tmp_path / name for name in of_two])
     by_site, every = side_by_side(groups, "accuracy").values()
-    right = {
-        (site, name): 100 * float(((c["scores"][:, 1] >= 0.5) == c["targets"]).mean())
-        for name, cases in of_two.items()
-        for site, c in cases.items()
-    }
     assert by_site.header == ["site", "fedavg", "fedyogi"]
     assert by_site.rows[:2] == [
-        [site, *(f"{right[site, name]:.1f} %" for name in of_two)] for site in ("lyon", "turin")
+        [site, *(f"{100 * accuracy({site: of[site]}):.1f} %" for of in of_two.values())]
+        for site in ("lyon", "turin")
     ]
     assert every.header == ["metric", "fedavg", "fedyogi", "fedyogi less fedavg"]
     whole = {name: 100 * accuracy(cases) for name, cases in of_two.items()}
@@ -97,10 +91,7 @@ def test_python_compares_two_runs_as_the_command_does(tmp_path, monkeypatch):
     assert found.index[0] == "accuracy"
     row = found.loc["accuracy"]
     assert row[["this", "other"]].tolist() == [accuracy(METHODS[name]) for name in ("fedavg", "fedyogi")]
-    right = [
-        np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in METHODS[name].values()])
-        for name in ("fedyogi", "fedavg")
-    ]
+    right = [right_of(METHODS[name]) for name in ("fedyogi", "fedavg")]
     assert row[["difference", "low", "high", "p"]].tolist() == pytest.approx(list(score_test(*right)))
     _, every = side_by_side(read_groups([first.folder, second.folder]), "accuracy").values()
     difference, low, high = 100 * row[["difference", "low", "high"]]
@@ -141,14 +132,6 @@ def test_of_runs_on_different_data_no_cases_are_shown(tmp_path):
         assert bool(Compared.of(read_groups(folders), "accuracy").held_out) == shows
 
 
-def right_of(methods):
-    """Which cases each method has right."""
-    return [
-        np.concatenate([(c["scores"][:, 1] >= 0.5) == c["targets"] for c in cases.values()])
-        for cases in methods.values()
-    ]
-
-
 def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys):
     grid = Comparison(tmp_path)
     for strategy, cases in METHODS.items():
@@ -157,7 +140,7 @@ def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, cap
         grid.add(configured(strategy=strategy), Summary.model_validate(summary_of_cases(cases)), name=folder)
     assert grid.sentence.startswith("Which is best cannot be known from only 1 seed")  # some still run
     grid.plot()
-    right = right_of(METHODS)
+    right = [*map(right_of, METHODS.values())]
     means = [r.mean() for r in right]
     best = int(np.argmax(means))
     other = 1 - best
