@@ -5,8 +5,12 @@ A scenario is a function of ``api``, which is `flwr.serverapp.strategy` or `stra
 
 import flwr.serverapp.strategy as flower
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+import strategies
+
+from ...quick import some_quick
 from ..helpers import CannedGrid, ndarrays, record
 
 MODEL = {
@@ -24,6 +28,8 @@ RULES = {  # the arguments with which Flower's class and ours promise the same n
     "FedMedian": {},
     "FedTrimmedAvg": {"beta": 0.25},
 }
+EACH_RULE = pytest.mark.parametrize("rule", some_quick([*RULES], range(0, len(RULES), 3)))
+APIS = (flower, strategies)
 MEANS = ["FedAvg", "FedProx", "FedMedian", "FedTrimmedAvg"]  # of the answers, whatever was sent
 
 
@@ -125,3 +131,14 @@ def assert_same(theirs, ours, where="result"):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6, err_msg=where)
     else:
         assert theirs == ours, where
+
+
+def both(scenario):
+    """What the scenario gives with Flower's classes is what it gives with ours."""
+    assert_same(*map(scenario, APIS))
+
+
+def both_raise(exception, scenario):
+    for api in APIS:
+        with pytest.raises(exception):
+            scenario(api)

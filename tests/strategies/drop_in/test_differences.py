@@ -18,11 +18,10 @@ import strategies
 
 from ..helpers import CannedGrid, record
 from . import test_differing_replies
-from .scenarios import MODEL, RULES, answer, client, make, phase, run, trained
+from .scenarios import APIS, MODEL, RULES, answer, client, make, phase, run, trained
 
 ROOT = Path(__file__).parents[3]
 TABLE = ROOT / "docs" / "drop-in.md"
-APIS = (flower, strategies)
 
 
 def default(api, rule, name):

@@ -11,9 +11,8 @@ from flwr.serverapp.exception import AggregationError, InconsistentMessageReplie
 import strategies
 
 from ..helpers import record
-from .scenarios import MODEL, RULES, answer, client, make, mocks, phase, run, trained
+from .scenarios import APIS, MODEL, RULES, answer, client, make, mocks, phase, run, trained
 
-APIS = (flower, strategies)
 BAD = 1  # the node whose reply is not as it should be
 
 

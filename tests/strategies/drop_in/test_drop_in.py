@@ -10,16 +10,15 @@ import flwr.serverapp.strategy as flower
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-import strategies
-
-from ...quick import some_quick
 from ..helpers import CannedGrid, record
 from .scenarios import (
+    EACH_RULE,
     MEANS,
     MODEL,
     RULES,
     answer,
-    assert_same,
+    both,
+    both_raise,
     client,
     failed,
     make,
@@ -27,21 +26,7 @@ from .scenarios import (
     plain,
     run,
     trained,
-)
-
-EACH_RULE = pytest.mark.parametrize("rule", some_quick([*RULES], range(0, len(RULES), 3)))
-
-
-def both(scenario, *arguments):
-    """What the scenario gives with Flower's classes is what it gives with ours."""
-    assert_same(scenario(flower, *arguments), scenario(strategies, *arguments))
-
-
-def both_raise(exception, scenario, *arguments):
-    for api in (flower, strategies):
-        with pytest.raises(exception):
-            scenario(api, *arguments)
-
+)  # fmt: skip
 
 # ---- the constructor --------------------------------------------------------------------------------
 
@@ -82,11 +67,6 @@ def test_an_unknown_argument(rule):
 
 def test_a_share_to_trim_that_leaves_nothing():
     both_raise(ValueError, lambda api: api.FedTrimmedAvg(beta=0.5))
-
-
-@EACH_RULE
-def test_the_class_is_a_fedavg_of_flowers(rule):
-    both(lambda api: isinstance(make(api, rule), flower.FedAvg))
 
 
 def test_family():

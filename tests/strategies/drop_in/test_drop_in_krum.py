@@ -8,14 +8,13 @@ import pytest
 
 import strategies
 
-from .scenarios import answer, assert_same, client, failed, phase, plain, run
+from .scenarios import APIS, answer, assert_same, client, failed, phase, plain, run
 
 ARGUMENTS = {
     "Krum": {"num_malicious_nodes": 1},
     "MultiKrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3},
     "Bulyan": {"num_malicious_nodes": 1},
 }
-APIS = (flower, strategies)
 EACH = pytest.mark.parametrize("rule", ARGUMENTS)
 MODEL = {"w": np.array([[0.5, -1.0, 2.0]], np.float32), "b": np.array([0.1], np.float32)}
 OFFSETS = (0.0, 0.1, 0.25, 0.45, 0.7, 1.0, 1.4, 2.1, 1e6)

@@ -2,13 +2,10 @@
 
 import logging
 
-import flwr.serverapp.strategy as flower
 import pytest
 
-import strategies
-
 from ..helpers import CannedGrid, record
-from .scenarios import MODEL, client, failed, run
+from .scenarios import APIS, MODEL, client, failed, run
 
 
 def logged(api, caplog, nodes, work=client, rounds=3):
@@ -37,7 +34,7 @@ def test_the_lines_of_a_round(flowers_log):
             for line in logged(api, flowers_log, 4, breaking)
             if line.startswith(("configure_", "aggregate_"))
         ]
-        for api in (flower, strategies)
+        for api in APIS
     ]
     assert lines[0][:3] == [
         "configure_train: Sampled 4 nodes (out of 4)",
@@ -51,13 +48,13 @@ def test_the_lines_of_a_round(flowers_log):
 
 
 def test_as_many_lines_as_flowers_for_fifty_nodes(flowers_log):
-    theirs, ours = (logged(api, flowers_log, 50) for api in (flower, strategies))
+    theirs, ours = (logged(api, flowers_log, 50) for api in APIS)
     assert len(ours) <= len(theirs) + 10  # the summary lists a few more settings
 
 
 def test_no_message_that_flower_does_not_send():
     """Two phases a round: nobody is asked for a partition."""
-    for api in (flower, strategies):
+    for api in APIS:
         grid = CannedGrid(4, client)
         api.FedAvg().start(grid, record(MODEL), 3)
         assert len(grid.timeouts) == 6

@@ -1,24 +1,11 @@
 """`aggregate_train` without `configure_train`, as in unit tests: with Flower's classes and with ours."""
 
-import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
 from flwr.serverapp.exception import AggregationError
 
-import strategies
-
 from ..helpers import ndarrays, record
-from .scenarios import MEANS, MODEL, answer, assert_same, client, make, mocks, plain, run, trained
-
-
-def both(scenario):
-    assert_same(scenario(flower), scenario(strategies))
-
-
-def both_raise(exception, scenario):
-    for api in (flower, strategies):
-        with pytest.raises(exception):
-            scenario(api)
+from .scenarios import MEANS, MODEL, answer, both, both_raise, client, make, mocks, plain, run, trained
 
 
 @pytest.mark.parametrize("rule", MEANS)

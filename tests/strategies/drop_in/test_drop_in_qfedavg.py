@@ -10,9 +10,8 @@ from flwr.serverapp.exception import AggregationError
 
 import strategies
 
-from .scenarios import MODEL, answer, assert_same, client, failed, phase, plain, run, trained
+from .scenarios import APIS, MODEL, answer, assert_same, client, failed, phase, plain, run, trained
 
-APIS = (flower, strategies)
 LR = 0.1
 SETTINGS = [{}, {"q": 0.0}, {"q": 2.0}]
 

@@ -11,16 +11,22 @@ from flwr.serverapp.exception import InconsistentMessageReplies
 
 import strategies
 
-from ...quick import some_quick
 from ..helpers import ndarrays
-from .scenarios import MEANS, MODEL, RULES, answer, assert_same, client, make, phase, plain, run, trained
-
-EACH_RULE = pytest.mark.parametrize("rule", some_quick([*RULES], range(0, len(RULES), 3)))
-
-
-def both(scenario, *arguments):
-    assert_same(scenario(flower, *arguments), scenario(strategies, *arguments))
-
+from .scenarios import (
+    APIS,
+    EACH_RULE,
+    MEANS,
+    MODEL,
+    RULES,
+    answer,
+    both,
+    client,
+    make,
+    phase,
+    plain,
+    run,
+    trained,
+)
 
 # ---- keys -------------------------------------------------------------------------------------------
 
@@ -172,7 +178,7 @@ def test_dtypes(rule, dtype):
             for i, m in enumerate(messages)
         ]
 
-    found = [phase(make(api, rule), replies, start)[0] for api in (flower, strategies)]
+    found = [phase(make(api, rule), replies, start)[0] for api in APIS]
     tolerance = 1e-6 if dtype != np.float16 else 1e-3  # of Flower's sums in float16
     for name, theirs in found[0].items():
         assert found[1][name].dtype == dtype
@@ -220,7 +226,7 @@ def test_all_replies_wrong_alike(rule):
         contents = [wrong(dict(answer(m, MODEL).content)) for m in messages]
         return [Message(RecordDict(one), reply_to=m) for one, m in zip(contents, messages, strict=True)]
 
-    for api, wrong in product((flower, strategies), WRONG.values()):
+    for api, wrong in product(APIS, WRONG.values()):
         with pytest.raises(InconsistentMessageReplies):
             phase(make(api, rule), partial(replies, wrong=wrong))
 
@@ -231,6 +237,6 @@ def test_all_evaluations_wrong_alike():
             return Message(RecordDict({"metrics": MetricRecord({"loss": 1.0})}), reply_to=message)
         return client(message, node)
 
-    for api in (flower, strategies):
+    for api in APIS:
         with pytest.raises(InconsistentMessageReplies):
             run(api.FedAvg(), work=silent)

@@ -12,7 +12,20 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import strategies
 
 from ..helpers import CannedGrid, record
-from .scenarios import MEANS, MODEL, RULES, answer, assert_same, client, failed, make, plain, run, trained
+from .scenarios import (
+    APIS,
+    MEANS,
+    MODEL,
+    RULES,
+    answer,
+    assert_same,
+    client,
+    failed,
+    make,
+    plain,
+    run,
+    trained,
+)
 from .subclasses import BODIES, buffered, changed_result, other_content_for_each_node, own_messages, schedule
 
 
@@ -25,7 +38,7 @@ def subclass(api, rule, body):
 def both(body, rule="FedAvg", then=run, **arguments):
     """The same subclass of Flower's class and of ours gives the same run."""
     found = []
-    for api in (flower, strategies):
+    for api in APIS:
         cls = subclass(api, rule, body)
         given = RULES[rule] | arguments
         if rule == "FedYogi" and api is strategies:
@@ -131,7 +144,7 @@ def test_a_mixin():
             return arrays, metrics
 
     found = []
-    for api in (flower, strategies):
+    for api in APIS:
         strategy = type("Mine", (Saving, api.FedAvg), {})()
         found.append([run(strategy), strategy.saved])
     assert_same(*found)
@@ -259,7 +272,7 @@ def test_one_strategy_within_another():
             self.strategy.summary()
 
     for rule in RULES:
-        assert_same(*(run(Wrapper(make(api, rule))) for api in (flower, strategies)))
+        assert_same(*(run(Wrapper(make(api, rule))) for api in APIS))
 
 
 def test_replies_in_any_order_to_anybodys_messages():
