@@ -1,6 +1,5 @@
 """What every rule inherits: what is stepped, what is averaged, and Flower's own loop."""
 
-import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
 from flwr.serverapp.exception import AggregationError
@@ -25,18 +24,6 @@ def test_statistics_are_averaged_and_never_stepped(rule):
         np.testing.assert_array_equal(arrays["layer.weight"], MODEL["layer.weight"])
 
 
-def test_flowers_fedyogi_makes_the_variance_negative():
-    """The fault that the test above guards against is real in the installed Flower."""
-    strategy, arrays = flower.FedYogi(eta=0.1), {"bn.running_var": np.full(3, 0.1, np.float32)}
-    target = {"bn.running_var": np.full(3, 0.01, np.float32)}
-    lowest = 1.0
-    for t in range(1, 6):
-        grid = CannedGrid(2, lambda m, i: train_reply(m, target))
-        arrays = ndarrays(train(strategy, arrays, grid, t)[0])
-        lowest = min(lowest, arrays["bn.running_var"].min())
-    assert lowest < 0
-
-
 @pytest.mark.parametrize("rule", OF_MODELS.values())
 def test_names_order_shapes_and_dtypes_stay(rule):
     got = one_round(rule(), MODEL, [moved(0.5), moved(0.25, batches=23)], [1, 1])
@@ -45,14 +32,6 @@ def test_names_order_shapes_and_dtypes_stay(rule):
         n: (a.shape, a.dtype) for n, a in MODEL.items()
     }
     assert got["downsample.1.num_batches_tracked"] == 22  # the mean 21.5, rounded to even
-
-
-def test_half_and_double_precision_keep_their_dtype():
-    model = {"h": np.ones(2, np.float16), "d": np.ones(2, np.float64)}
-    got = one_round(FedAvg(), model, [{n: a + a.dtype.type(1) for n, a in model.items()}] * 2, [1, 1])
-    assert got["h"].dtype == np.float16
-    assert got["d"].dtype == np.float64
-    np.testing.assert_array_equal(got["d"], 2.0)
 
 
 def test_the_names_to_step_can_be_given():
@@ -87,14 +66,6 @@ def test_a_layout_flattens_and_restores_a_model():
     for names, vector in zip((layout.parameters, layout.statistics), layout.flatten(MODEL), strict=True):
         for name, entry in layout.moved(names, zeros, vector, vector.dtype):
             np.testing.assert_array_equal(entry, MODEL[name], strict=True)
-
-
-def test_metrics_are_averaged_over_the_clients_that_report_them():
-    metrics = [{"loss": 1.0}, {"loss": 4.0, "extra": 7.0}]
-    grid = CannedGrid(2, lambda m, i: train_reply(m, moved(0.0), [3, 1][i], **metrics[i]))
-    strategy = FedAvg()
-    _, mean = train(strategy, MODEL, grid)
-    assert dict(mean) == {"loss": 1.75, "extra": 7.0, "local-steps": 5.0}
 
 
 @pytest.mark.parametrize(

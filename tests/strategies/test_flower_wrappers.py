@@ -95,11 +95,6 @@ def test_a_small_norm_clips_by_hand(wrapper, make, expected):
     np.testing.assert_allclose(vector(got), expected, rtol=1e-5)
 
 
-def test_our_own_clipping_is_the_same_clipping():
-    (got,) = rounds(FedAvg(clip_update_norm=1.0), START, UPDATES)
-    np.testing.assert_allclose(vector(got), MEAN, rtol=1e-6)
-
-
 def test_the_noise_has_the_size_it_should_and_the_dtype_stays():
     """Standard deviation: noise multiplier times norm over clients, 2 * 3 / 2 = 3."""
     np.random.seed(0)

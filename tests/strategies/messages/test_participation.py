@@ -126,11 +126,6 @@ def test_a_round_with_nobody_leaves_everything_as_it_was(caplog):
     assert sampled(rule([], []), CannedGrid(3, lambda m, i: None), phase="evaluate") == []
 
 
-def test_fewer_than_min_replies_leave_the_model(caplog):
-    assert one_round(rule(range(5), [0, 1], min_replies=3), 5) == (None, None)
-    assert "2 of 2 answers are usable, min_replies is 3: the model is unchanged" in caplog.text
-
-
 def test_by_default_all_take_part_and_nothing_is_said(caplog):
     caplog.set_level(logging.INFO, "flwr")
     assert sampled(FedAvg(), CannedGrid(3, lambda m, i: None)) == [0, 1, 2]

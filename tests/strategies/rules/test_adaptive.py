@@ -9,7 +9,7 @@ import torch
 from strategies import FedAdagrad, FedAdam, FedAMS, FedYogi
 from strategies.aggregation.rule_state import RuleState
 
-from ..helpers import CannedGrid, ndarrays, one_round, train, train_reply
+from ..helpers import CannedGrid, ndarrays, train, train_reply
 
 
 def test_bias_is_corrected_by_updates_not_by_rounds():
@@ -81,36 +81,6 @@ def test_a_state_of_an_older_checkpoint_counts_as_it_did():
     state = RuleState(updates=5, vectors={"m": np.ones(2), "v": np.ones(2)}, new=np.array([False, True]))
     state.vector("m", like=np.ones(2))
     assert state.count(6) == 6
-
-
-def stepped(strategy, deltas):
-    """The single parameter's steps."""
-    x, steps = np.zeros(1, np.float32), []
-    for t, d in enumerate(deltas, start=1):
-        after = one_round(strategy, {"w": x}, [{"w": x + np.float32(d)}] * 2, [1, 1], t)["w"]
-        steps.append(float((after - x)[0]))
-        x = after
-    return steps
-
-
-def test_the_first_step_by_hand():
-    """m = D/10 and v = D^2/100: a step of eta, whatever D is; below eps, m / sqrt(eps) is shorter."""
-    assert stepped(FedAMS(eta=0.1), [0.5]) == pytest.approx([0.1])
-    assert stepped(FedAMS(eta=0.1, epsilon=0.04), [0.5]) == pytest.approx([0.1 * 0.05 / 0.2])
-    beside = 0.1 * 0.05 / (0.05 + 0.2)
-    assert stepped(FedAMS(eta=0.1, epsilon=0.04), [0.5]) != pytest.approx([beside])
-
-
-def test_what_was_once_great_is_divided_by_for_ever():
-    """D = 1 once, then 0.01: after 30 rounds moments of half-lives of one round have forgotten it.
-
-    FedAdam's step is eta then; here it is eta m / sqrt(1/2), for v was 1/2 in round 1.
-    """
-    deltas, decays = [1.0] + [0.01] * 30, {"beta_1": 0.5, "beta_2": 0.5}
-    ams = stepped(FedAMS(eta=1.0, epsilon=1e-12, **decays), deltas)[-1]
-    adam = stepped(FedAdam(eta=1.0, tau=1e-9, **decays), deltas)[-1]
-    assert ams == pytest.approx(0.01 / 0.5**0.5, rel=1e-3)
-    assert adam == pytest.approx(1, rel=1e-3)
 
 
 def test_parameters_that_are_stepped_later_begin_at_eps():
