@@ -14,18 +14,7 @@ from clients import OBJECTIVES as BUILT_IN
 from .helpers import CONFIG
 from .helpers import make_client as small_client
 from .objectives.test_formulas import RHO, uphill
-from .written import (
-    CASES,
-    CLASSES,
-    COUNTS,
-    TRAINING,
-    At,
-    check_gradient,
-    check_rounds,
-    cross_entropy,
-    forward,
-    make_client,
-)
+from .written import CASES, CLASSES, COUNTS, TRAINING, At, check_rounds, cross_entropy, forward, make_client
 
 OBJECTIVES = (
     "plain",
@@ -89,12 +78,6 @@ def formula_of(name):
         return WRITTEN[name](forward(at.w, at.inputs)[1], at.targets).mean()
 
     return formula
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize("case", CASES[1:])
-def test_its_gradient_is_that_of_the_formula(name, case):
-    check_gradient(make_client(*case, loss=name, loss_settings=SETTINGS[name]), formula_of(name))
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -12,6 +12,8 @@ from torch.nn import functional
 from clients import LOSSES, METRICS, Examples, Predicted, Segmentation
 from clients.problems.evaluation import evaluate_splits
 
+from .test_problems import Given
+
 VOID = 255
 
 
@@ -61,17 +63,6 @@ def metrics_of(output, targets):
     columns = {"x": np.arange(len(output), dtype=np.int64)[:, None], "y": targets.numpy()}
     examples = Examples(columns, np.arange(len(output)))
     return evaluate_splits(Given(output), {"test": examples}, "test", problem)
-
-
-class Given(nn.Module):
-    """An output for every example, whatever it is."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.output = output
-
-    def forward(self, inputs):
-        return self.output[inputs[:, 0]]
 
 
 @pytest.mark.parametrize("shape", [(9, 7), (3, 4, 5)])

@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from clients import LOSSES, OBJECTIVES, FedAvgClient, Objective, setting
+from clients import OBJECTIVES, FedAvgClient, Objective, setting
 from clients.settings import values
-from fedbn_flower.core.ground.settings import declared, flag
 
 from .helpers import CONFIG, make_client
 
@@ -29,20 +28,6 @@ class Personal(FedAvgClient):
     keep_layers: int = setting(1, ge=0, description="layers that stay at home")
 
 
-def test_a_declaration_says_default_range_and_words():
-    field = declared(Pull)["mu"]
-    assert (field.default, field.description) == (0.5, "force")
-    assert [flag(name, f) for name, f in declared(Personal).items()] == ["keep-layers"]
-    assert [flag(name, f) for name, f in declared(Pull).items()] == ["mu", "pulls"]
-
-
-def test_a_subclass_changes_a_default_and_nothing_else():
-    field = declared(Stronger)["mu"]
-    assert (field.default, field.description) == (2.0, "force")
-    assert field.metadata == declared(Pull)["mu"].metadata
-    assert declared(Pull)["mu"].default == 0.5
-
-
 @pytest.mark.parametrize(("cls", "mu"), [(Pull, 0.5), (Stronger, 2.0)])
 def test_what_is_given_and_what_is_not(cls, mu):
     plain = cls({}, {})
@@ -59,33 +44,6 @@ def test_an_unknown_setting_and_a_missing_one_are_refused():
         Pull({}, {"nu": 1})
     with pytest.raises(ValueError, match="Needs needs a value of its setting 'force'"):
         Needs({}, {})
-
-
-def test_the_built_in_ones():
-    """Their flags and defaults."""
-    found = [
-        {name: {flag(n, f): f.default for n, f in declared(cls).items()} for name, cls in registry.items()}
-        for registry in (OBJECTIVES, LOSSES)
-    ]
-    objectives = {
-        "plain": {}, "fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}, "scaffold": {},
-        "scaffold-momentum": {"client-momentum": 0.0},
-        "moon": {"mu": 1.0, "moon-temperature": 0.5}, "fedrs": {"rs-a": 0.5}, "fedlc": {"lc-tau": 1.0},
-        "fedsam": {"rho": 0.05},
-        "fedspeed": {"rho": 0.1, "speed-alpha": 1.0, "speed-lambda": 10.0},
-        "fedsmoo": {"rho": 0.1, "smoo-beta": 10.0},
-        "fedgkd": {"gkd-gamma": 0.2, "gkd-models": 5, "gkd-temperature": 1.0},
-        "feddecorr": {"decorr-beta": 0.1},
-        "fedntd": {"ntd-beta": 1.0, "ntd-temperature": 1.0}, "fedproto": {"proto-lambda": 1.0},
-        "fedsat": {"confusion-mu": 0.95},
-    }  # fmt: skip
-    losses = {
-        "auto": {}, "class-balanced": {"cb-beta": 0.9999}, "focal": {"focal-gamma": 2.0},
-        "label-smoothing": {"smoothing": 0.1}, "logit-adjusted": {"logit-tau": 1.0}, "calc": {},
-    }  # fmt: skip
-    assert {name: found[0][name] for name in objectives} == objectives
-    assert {name: found[1][name] for name in losses} == losses
-    assert (OBJECTIVES["fedprox"]({}, {}).mu, OBJECTIVES["feddyn"]({}, {}).alpha) == (0.01, 0.01)
 
 
 def test_a_message_gives_an_objective_its_settings_by_flag(monkeypatch):

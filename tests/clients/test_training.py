@@ -51,15 +51,6 @@ def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
         np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
 
 
-def test_adam_first_step_has_the_length_of_the_learning_rate():
-    examples, model = make_examples(), linear_model()
-    before = model[1].weight.detach().clone()
-    train_model(model, LocalRun(examples, LocalTraining(1, 0, "adam"), Objective({}, {}), 0.01, (0,)))
-    gradient = full_batch_gradient(before.numpy().astype(float), np.zeros(3), examples)[0]
-    step = (model[1].weight.detach() - before).numpy()
-    np.testing.assert_allclose(step, -0.01 * np.sign(gradient), rtol=1e-3)
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("rate", [0.1, 0.025])
 def test_the_learning_rate_is_that_of_the_message(rate, optimizer):
@@ -107,15 +98,6 @@ def test_what_is_clipped_is_the_whole_gradient_corrections_included():
     sent, *_ = client.fit(Received(start.by_name(), {"control": control}), CONFIG | {"client-lr": 1.0})
     moved = np.concatenate([(after - before).ravel() for after, before in zip(sent, start, strict=True)])
     assert np.linalg.norm(moved) == pytest.approx(0.05, rel=1e-3)
-
-
-def test_a_gradient_below_the_bound_is_not_touched():
-    results = []
-    for bound in (0.0, 1e6):
-        client = make_client(FedAvgClient, training=LocalTraining(1, 8, clip_norm=bound))
-        results.append(client.fit(client.get_parameters({}), CONFIG)[0])
-    for free, bounded in zip(*results, strict=True):
-        np.testing.assert_array_equal(free, bounded)
 
 
 def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():

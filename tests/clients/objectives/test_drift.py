@@ -170,28 +170,6 @@ def test_what_the_loss_does_not_reach_stays(name):
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("plain", 0), ("fedprox", 0.01), ("feddyn", -1 + 0.01), ("scaffold", 3 - 1)]
-)
-def test_no_correction_is_added_to_a_gradient_that_is_not_there(name, expected):
-    parameters = dict(nn.Linear(4, 3).named_parameters())
-    ones = {n: np.ones(tuple(p.shape), np.float32) for n, p in parameters.items()}
-    memory = ones if OBJECTIVES[name].remembers else None
-    objective = OBJECTIVES[name](parameters, {}, memory, {"control": {n: 3 * a for n, a in ones.items()}})
-    with torch.no_grad():
-        for p in parameters.values():
-            p.add_(1)
-    parameters["weight"].grad = torch.zeros(3, 4)
-    objective.correct_gradients()
-    assert parameters["bias"].grad is None
-    np.testing.assert_allclose(parameters["weight"].grad.numpy(), expected, atol=1e-6)
-
-
-def test_scaffold_without_the_servers_variate_is_refused():
-    with pytest.raises(ValueError, match="Scaffold needs the record 'control', which was not received"):
-        OBJECTIVES["scaffold"](dict(Line(0.0).named_parameters()), {})
-
-
 @pytest.mark.parametrize("name", ["feddyn", "scaffold"])
 def test_only_shared_trainable_parameters_are_remembered(name):
     record = RecordDict()

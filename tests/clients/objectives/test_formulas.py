@@ -146,12 +146,6 @@ def test_without_its_weight_it_is_sgd(name, client):
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_first_round_of_moon_is_that_of_sgd_and_a_second_is_not():
-    plain, other = (two_rounds(name, "fedbn", {}) for name in ("plain", "moon"))
-    same = [all(map(np.array_equal, *pair)) for pair in zip(plain, other, strict=True)]
-    assert same == [True, False]
-
-
 @pytest.mark.parametrize("name", sorted({*FORMULAS, "fedgkd"} - {"fedsam"}))
 def test_a_loss_by_example_has_the_mean_of_the_batchs(name):
     client = make_client("shared", False, name)

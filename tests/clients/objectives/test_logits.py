@@ -33,11 +33,11 @@ from ..written import (
 )
 
 
-def fedlc_of(logits, targets, labels, tau, reduction="mean"):
+def loss_of(name, logits, targets, labels, reduction="mean", **settings):
     """The objective's loss of logits themselves, and the output."""
     examples = Examples({"x": np.zeros(len(labels)), "y": np.array(labels)}, np.arange(len(labels)))
     model = nn.Identity()
-    objective = OBJECTIVES["fedlc"]({}, {"tau": tau}, local=Local(model, examples, Loss(examples=examples)))
+    objective = OBJECTIVES[name]({}, settings, local=Local(model, examples, Loss(examples=examples)))
     return objective.loss(model, logits, torch.as_tensor(targets), reduction)
 
 
@@ -47,7 +47,7 @@ def test_fedlc_by_hand():
     The class that is absent has none, and no gradient: one example of it, as a floor, would have 1/4.
     """
     logits = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    loss, output = fedlc_of(logits, [1], [0] * 16 + [1], 2 * np.log(2))
+    loss, output = loss_of("fedlc", logits, [1], [0] * 16 + [1], tau=2 * np.log(2))
     loss.backward()
     assert loss.item() == pytest.approx(np.log(3))
     assert logits.grad[0].tolist() == pytest.approx([2 / 3, -2 / 3, 0])
@@ -58,7 +58,7 @@ def test_fedlc_by_hand():
 def test_great_logits_do_not_overflow(dtype):
     """As e^z, summed and divided, does in other code: from 89 on in float32."""
     logits = torch.tensor([[300.0, 0.0, 500.0]], dtype=dtype, requires_grad=True)
-    loss, _ = fedlc_of(logits, [1], [0, 1], 1.0)
+    loss, _ = loss_of("fedlc", logits, [1], [0, 1], tau=1.0)
     loss.backward()
     assert loss.item() == pytest.approx(300)
     assert logits.grad[0].tolist() == [1, -1, 0]
@@ -71,18 +71,8 @@ def test_as_many_examples_of_each_class_leave_cross_entropy(seed, tau, times):
     logits, targets = torch.from_numpy(rng.normal(scale=3, size=(6, 4))), rng.integers(0, 4, 6)
     expected = cross_entropy(logits, torch.from_numpy(targets))
     labels = [0, 1, 2, 3] * times
-    torch.testing.assert_close(fedlc_of(logits, targets, labels, tau, "none")[0], expected)
-    torch.testing.assert_close(fedlc_of(logits, targets, labels, tau)[0], expected.mean())
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 5))
-def test_the_rarer_class_has_the_greater_margin(seed, few, more):
-    """Its own examples cost more than without margins, those of the other class less."""
-    z = torch.from_numpy(np.random.default_rng(seed).normal(size=(1, 2)))
-    labels = [0] * few + [1] * (few + more)
-    rare, often = (fedlc_of(z, [y], labels, 1.0)[0] - cross_entropy(z, torch.tensor([y]))[0] for y in (0, 1))
-    assert rare > 0 > often
+    torch.testing.assert_close(loss_of("fedlc", logits, targets, labels, "none", tau=tau)[0], expected)
+    torch.testing.assert_close(loss_of("fedlc", logits, targets, labels, tau=tau)[0], expected.mean())
 
 
 @pytest.mark.parametrize("loss", ["label-smoothing", "calc"])
@@ -97,21 +87,13 @@ def test_a_margin_is_more_than_nothing(tau):
         run_config({"objective": "fedlc", "lc-tau": tau})
 
 
-def fedrs_of(logits, targets, labels, a, reduction="mean"):
-    """The objective's loss of logits themselves, and the output."""
-    examples = Examples({"x": np.zeros(len(labels)), "y": np.array(labels)}, np.arange(len(labels)))
-    model = nn.Identity()
-    objective = OBJECTIVES["fedrs"]({}, {"a": a}, local=Local(model, examples, Loss(examples=examples)))
-    return objective.loss(model, logits, torch.tensor(targets), reduction)
-
-
 def test_a_class_that_a_client_lacks_is_scaled_and_not_masked():
     """Labels 0, 0, 1, logits (ln 2, ln 4, ln 16), a 1/2: scales (1, 3/4, 1/2), numerators (2, 2^1.5, 4).
 
     The gradient of the absent class's logit is a p = 1/2 4 / (6 + 2^1.5); under a mask it would be 0.
     """
     logits = torch.tensor([[2.0, 4.0, 16.0]]).log().requires_grad_()
-    loss, output = fedrs_of(logits, [0], [0, 0, 1], 0.5)
+    loss, output = loss_of("fedrs", logits, [0], [0, 0, 1], a=0.5)
     loss.backward()
     total = 6 + 2**1.5
     assert loss.item() == pytest.approx(np.log(total / 2))
@@ -125,8 +107,8 @@ def test_with_a_one_it_is_cross_entropy(seed, labels):
     rng = np.random.default_rng(seed)
     logits, targets = torch.from_numpy(rng.normal(scale=3, size=(6, 4))), rng.integers(0, 4, 6)
     expected = cross_entropy(logits, torch.from_numpy(targets))
-    torch.testing.assert_close(fedrs_of(logits, targets, labels, 1.0, "none")[0], expected)
-    torch.testing.assert_close(fedrs_of(logits, targets, labels, 1.0)[0], expected.mean())
+    torch.testing.assert_close(loss_of("fedrs", logits, targets, labels, "none", a=1.0)[0], expected)
+    torch.testing.assert_close(loss_of("fedrs", logits, targets, labels, a=1.0)[0], expected.mean())
 
 
 @settings(max_examples=20)
@@ -136,9 +118,9 @@ def test_shares_alone_count_and_alike_ones_change_nothing(times, a, seed):
     rng = np.random.default_rng(seed)
     logits, targets = torch.from_numpy(rng.normal(size=(6, 4))), rng.integers(0, 4, 6)
     labels = [0, 0, 0, 1, 3]
-    once, often = (fedrs_of(logits, targets, labels * n, a)[0] for n in (1, times))
+    once, often = (loss_of("fedrs", logits, targets, labels * n, a=a)[0] for n in (1, times))
     torch.testing.assert_close(once, often)
-    balanced = fedrs_of(logits, targets, [0, 1, 2, 3] * times, a)[0]
+    balanced = loss_of("fedrs", logits, targets, [0, 1, 2, 3] * times, a=a)[0]
     torch.testing.assert_close(balanced, cross_entropy(logits, torch.from_numpy(targets)).mean())
 
 
@@ -202,29 +184,6 @@ def test_of_two_classes_the_one_that_is_not_true_is_certain():
     loss, gradient = distillation([[1.0, 2.0]], [[-3.0, 5.0]], [0])
     assert loss.item() == 0
     assert not gradient.any()
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.floats(0.1, 10))
-def test_at_the_received_model_there_is_nothing_to_distil(seed, classes, temperature):
-    rng = np.random.default_rng(seed)
-    logits, targets = rng.normal(scale=5, size=(4, classes)), rng.integers(0, classes, 4)
-    loss, gradient = distillation(logits, logits, targets, 1.0, temperature)
-    assert loss.abs().item() < 1e-12
-    assert gradient.abs().max() < 1e-12
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.floats(0.5, 5))
-def test_it_is_never_negative_and_each_example_counts_alike(seed, classes, temperature):
-    rng = np.random.default_rng(seed)
-    received, local = rng.normal(scale=3, size=(2, 4, classes))
-    targets = rng.integers(0, classes, 4)
-    each, _ = distillation(received, local, targets, 1.0, temperature, "none")
-    mean, _ = distillation(received, local, targets, 1.0, temperature)
-    assert each.shape == (4,)
-    assert (each > -1e-12).all()
-    assert mean.item() == pytest.approx(each.mean().item())
 
 
 GAMMA, T, M = 0.9, 2.0, 3

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import OBJECTIVES, FedAvgClient, FedBNClient, Local, LocalTraining, Loss, Received
+from clients import OBJECTIVES, FedAvgClient, Local, LocalTraining, Loss, Received
 
 from ..helpers import CONFIG, make_examples, small_model
 from ..helpers import make_client as small_client
@@ -103,32 +103,6 @@ def test_batch_norm_statistics_move_once_a_step(make, passes):
         sent = client.fit(client.get_parameters({}), CONFIG)[0]
         counted.append(sent.by_name()["2.num_batches_tracked"])
     assert counted == [5 * passes] * 2
-
-
-def test_batch_norm_statistics_are_those_of_the_pass_at_w():
-    """As of one pass of the batch, which no perturbation moves."""
-    model = small_model()
-    inputs, targets = make_examples().prepared(np.arange(8))
-    expected = small_model().train()
-    expected(inputs)
-    perturbed = sam_of(model.train())
-    perturbed.loss(model, inputs, targets)[0].backward()
-    perturbed.correct_gradients()
-    for name, buffer in expected.named_buffers():
-        assert torch.equal(model.get_buffer(name), buffer)
-
-
-def test_the_norm_is_over_all_that_is_trained_local_or_shared():
-    """In its first round a client trains alike whether its BatchNorm stays at home or not."""
-    entries = []
-    for cls in (FedAvgClient, FedBNClient):
-        client = small_client(cls, objective="fedsam")
-        sent = client.fit(client.get_parameters({}), CONFIG | {"rho": 0.5})[0]
-        kept = client.memory.read("local") or {}
-        entries.append(sent.by_name() | kept)
-    assert entries[0].keys() == entries[1].keys()
-    for name, entry in entries[0].items():
-        np.testing.assert_array_equal(entry, entries[1][name])
 
 
 RHO, A, LAMBDA, BETA = 0.2, 0.7, 4.0, 5.0
@@ -241,17 +215,6 @@ def test_fedsmoo_three_rounds(case):
     rounds("fedsmoo", *case, {"rho": RHO, "smoo-beta": BETA}, step, kept)
 
 
-def test_fedspeed_without_its_terms_is_fedsam():
-    """Bit for bit, in a first round with a weightless proximal term; and it sends what it has then."""
-    sent = []
-    for objective, more in (("fedsam", {}), ("fedspeed", {"speed-lambda": 1e30})):
-        client = small_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)
-        client.fit(client.get_parameters({}), CONFIG | {"rho": 0.1} | more)
-        sent.append({n: e.numpy().copy() for n, e in client.task.model.state_dict().items()})
-    for name, entry in sent[0].items():
-        np.testing.assert_array_equal(entry, sent[1][name])
-
-
 def test_what_is_evaluated_after_training_is_x_i_and_not_what_is_sent():
     client = small_client(FedAvgClient, objective="fedspeed")
     update = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "test"})
@@ -261,17 +224,3 @@ def test_what_is_evaluated_after_training_is_x_i_and_not_what_is_sent():
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(client.task.model.eval()(x), y).item()
     assert update.metrics["loss"] == pytest.approx(loss, rel=1e-5)
-
-
-def test_a_lost_answer_of_fedspeed_is_made_up_for():
-    """x_i - lambda g_i has all that was held back, also in rounds whose answer did not arrive; FedDyn's h
-    never learns of these."""
-    client = small_client(FedAvgClient, objective="fedspeed")
-    start = client.get_parameters({})
-    drift = 0
-    for server_round in (1, 2):
-        update = client.fit(list(start), CONFIG | {"server-round": server_round})
-        client.memory.commit()
-        own = client.task.model.state_dict()["4.weight"].numpy()
-        drift = drift + own - start[client.shared_names.index("4.weight")]
-        np.testing.assert_allclose(update.arrays.by_name()["4.weight"], own + drift, atol=1e-5)

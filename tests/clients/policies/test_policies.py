@@ -75,15 +75,6 @@ def test_local_entries_are_kept_and_taken_up_again(cls):
         np.testing.assert_array_equal(loaded[name].numpy(), array)
 
 
-def test_nothing_is_remembered_before_the_commit():
-    record = RecordDict()
-    client = make_client(FedBNClient, record)
-    client.fit(client.get_parameters({}), CONFIG)
-    assert not record
-    client.memory.commit()
-    assert list(record) == ["fedbn.local"]
-
-
 def test_clients_that_share_a_module_do_not_leak_into_each_other():
     model = small_model()
     one, other = (make_client(FedBNClient, model=model, seed=s) for s in (1, 2))
