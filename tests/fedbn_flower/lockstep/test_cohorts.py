@@ -140,16 +140,6 @@ def test_many_examples_are_not_held_at_once(many, caplog, monkeypatch):
     assert "too many examples to be held at once" in caplog.messages[1]
 
 
-def test_a_model_that_is_not_served_trains_to_the_bits_of_fast_off(many, tmp_path):
-    models = []
-    for fast in ("auto", "off"):
-        federation = Federation(many(model="tokens", fast=fast))
-        assert simulate(federation, tmp_path / fast, None).as_json()["failures"] == 0
-        models.append(load_file(tmp_path / fast / "model.safetensors"))
-    for name, entry in models[0].items():
-        np.testing.assert_array_equal(entry, models[1][name])
-
-
 def examples(count, seed):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(count, 6)).astype(np.float32), np.arange(count) % 2

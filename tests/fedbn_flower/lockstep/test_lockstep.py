@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -77,17 +78,17 @@ def assert_same(lockstep, one_by_one, atol=1e-5):
             np.testing.assert_allclose(a[name], b[name], atol=10 * atol)
 
 
+def check(make, config=MappingProxyType({}), atol=1e-5):
+    """That a cohort in lockstep, as ``make`` makes it, is as one by one."""
+    assert_same(*(rounds(make(), config, lockstep) for lockstep in (True, False)), atol)
+
+
 @pytest.mark.parametrize(
     ("objective", "client"), diagonal_quick([*ELEMENTWISE], ["shared", "silobn", "fedbn", "fedper"])
 )
 def test_every_client_and_elementwise_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
-    training = LocalTraining(epochs=3, batch_size=8)
-    runs = [
-        rounds(cohort(CLIENTS[client], training, objective=objective), config, lockstep)
-        for lockstep in (True, False)
-    ]
-    assert_same(*runs)
+    check(lambda: cohort(CLIENTS[client], LocalTraining(3, 8), objective=objective), config)
 
 
 @pytest.mark.sampled(2)
@@ -103,12 +104,9 @@ def test_every_client_and_elementwise_objective(client, objective):
 )
 @pytest.mark.parametrize("objective", ["plain", "feddyn"])
 def test_every_way_of_training(training, objective):
-    config = {"alpha": 0.1, "client-lr": 0.01}
-    runs = [
-        rounds(cohort(CLIENTS["fedbn"], training, objective=objective), config, lockstep)
-        for lockstep in (True, False)
-    ]
-    assert_same(*runs, atol=1e-4 if training.optimizer == "adam" else 1e-5)  # Adam divides by what is near 0
+    atol = 1e-4 if training.optimizer == "adam" else 1e-5  # Adam divides by what is near 0
+    make = partial(cohort, CLIENTS["fedbn"], training, objective=objective)
+    check(make, {"alpha": 0.1, "client-lr": 0.01}, atol)
 
 
 def all_gradients_matter():
@@ -128,21 +126,12 @@ def all_gradients_matter():
 )
 def test_every_optimiser_that_steps_on_stacked_parameters(optimizer, weight_decay):
     training = LocalTraining(2, 8, optimizer, momentum=0.9, weight_decay=weight_decay)
-    runs = [
-        rounds(
-            cohort(CLIENTS["shared"], training, all_gradients_matter, objective="fedprox"),
-            {"client-lr": 0.01, "mu": 0.1},
-            lockstep,
-        )
-        for lockstep in (True, False)
-    ]
-    assert_same(*runs, atol=1e-5 if optimizer.startswith("sgd") else 1e-4)
+    make = partial(cohort, CLIENTS["shared"], training, all_gradients_matter, objective="fedprox")
+    check(make, {"client-lr": 0.01, "mu": 0.1}, 1e-5 if optimizer.startswith("sgd") else 1e-4)
 
 
 def test_convolutions_and_batch_norm_over_images():
-    training = LocalTraining(2, 8)
-    runs = [rounds(cohort(CLIENTS["silobn"], training, conv_model), {}, lock) for lock in (True, False)]
-    assert_same(*runs)
+    check(lambda: cohort(CLIENTS["silobn"], LocalTraining(2, 8), conv_model))
 
 
 def test_without_a_bias_no_parameter_has_a_gradient():
@@ -152,14 +141,11 @@ def test_without_a_bias_no_parameter_has_a_gradient():
         torch.manual_seed(0)
         return nn.Sequential(nn.Flatten(), nn.Linear(4, 5, False), nn.ReLU(), nn.Linear(5, 3, False))
 
-    runs = [rounds(cohort(CLIENTS["shared"], LocalTraining(1, 8), make_model), {}, lock) for lock in (1, 0)]
-    assert_same(*runs)
+    check(lambda: cohort(CLIENTS["shared"], LocalTraining(1, 8), make_model))
 
 
 def test_clients_of_one_size_need_no_mask():
-    training = LocalTraining(1, 8)
-    clients = [cohort(CLIENTS["shared"], training, sizes=[16] * 4) for _ in range(2)]
-    assert_same(rounds(clients[0], {}, lockstep=True), rounds(clients[1], {}, lockstep=False))
+    check(lambda: cohort(CLIENTS["shared"], LocalTraining(1, 8), sizes=[16] * 4))
 
 
 def test_a_client_that_diverges_is_alone_in_it():
@@ -192,17 +178,7 @@ def test_a_client_of_one_example_fails_under_batch_norm_as_it_does_alone(sizes):
 
 
 def test_one_value_per_channel_is_a_single_example_only_where_the_image_is_one_pixel():
-    training = LocalTraining(2, 0)
-    runs = [
-        rounds(cohort(CLIENTS["fedbn"], training, maps_model, sizes=(1, 6, 1)), {}, lock)
-        for lock in (True, False)
-    ]
-    assert_same(*runs)
-
-
-def maps_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    check(lambda: cohort(CLIENTS["fedbn"], LocalTraining(2, 0), lambda: conv_model()[:-1], sizes=(1, 6, 1)))
 
 
 def test_what_failed_in_lockstep_is_forgotten_before_the_client_trains_alone(monkeypatch):

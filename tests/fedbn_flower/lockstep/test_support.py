@@ -15,7 +15,6 @@ from fedbn_flower.lockstep import equivalence, reason_not_equivalent, reason_not
 
 from ...clients.helpers import conv_model, make_client, make_examples, small_model
 from ...clients.networks import CHANGES, MIDDLES, SERVED, TRIED, UNKNOWN, Double, Looks, Tokens, network
-from ...quick import diagonal_quick
 from .test_lockstep import ELEMENTWISE, assert_same, cohort, rounds
 
 
@@ -54,11 +53,6 @@ def test_on_a_gpu_the_trial_tells_rounding_from_a_difference(monkeypatch):
     monkeypatch.setattr(equivalence, "_in_float64", lambda task: True)
     assert why_not(lambda: deep) == ""
     assert why_not(TRIED["says it is safe"]).startswith("the trial ")
-
-
-@pytest.mark.parametrize(("name", "objective"), diagonal_quick([*SERVED], [*ELEMENTWISE]))
-def test_models_of_known_parts_are_served(name, objective):
-    assert why_not(SERVED[name], objective=objective) == ""
 
 
 def test_a_hook_on_every_module():

@@ -18,7 +18,7 @@ from ...clients.networks import dropping
 from ...clients.policies.test_shares import sharing
 from ...clients.test_gpu import DEVICE, make, needs_gpu, received
 from ...clients.test_losses import OBJECTIVES, SETTINGS, OwnFocal
-from .test_lockstep import assert_same, cohort, rounds
+from .test_lockstep import assert_same, check, cohort, rounds
 
 ALONE = (
     "apfl", "ditto", "fbn", "fedala", "fedbabu", "fedrep", "fedrod", "hbn", "per-fedavg", "pfedme",
@@ -67,13 +67,13 @@ def test_clipped_adaptively(client):
 
 @pytest.mark.parametrize("fix_from", [1, 2, 9])
 def test_fixbn_before_and_after_it_fixes(fix_from):
-    runs = []
-    for lockstep in (True, False):
+    def make():
         clients = cohort(CLIENTS["fixbn"], LocalTraining(epochs=2, batch_size=8))
         for client in clients:
             client.fix_from = fix_from
-        runs.append(rounds(clients, {}, lockstep))
-    assert_same(*runs)
+        return clients
+
+    check(make)
 
 
 @pytest.mark.sampled(2)
@@ -104,18 +104,15 @@ def test_the_trial_before_lockstep_does_all_of_its_work():
 
 @pytest.mark.parametrize("name", ["focal", "label-smoothing"])
 def test_clients_whose_losses_are_alike_train_in_lockstep(name):
-    runs = []
-    for lockstep in (True, False):
+    def make():
         clients = cohort(CLIENTS["fedbn"], LocalTraining(2, 8, momentum=0.9), objective="fedprox")
         for client in clients:
             client.task.__dict__.update(loss=LOSSES[name], loss_settings=SETTINGS[name])
-        runs.append(rounds(clients, {"mu": 0.1}, lockstep))
-    assert_same(*runs)
-    task = clients[0].task
-    assert (reason_not_supported(FedAvgClient, task), reason_not_equivalent(FedAvgClient, task, {})) == (
-        "",
-        "",
-    )
+        return clients
+
+    check(make, {"mu": 0.1})
+    task = make()[0].task
+    assert reason_not_supported(FedAvgClient, task) == reason_not_equivalent(FedAvgClient, task, {}) == ""
 
 
 @pytest.mark.parametrize(
