@@ -2,20 +2,12 @@
 
 import sys
 
-import pytest
-
 from fedbn_flower import run_app
 from fedbn_flower.apps.run import DEBUGGERS, is_debugged
 from fedbn_flower.runtime import auto_grid
 from fedbn_flower.runtime.pools import BackgroundPool
 
 from .written import write_app
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    """The default folder of a run is below the current one."""
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):

@@ -120,9 +120,3 @@ def test_a_hostile_file_is_a_line_and_runs_no_code(tmp_path, capfd, name):
     line = check(path)
     assert line or name in ("sparse.pt", "quantized.pt")
     assert "code of the file" not in "".join(capfd.readouterr())
-
-
-def test_what_is_no_file_is_a_line(tmp_path):
-    (tmp_path / "folder.pt").mkdir()
-    assert "it has no model.safetensors" in check(tmp_path / "folder.pt")
-    assert "which exists" in check(tmp_path / "none.pt")

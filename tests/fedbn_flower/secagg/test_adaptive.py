@@ -111,18 +111,6 @@ def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode)
 
 
 @pytest.mark.slow
-def test_masked_numbers_have_the_bits_of_plain_ones(settings, tmp_path):
-    models = []
-    for mode in ("on", "plain"):
-        federation = Federation(config := settings(secagg=mode, rounds=3))
-        (tmp_path / mode).mkdir()
-        federation.privacy.begin(tmp_path / mode, 0, False)
-        arrays = federation.run(Lossy(config), [])
-        models.append(({name: array.data for name, array in arrays.items()}, federation.privacy.clip))
-    assert models[0] == models[1]
-
-
-@pytest.mark.slow
 def test_the_noise_of_updates_and_of_their_count():
     """Of the 4 who are honest of the fewest 7: known to 2 % from 1,000 sums."""
     of_count, of_update = 10 / 20, (0.6**-2 - 1.0**-2) ** -0.5

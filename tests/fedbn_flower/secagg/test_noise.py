@@ -12,7 +12,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.accounts import Plan, epsilon
 from fedbn_flower.privacy.keys import Key
 from fedbn_flower.secagg import noise as module
-from fedbn_flower.secagg.cryptography import mask, remove
 from fedbn_flower.secagg.noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for, tau
 
 from ..privacy.audit import audited
@@ -227,25 +226,3 @@ def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out,
             total += shares.draw(key.of_client(client).numbers(t, 1, "noise").words)
         scores += shares.grid.read(total)
     assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
-
-
-def test_masks_hide_noise_and_numbers_and_leave_their_sum():
-    """What the server reads is the sum of both, to the bit; of one client it has nothing."""
-    shares = NoiseShares.plan(1.0, 1.0, 3, 2, 500)
-    vectors = [np.eye(1, 500, i)[0] for i in range(3)]
-    noisy = [
-        shares.grid.quantise(vector, np.random.default_rng(i)) + shares.draw()
-        for i, vector in enumerate(vectors)
-    ]
-    seeds = {pair: bytes([sum(pair)]) * 32 for pair in ((0, 1), (0, 2), (1, 2))}
-    selves = [bytes([9 + i]) * 32 for i in range(3)]
-    sent = [
-        mask(
-            noisy[me],
-            selves[me],
-            {v: seeds[min(me, v), max(me, v)] for v in range(3) if v != me},
-            me,
-        )
-        for me in range(3)
-    ]
-    assert np.array_equal(remove(sent[0] + sent[1] + sent[2], selves), noisy[0] + noisy[1] + noisy[2])

@@ -210,18 +210,6 @@ def test_ledger_columns_summary_report_and_release_agree(complete, tmp_path):
     assert "At least 4 of the 4 clients" in card
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_with_the_same_bits_and_its_ledger(settings, tmp_path):
-    """Three rounds at once, and two of them before a third: with a seed they are the same."""
-    for name, rounds in (("whole", (3,)), ("parts", (2, 3))):
-        for count in rounds:
-            folder = tmp_path / name
-            resumed = {"resume": str(folder)} if count != rounds[0] else {}
-            simulate(Federation(settings(dp_seed=2, rounds=count, **resumed)), folder, None)
-    for name in ("model.safetensors", "privacy.jsonl"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("values", "claim"),

@@ -58,15 +58,6 @@ def test_shares_are_joined_to_the_bits_of_pycryptodome(points):
     assert join(shares, len(points), digest=digest_of(secret)) == secret
 
 
-def test_a_hundred_holders():
-    secret = secrets.token_bytes(32)
-    shares = split(secret, 54, range(100))
-    late = {holder: shares[holder] for holder in range(46, 100)}
-    assert join(late, 54, digest=digest_of(secret)) == secret
-    with pytest.raises(Tampered):
-        join({**late, 99: flipped(shares[99])}, 54, digest=digest_of(secret))
-
-
 def test_a_mask_key_is_known_by_its_public_key():
     pair = KeyPair.new()
     shares = split(pair.private_bytes(), 2, [4, 5, 6])

@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -327,25 +326,6 @@ def test_two_nodes_do_not_meet(node):
     assert len({*pids}) == 2
     assert (node.served(), other.served()) == ([str(pids[0])] * 2, [str(pids[1])] * 2)
     assert len(node.places()) == 2
-
-
-@pytest.mark.slow
-def test_nodes_at_once(node):
-    """A process asks for one node only; here threads would change each other's identity."""
-    others = [Asking(node.folder, node.process, node.mark, node_id=i) for i in (6, 7)]
-    found = []
-    lock = threading.Lock()
-
-    def ask(one):
-        with lock:
-            found.append(one.ask().process)
-
-    threads = [threading.Thread(target=ask, args=(one,)) for one in [node, *others]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({*found}) == 3
 
 
 @pytest.mark.parametrize(
