@@ -24,6 +24,8 @@ KEY, AUTO = "event", "auto"
 ELSEWHERE = "the event"
 """Its name where the names of classes are not known, as at a server whose sites have the data."""
 MAX_SHOWN = 10
+RARE = 0.2
+"""A share of events below which an accuracy says little."""
 NO = frozenset(
     (  # noqa: SIM905
         "no n non nein nee nej nei não nao nie ne нет hayir hayır nem いいえ 否 无 "  # noqa: RUF001
@@ -146,6 +148,15 @@ def counts_of(dataset: Dataset) -> list[int]:
     y = np.concatenate([split.columns["y"] for split in dataset.splits])
     found: list[int] = np.bincount(y, minlength=2).tolist()
     return found
+
+
+def rare_event(dataset: Dataset) -> str:
+    """Return what an event is that is so rare that an accuracy says little of it; empty if it is not."""
+    if not (dataset.has_classes and dataset.has_examples and len(dataset.events) == 1):
+        return ""
+    counts = counts_of(dataset)
+    share = counts[dataset.events[0].number] / sum(counts)
+    return f"an event in {100 * share:.1f} % of all examples" if 0 < share < RARE else ""
 
 
 def notes_of(dataset: Dataset) -> list[Note]:

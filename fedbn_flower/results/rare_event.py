@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, exact_curve
 
+from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
 from ..records.summary import Summary
 from .held_out import have_same_cases
@@ -18,8 +19,6 @@ from .run_reader import Run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-RARE = 0.2
-"""A share of events below which an accuracy says little."""
 SPECIFICITY = "0.9"
 LEADING = AUROC, SENSITIVITY, CALIBRATION = "auroc", f"sensitivity-at:{SPECIFICITY}", "expected-over-observed"
 

@@ -12,14 +12,14 @@ from rich.table import Table
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..core.text import command
-from ..data.events import counts_of
+from ..data.events import rare_event
 from ..records.metrics import shown
 from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration
 from ..results.progress import last_line, progress, say, show_learnt, summary_table, waiting
-from ..results.rare_event import RARE, led_by_rare_event
+from ..results.rare_event import led_by_rare_event
 from ..results.run_directory import folder_locked
 from ..results.run_reader import Run
 from ..results.terminal import show
@@ -40,7 +40,6 @@ from .trial import Outcome, TrialObserver, complete_run, metrics_by_round, round
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
-    from ..data.dataset import Dataset
     from ..runtime.pools import Pool
 
 UNTESTED: dict[str, bool | str] = {"final_test": False, "recalibrate": "none"}
@@ -89,21 +88,6 @@ def run_search(search: Search) -> int:
             raise KeyboardInterrupt(message) from None
 
 
-def rare_by_accuracy(dataset: "Dataset") -> str:
-    """Return a line where the event is so rare that trials are better not compared by accuracy."""
-    if not (dataset.has_classes and dataset.has_examples and len(dataset.events) == 1):
-        return ""
-    counts = counts_of(dataset)
-    share = counts[dataset.events[0].number] / sum(counts)
-    if not 0 < share < RARE:
-        return ""
-    rare = f"an event in {100 * share:.1f} % of all examples"
-    return (
-        f"metrics: accuracy, by which trials are compared, says little of {rare}; "
-        "--metrics auroc compares them by AUROC"
-    )
-
-
 class _SearchRunner:
     """Runs a search in its folder."""
 
@@ -123,7 +107,11 @@ class _SearchRunner:
         federation = Federation(first)
         problem, self.decide_by = federation.problem, federation.decide_by
         self.by = problem.compared_by
-        self.doubt = rare_by_accuracy(federation.dataset) if self.by == "accuracy" else ""
+        rare = rare_event(federation.dataset) if self.by == "accuracy" else ""
+        self.doubt = rare and (
+            f"metrics: accuracy, by which trials are compared, says little of {rare}; "
+            "--metrics auroc compares them by AUROC"
+        )
         self.higher = self.by in problem.higher_is_better
         self.table = TrialTable(folder, [dimension.key for dimension in search.space])
         self.study = Study(search.space, first.seed, first.rounds, self.higher)

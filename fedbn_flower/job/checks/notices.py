@@ -27,6 +27,7 @@ from ... import annexes
 from ...config.run_config import RunConfig
 from ...core.ground.settings import overridden
 from ...core.text import listed
+from ...data.events import rare_event
 from ...data.images.kind import Images
 from ...data.sources import ARRAYS
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, parts
@@ -49,6 +50,7 @@ def notices(inputs: RunInputs) -> list[str]:
         *_warn_about_written_classes(inputs.config),
         *_warn_about_evaluation(inputs),
         *of_few_cases(inputs),
+        *_warn_about_rare_event(inputs),
         *warn_about_own_state(inputs),
     )
     return [line for line in found if line]
@@ -87,6 +89,15 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
             f"partition: {len(single)} of {config.num_clients} clients (the first is {single[0]}) have one "
             f"example only, and {config.model!r} cannot train on one (BatchNorm needs two): they fail in "
             "every round"
+        )
+
+
+def _warn_about_rare_event(inputs: RunInputs) -> Iterator[str]:
+    by_accuracy = inputs.config.keeps_best and inputs.dataset.problem.compared_by == "accuracy"
+    if by_accuracy and inputs.config.dp == "none" and (rare := rare_event(inputs.dataset)):
+        yield (
+            f"metrics: accuracy, by which the best round is chosen, says little of {rare}; "
+            "--metrics auroc chooses it by AUROC"
         )
 
 
