@@ -5,6 +5,7 @@ import pytest
 from fedbn_flower import UserError, simulate
 from fedbn_flower.annexes import is_present
 from fedbn_flower.cli import main
+from fedbn_flower.runtime.simulation import simulate as simulated_in
 from fedbn_flower.server.federation import Federation
 
 
@@ -87,3 +88,9 @@ def refusal(configured):
         return str(caught.value)
 
     return line
+
+
+@pytest.fixture
+def finished(configured):
+    """What the summary of a run in this process says; the run is in the folder."""
+    return lambda folder, **keys: simulated_in(Federation(configured(**keys)), folder, None).as_json()

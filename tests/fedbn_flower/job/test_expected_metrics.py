@@ -115,11 +115,11 @@ def outcome(folder):
 
 
 @pytest.mark.parametrize(("phase", "name"), [("train", "train-accuracy"), ("evaluate", "accuracy")])
-def test_a_run_with_a_liar_is_the_run_in_which_it_fails(configured, monkeypatch, tmp_path, phase, name):
+def test_a_run_with_a_liar_is_the_run_in_which_it_fails(finished, monkeypatch, tmp_path, phase, name):
     keys = {"client": "lying", "weighting": "uniform", "partition": "iid", "num_clients": 3}
     for folder, lie in (("lies", lambda metrics: metrics | {name: 1e6}), ("fails", fails)):
         monkeypatch.setitem(CLIENTS, "lying", lying(phase, lie))
-        simulate(Federation(configured(**keys)), tmp_path / folder, None)
+        finished(tmp_path / folder, **keys)
     assert outcome(tmp_path / "lies") == outcome(tmp_path / "fails")
     (refused,) = rows(tmp_path / "lies", "failures.csv")
     assert (refused["round"], refused["phase"], refused["partition"]) == ("2", phase, "1")

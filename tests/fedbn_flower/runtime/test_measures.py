@@ -109,17 +109,15 @@ class Plain(FedAvgClient):
         return 1.0, 7, {"accuracy": 0.5}
 
 
-def test_a_client_that_counts_no_classes_is_fine(configured, tmp_path):
-    output = simulate(Federation(configured(client=f"{__name__}:Plain")), tmp_path, None).as_json()
+def test_a_client_that_counts_no_classes_is_fine(finished, tmp_path):
+    output = finished(tmp_path, client=f"{__name__}:Plain")
     assert output["per-class"] is None
     assert output["worst-client"] == {"loss": 1.0, "accuracy": 0.5}
     assert not (tmp_path / "classes.csv").exists()
 
 
-def test_numbers_have_no_classes(configured, tmp_path):
-    output = simulate(
-        Federation(configured(dataset="quadratic:3", client="shared", num_clients=3)), tmp_path, None
-    ).as_json()
+def test_numbers_have_no_classes(finished, tmp_path):
+    output = finished(tmp_path, dataset="quadratic:3", client="shared", num_clients=3)
     assert (output["per-class"], output["global-per-class"]) == (None, None)
     assert output["worst-client"]["distance"] == pytest.approx(output["mean"]["distance"])  # a mean rounds
 
@@ -134,10 +132,10 @@ CONTROL = LINEAR + 2 * NORM + 6 * 128
 
 
 @pytest.mark.parametrize("clients", [2, 2 * GROUP])
-def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
+def test_bytes_are_those_of_every_array(finished, tmp_path, clients):
     """Two messages a client and round with the model, and one back; however many are summed."""
     keys = {"model": "mlp-bn", "client": "fedbn", "num_clients": clients, "partition": "iid"}
-    output = simulate(Federation(configured(**keys, strategy="fedavg")), tmp_path, None).as_json()
+    output = finished(tmp_path, **keys, strategy="fedavg")
     assert output["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
     assert output["bytes-received"] == 2 * clients * FEDBN_MODEL
     assert [row["bytes-sent"] for row in table(tmp_path, "metrics.csv")] == [
@@ -146,17 +144,16 @@ def test_bytes_are_those_of_every_array(configured, tmp_path, clients):
 
 
 @pytest.mark.parametrize("clients", [2, 2 * GROUP])
-def test_control_vectors_are_counted(configured, tmp_path, clients):
+def test_control_vectors_are_counted(finished, tmp_path, clients):
     keys = {"model": "mlp-bn", "client": "shared", "num_clients": clients, "partition": "iid", "rounds": 1}
-    config = configured(**keys, strategy="scaffold", objective="scaffold")
-    output = simulate(Federation(config), tmp_path, None).as_json()
+    output = finished(tmp_path, **keys, strategy="scaffold", objective="scaffold")
     assert output["bytes-sent"] == clients * (2 * WHOLE_MODEL + CONTROL)
     assert output["bytes-received"] == clients * (WHOLE_MODEL + CONTROL)
 
 
-def test_seconds_are_split(configured, tmp_path):
+def test_seconds_are_split(finished, tmp_path):
     """To the millisecond that is written."""
-    output = simulate(Federation(configured(rounds=3)), tmp_path, None).as_json()
+    output = finished(tmp_path, rounds=3)
     parts = ("train-seconds", "evaluate-seconds", "server-seconds")
     rows = table(tmp_path, "metrics.csv")
     for row in rows:
@@ -169,19 +166,15 @@ def test_seconds_are_split(configured, tmp_path):
 
 
 @pytest.mark.parametrize(("clock", "resumed"), diagonal_quick(["uniform", "none", "real"], [False, True]))
-def test_the_first_round_that_reaches_the_target_is_reported(
-    configured, tmp_path, resumed, clock, monkeypatch
-):
+def test_the_first_round_that_reaches_the_target_is_reported(finished, tmp_path, resumed, clock, monkeypatch):
     """With the seconds of the simulated clock; of the real one where clients are not simulated by us."""
     if clock == "real":
         monkeypatch.setattr(InlineGrid, "place", {"backend": "flower"})
     keys = {"client": "shared", "fraction_evaluate": 1.0, "target": "accuracy=0.8"}
     keys["devices"] = "none" if clock == "real" else clock
-    output = simulate(Federation(configured(**keys, rounds=2 if resumed else 6)), tmp_path, None).as_json()
+    output = finished(tmp_path, **keys, rounds=2 if resumed else 6)
     if resumed:
-        output = simulate(
-            Federation(configured(**keys, rounds=6, resume=str(tmp_path))), tmp_path, None
-        ).as_json()
+        output = finished(tmp_path, **keys, rounds=6, resume=str(tmp_path))
     reached = {}
     for name in ("accuracy", "global-accuracy"):
         values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
@@ -219,26 +212,23 @@ def test_the_first_round_that_reaches_the_target_is_reported(
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
-def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(configured, tmp_path, asked, figure):
+def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(finished, tmp_path, asked, figure):
     keys = {"client": "shared", "fraction_evaluate": asked, "target": "accuracy=0.8"}
-    output = simulate(
-        Federation(configured(**keys, rounds=9, stop_at_target=True)), tmp_path / "a", None
-    ).as_json()
+    output = finished(tmp_path / "a", **keys, rounds=9, stop_at_target=True)
     values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
     assert values[-1] >= 0.8 > max(values[:-1])
     assert (output["stopped"], output["rounds"]) == ("target", len(values))
     assert 1 < len(values) < 9
-    same = simulate(Federation(configured(**keys, rounds=len(values))), tmp_path / "b", None).as_json()
+    same = finished(tmp_path / "b", **keys, rounds=len(values))
     for key in ("global", "mean", "per-class", "global-per-class", "rounds-to-target"):
         assert output[key] == same[key]
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
     with pytest.raises(UserError, match="expected a run that did not end by itself; this one did, after"):
-        simulate(Federation(configured(**keys, rounds=20, resume=str(tmp_path / "a"))), tmp_path / "a", None)
+        finished(tmp_path / "a", **keys, rounds=20, resume=str(tmp_path / "a"))
 
 
-def test_a_target_that_is_not_reached_has_no_round_and_ends_nothing(configured, tmp_path):
-    config = configured(target="accuracy=1", stop_at_target=True)
-    output = simulate(Federation(config), tmp_path, None).as_json()
+def test_a_target_that_is_not_reached_has_no_round_and_ends_nothing(finished, tmp_path):
+    output = finished(tmp_path, target="accuracy=1", stop_at_target=True)
     assert output["rounds-to-target"] == {"metric": "accuracy", "target": 1.0, "mean": None, "global": None}
     assert output["stopped"] is None
 
@@ -261,11 +251,10 @@ def test_targets_that_cannot_be(refusal, keys, line):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
-def test_rounds_between_evaluations_evaluate_nothing(configured, tmp_path, eval_model, capsys):
+def test_rounds_between_evaluations_evaluate_nothing(configured, finished, tmp_path, eval_model, capsys):
     config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="shared")
     simulate(Federation(config), tmp_path / "run", None, [progress(config, Console(soft_wrap=True))])
-    full = configured(rounds=5, eval_model=eval_model, client="shared")
-    simulate(Federation(full), tmp_path / "full", None)
+    finished(tmp_path / "full", rounds=5, eval_model=eval_model, client="shared")
     few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))
     columns = ["loss", "accuracy", "client-mean-accuracy", "global-accuracy", "worst-client-accuracy"]
     for n, row, expected in zip(range(1, 6), few, all_, strict=True):

@@ -11,8 +11,6 @@ import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime.simulation import simulate
-from fedbn_flower.server.federation import Federation
 
 DEVICES = {"devices": "lognormal:0.5"}
 VALIDATION = {"val_fraction": 0.2}
@@ -119,16 +117,14 @@ def found(folder, names):
     ],
     ids=" and ".join,
 )
-def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(
-    configured, tmp_path, monkeypatch, names
-):
+def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, monkeypatch, names):
     """Killed after the checkpoint of the second of three rounds."""
     keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
     for name in names:
         keys |= FEATURES[name]
 
     def run(folder, **more):
-        simulate(Federation(configured(**keys, **more)), folder, None)
+        finished(folder, **keys, **more)
 
     refused = ""
     try:

@@ -92,9 +92,8 @@ def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
         Federation(configured(device="cuda"))
 
 
-def test_the_run_folder(configured, tmp_path):
-    config = configured(client="shared", strategy="fedavg", rounds=3)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+def test_the_run_folder(finished, tmp_path):
+    summary = finished(tmp_path / "run", client="shared", strategy="fedavg", rounds=3)
     folder = tmp_path / "run"
     names = {
         "config.json", "metrics.csv", "clients.csv", "summary.json", "model.safetensors", "curves.png",
@@ -125,16 +124,18 @@ def test_the_run_folder(configured, tmp_path):
 
 
 @pytest.mark.parametrize("client", ["silobn", "fedbn"])
-def test_there_is_no_global_model_where_batch_norm_stays_at_home(configured, tmp_path, client):
-    summary = simulate(Federation(configured(client=client)), tmp_path / "run", None).as_json()
+def test_there_is_no_global_model_where_batch_norm_stays_at_home(finished, tmp_path, client):
+    summary = finished(tmp_path / "run", client=client)
     assert summary["global"] is None
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL[client]
 
 
-def test_a_folder_in_use_is_refused(configured, tmp_path):
+def test_a_folder_in_use_is_refused(finished, tmp_path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(UserError, match="run-dir: .* is not allowed; expected a new or empty folder"):
-        simulate(Federation(configured()), tmp_path, None)
+        finished(
+            tmp_path,
+        )
     assert [p.name for p in tmp_path.iterdir()] == ["note.txt"]
 
 
@@ -172,12 +173,9 @@ def explode(*_):
         (lambda p, n, m: (p, n, m | {"note": "text"}), "expected a number"),
     ],
 )
-def test_a_client_that_fails_is_dropped_and_counted(
-    configured, tmp_path, monkeypatch, caplog, breaks, reason
-):
+def test_a_client_that_fails_is_dropped_and_counted(finished, tmp_path, monkeypatch, caplog, breaks, reason):
     monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(breaks)}))
-    config = configured(client="fragile", rounds=4)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+    summary = finished(tmp_path / "run", client="fragile", rounds=4)
     assert summary["failures"] == 3
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]

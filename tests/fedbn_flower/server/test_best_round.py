@@ -151,16 +151,16 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4])
-def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch, every):
+def test_a_run_that_was_killed_goes_on_to_the_same(configured, finished, tmp_path, monkeypatch, every):
     keys = {"best": "cross-fitted", "rounds": 5, "client": "fedbn", "metrics": "auroc", **NOISY}
     keys |= {"checkpoint_every": every, "eval_data": "local"}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**keys)), whole, None)
+    finished(whole, **keys)
     with monkeypatch.context() as killed:
         killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
         with pytest.raises(KeyboardInterrupt):
             simulate(Federation(configured(**keys)), parts, None, [Stops(3)])
-    simulate(Federation(configured(**keys, resume=str(parts))), parts, None)
+    finished(parts, **keys, resume=str(parts))
     found = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
     for key in ("cross-fitted", "best-round", "pooled", "clients"):
         assert found[0][key] == found[1][key]
@@ -169,13 +169,13 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["aggregated", "local"])
-def test_at_real_sites_it_is_what_a_simulation_finds(configured, tmp_path, model):
+def test_at_real_sites_it_is_what_a_simulation_finds(configured, finished, tmp_path, model):
     keys = {"best": "cross-fitted", "rounds": 3, "client": "fedbn", "num_clients": 2, "metrics": "auroc"}
     keys |= {"eval_model": model, "eval_data": "local", **NOISY}
     run_app(
         configured(**keys, run_dir=str(tmp_path / "sites")), Sites(configured(**keys), tmp_path / "state")
     )
-    simulate(Federation(configured(**keys)), tmp_path / "here", None)
+    finished(tmp_path / "here", **keys)
     files = (tmp_path / name / "summary.json" for name in ("sites", "here"))
     found, expected = (json.loads(file.read_text()) for file in files)
     assert found["cross-fitted"] == expected["cross-fitted"]

@@ -43,10 +43,9 @@ def both(row, prefix=""):
 
 
 @pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
-def test_shares_of_the_test_set_come_to_the_whole_of_it(configured, tmp_path, weighting):
+def test_shares_of_the_test_set_come_to_the_whole_of_it(finished, tmp_path, weighting):
     """Clients that share one model and divide the test set: over examples, what the server finds on it."""
-    config = configured(**UNEQUAL, client="shared", eval_data="local", weighting=weighting)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+    summary = finished(tmp_path / "run", **UNEQUAL, client="shared", eval_data="local", weighting=weighting)
     for row in metrics_of(tmp_path / "run"):
         np.testing.assert_allclose(both(row), both(row, "global-"), rtol=1e-5)
     clients = list(summary["clients"].values())
@@ -142,10 +141,9 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
 
 
 @pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2), (1.0, 4)])
-def test_a_share_of_the_clients_evaluates(configured, tmp_path, fraction, asked):
+def test_a_share_of_the_clients_evaluates(finished, tmp_path, fraction, asked):
     keys = {"partition": "iid", "num_clients": 4, "client": "shared", "fraction_train": 0.5}
-    config = configured(**keys, fraction_evaluate=fraction)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+    summary = finished(tmp_path / "run", **keys, fraction_evaluate=fraction)
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     for n in ("1", "2"):
         phases = [row["phase"] for row in rows if row["round"] == n]

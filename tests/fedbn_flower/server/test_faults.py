@@ -8,7 +8,6 @@ from clients import CLIENTS
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import StreamingGrid
-from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
 
@@ -68,22 +67,22 @@ def takes_one_mean(names):
 @pytest.mark.parametrize(
     "names", list(every_name([names for names in COVER if not takes_one_mean(names)])), ids=title
 )
-def test_every_rule_runs_on_robust_means(configured, tmp_path, names):
+def test_every_rule_runs_on_robust_means(finished, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
-    config = configured(**names, **robust, partition="iid", num_clients=3, rounds=1)
-    assert simulate(Federation(config), tmp_path / "run", None).as_json()["failures"] == 0
+    assert (
+        finished(tmp_path / "run", **names, **robust, partition="iid", num_clients=3, rounds=1)["failures"]
+        == 0
+    )
 
 
-def test_the_cap_on_examples_is_for_training(configured, tmp_path):
+def test_the_cap_on_examples_is_for_training(finished, tmp_path):
     """One client trains on fewer than 300 images, the other on more; both evaluate on 360."""
-    config = configured(max_num_examples=300, rounds=1, partition="silos:0,1-9")
-    simulate(Federation(config), tmp_path / "run", None)
+    finished(tmp_path / "run", max_num_examples=300, rounds=1, partition="silos:0,1-9")
     rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
     output = [(row["phase"], row["partition"]) for row in rows]
     assert output == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
 
 
-def test_what_makes_every_answer_useless_ends_the_run_in_one_line(configured, tmp_path):
-    config = configured(max_num_examples=300, rounds=1)
+def test_what_makes_every_answer_useless_ends_the_run_in_one_line(finished, tmp_path):
     with pytest.raises(RunFailed, match="all 2 answers are refused for the same reason: 'num-examples'"):
-        simulate(Federation(config), tmp_path / "run", None)
+        finished(tmp_path / "run", max_num_examples=300, rounds=1)

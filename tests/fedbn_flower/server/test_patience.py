@@ -66,16 +66,14 @@ def best_round(folder):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("every", [1, 4])
-def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
+def test_the_model_is_that_of_the_best_round(finished, tmp_path, every):
     """It is the model, with the clients' own entries and the test figures, of a run of so many rounds."""
     run, same = tmp_path / "run", tmp_path / "same"
-    output = simulate(
-        Federation(configured(**FALLING, patience=2, checkpoint_every=every)), run, None
-    ).as_json()
+    output = finished(run, **FALLING, patience=2, checkpoint_every=every)
     best = int(best_round(run))
     assert (output["best-round"], output["rounds"], output["stopped"]) == (best, best + 2, "patience")
     assert best <= GOOD
-    expected = simulate(Federation(configured(**FALLING | {"rounds": best})), same, None).as_json()
+    expected = finished(same, **FALLING | {"rounds": best})
     assert (run / "model.safetensors").read_bytes() == (same / "model.safetensors").read_bytes()
     assert own_models(run) == own_models(same)
     for key in ("mean", "client-mean", "worst-client", "clients", "per-class"):
@@ -83,18 +81,18 @@ def test_the_model_is_that_of_the_best_round(configured, tmp_path, every):
     assert (run / "classes.csv").read_text() == (same / "classes.csv").read_text()
 
 
-def test_it_goes_by_the_global_model_where_no_client_evaluates(configured, tmp_path):
+def test_it_goes_by_the_global_model_where_no_client_evaluates(finished, tmp_path):
     chosen = FALLING | {"client": "shared", "fraction_evaluate": 0.0}
-    output = simulate(Federation(configured(**chosen, patience=1)), tmp_path / "run", None).as_json()
+    output = finished(tmp_path / "run", **chosen, patience=1)
     accuracies = [float(row["global-accuracy"]) for row in rows(tmp_path / "run")]
     assert output["best-round"] == 1 + int(np.argmax(accuracies)) == len(accuracies) - 1
     assert output["mean"] is None
 
 
-def test_rounds_that_are_not_evaluated_count_but_end_nothing(configured, tmp_path):
+def test_rounds_that_are_not_evaluated_count_but_end_nothing(finished, tmp_path):
     """Evaluated after 2, 4, 6: 4 is worse than 2 by one evaluation, 6 is four rounds after it."""
     keys = FALLING | {"patience": 3, "evaluate_every": 2, "eval_model": "local"}
-    output = simulate(Federation(configured(**keys)), tmp_path / "run", None).as_json()
+    output = finished(tmp_path / "run", **keys)
     evaluated = {int(r["round"]): float(r["accuracy"]) for r in rows(tmp_path / "run") if r["accuracy"]}
     best = max(evaluated, key=lambda n: (evaluated[n], -n))
     assert set(evaluated) == set(range(2, output["rounds"] + 1, 2)) | (
@@ -115,11 +113,13 @@ def same_run(got, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("every", "stops"), [(1, [4]), (2, [3]), (4, [3]), (4, [4]), (4, [3, 4])])
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(configured, tmp_path, monkeypatch, every, stops):
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(
+    configured, finished, tmp_path, monkeypatch, every, stops
+):
     """Also from its best round, where no checkpoint came after it; nothing is written at its end."""
     chosen = FALLING | {"patience": 2, "checkpoint_every": every}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**chosen)), whole, None)
+    finished(whole, **chosen)
     resume = {}
     for after in stops:
         with monkeypatch.context() as killed:
@@ -127,17 +127,17 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(configured, tmp_path, mo
             with pytest.raises(KeyboardInterrupt):
                 simulate(Federation(configured(**chosen, **resume)), parts, None, [Stops(after)])
         resume = {"resume": str(parts)}
-    simulate(Federation(configured(**chosen, **resume)), parts, None)
+    finished(parts, **chosen, **resume)
     same_run(parts, whole)
 
 
-def test_nothing_up_to_the_best_round_is_done_again(configured, tmp_path):
+def test_nothing_up_to_the_best_round_is_done_again(configured, finished, tmp_path):
     """Its rows are those of before, with the seconds that it took."""
     chosen = FALLING | {"patience": 2, "checkpoint_every": 9}
     with pytest.raises(KeyboardInterrupt):
         simulate(Federation(configured(**chosen)), tmp_path, None, [Stops(4)])
     best, before = int(best_round(tmp_path)), (tmp_path / "metrics.csv").read_text().splitlines()
-    simulate(Federation(configured(**chosen, resume=str(tmp_path))), tmp_path, None)
+    finished(tmp_path, **chosen, resume=str(tmp_path))
     after = (tmp_path / "metrics.csv").read_text().splitlines()
     assert best > 1
     assert after[: best + 1] == before[: best + 1]
@@ -145,10 +145,10 @@ def test_nothing_up_to_the_best_round_is_done_again(configured, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", [2, 3, 4])
-def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp_path, monkeypatch, round_):
+def test_so_does_one_that_was_killed_between_its_two_checkpoints(finished, tmp_path, monkeypatch, round_):
     chosen = FALLING | {"patience": 2}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**chosen)), whole, None)
+    finished(whole, **chosen)
     save = RunFolder._save_checkpoint
 
     def killed(self, result, name):
@@ -160,23 +160,23 @@ def test_so_does_one_that_was_killed_between_its_two_checkpoints(configured, tmp
         patched.setattr(RunFolder, "_save_checkpoint", killed)
         patched.setattr(RunFolder, "finish", lambda self: self.writer.close())
         with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**chosen)), parts, None)
-    simulate(Federation(configured(**chosen, resume=str(parts))), parts, None)
+            finished(parts, **chosen)
+    finished(parts, **chosen, resume=str(parts))
     same_run(parts, whole)
 
 
 @pytest.mark.parametrize("rounds", [9, GOOD + 1], ids=["early", "in its last round"])
-def test_a_run_that_ended_by_patience_is_not_gone_on_with(configured, tmp_path, rounds):
+def test_a_run_that_ended_by_patience_is_not_gone_on_with(finished, tmp_path, rounds):
     run, keys = tmp_path / "run", FALLING | {"patience": 1}
-    simulate(Federation(configured(**keys | {"rounds": rounds})), run, None)
+    finished(run, **keys | {"rounds": rounds})
     assert (summary(run)["rounds"], summary(run)["stopped"]) == (GOOD + 1, "patience")
     wanted = r"resume: .* a run that did not end by itself; this one did, after 4 rounds \(patience\)"
     with pytest.raises(UserError, match=wanted):
-        simulate(Federation(configured(**keys, resume=str(run))), run, None)
+        finished(run, **keys, resume=str(run))
 
 
-def test_without_patience_there_is_no_second_checkpoint(configured, tmp_path):
-    output = simulate(Federation(configured(val_fraction=0.1)), tmp_path / "run", None).as_json()
+def test_without_patience_there_is_no_second_checkpoint(finished, tmp_path):
+    output = finished(tmp_path / "run", val_fraction=0.1)
     assert (tmp_path / "run" / LAST).exists()
     assert not (tmp_path / "run" / BEST).exists()
     assert (output["best-round"], output["stopped"]) == (None, None)
@@ -219,13 +219,13 @@ def lying_about(accuracy):
 
 
 @pytest.mark.parametrize("decide_by", some_quick(["auto", "server", "median", "mean", "pooled"], {0, 3}))
-def test_whose_metric_decides(configured, tmp_path, monkeypatch, decide_by):
+def test_whose_metric_decides(finished, tmp_path, monkeypatch, decide_by):
     """One of three clients claims in round 1 that all is right: it moves the means, not median and server."""
     monkeypatch.setitem(CLIENTS, "lying", lying_about(1.0))
     keys = {"client": "lying", "partition": "iid", "num_clients": 3, "rounds": 3, "local_epochs": 1}
     keys |= {"val_fraction": 0.2, "patience": 5, "client_lr": 0.003, "strategy": "fedavg", "batch_size": 128}
     folder = tmp_path / "run"
-    output = simulate(Federation(configured(**keys, decide_by=decide_by)), folder, None).as_json()
+    output = finished(folder, **keys, decide_by=decide_by)
     of_server = [float(row["global-accuracy"]) for row in rows(folder)]
     honest = 1 + int(np.argmax(of_server))
     assert honest > 1

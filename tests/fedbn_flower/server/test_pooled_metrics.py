@@ -111,10 +111,10 @@ def test_without_metrics_nothing_more_is_sent_or_written(configured, tmp_path):
     assert with_metrics["bytes-received"] == summary["bytes-received"] + states
 
 
-def test_the_values_of_a_run_do_not_depend_on_its_metrics(configured, tmp_path, trained):
+def test_the_values_of_a_run_do_not_depend_on_its_metrics(finished, tmp_path, trained):
     """The model, accuracy and loss have the same bits with and without."""
     _, folder, _ = trained
-    simulate(Federation(configured(**UNEQUAL, client="shared")), tmp_path / "run", None)
+    finished(tmp_path / "run", **UNEQUAL, client="shared")
     model = "model.safetensors"
     assert (tmp_path / "run" / model).read_bytes() == (folder / model).read_bytes()
     for plain, more in zip(rows_of(tmp_path / "run"), rows_of(folder), strict=True):
@@ -178,17 +178,15 @@ def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
         ({"target": "f1=0.01"}, "f1"),
     ],
 )
-def test_a_target_of_any_metric_ends_the_run(configured, tmp_path, keys, metric):
-    config = configured(client="shared", metrics="f1", stop_at_target=True, rounds=3, **keys)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+def test_a_target_of_any_metric_ends_the_run(finished, tmp_path, keys, metric):
+    summary = finished(tmp_path / "run", client="shared", metrics="f1", stop_at_target=True, rounds=3, **keys)
     assert (summary["rounds"], summary["stopped"]) == (1, "target")
     assert summary["rounds-to-target"]["metric"] == metric
 
 
-def test_patience_goes_by_the_pooled_headline_in_its_direction(configured, tmp_path):
+def test_patience_goes_by_the_pooled_headline_in_its_direction(finished, tmp_path):
     keys = {**UNEQUAL, "metrics": "ece,accuracy", "val_fraction": 0.2, "patience": 2, "rounds": 6}
-    config = configured(**keys, client="shared", client_lr=0.2)
-    summary = simulate(Federation(config), tmp_path / "run", None).as_json()
+    summary = finished(tmp_path / "run", **keys, client="shared", client_lr=0.2)
     values = [float(row["pooled-ece"]) for row in rows_of(tmp_path / "run")]
     assert summary["compared-by"] == "ece"
     assert summary["best-round"] == 1 + values.index(min(values))

@@ -11,7 +11,6 @@ from fedbn_flower.results.plotting.report_plots import learning_rates
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
@@ -137,11 +136,11 @@ def rows(folder):
     return list(csv.DictReader((folder / "metrics.csv").open()))
 
 
-def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(configured, tmp_path):
+def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(finished, tmp_path):
     """What is done stays: linear over 2 rounds 1 and 1/2, then rounds 3 and 4 of 4."""
     keys = {"client_lr": 0.4, "client_lr_schedule": "linear"}
-    simulate(Federation(configured(**keys, rounds=2)), tmp_path, None)
-    simulate(Federation(configured(**keys, rounds=4, resume=str(tmp_path))), tmp_path, None)
+    finished(tmp_path, **keys, rounds=2)
+    finished(tmp_path, **keys, rounds=4, resume=str(tmp_path))
     assert [float(row["client-lr"]) for row in rows(tmp_path)] == [0.4, 0.2, 0.2, 0.1]
 
 
@@ -159,9 +158,9 @@ def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(configure
     ],
     ids=["client", "server", "fixbn", "evaluation", "nothing"],
 )
-def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(configured, tmp_path, caplog, keys, said):
-    simulate(Federation(configured(**keys, rounds=2)), tmp_path, None)
-    simulate(Federation(configured(**keys, rounds=3, resume=str(tmp_path))), tmp_path, None)
+def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(finished, tmp_path, caplog, keys, said):
+    finished(tmp_path, **keys, rounds=2)
+    finished(tmp_path, **keys, rounds=3, resume=str(tmp_path))
     lines = [line for line in caplog.messages if line.startswith("resume: ")]
     assert lines == [
         f"resume: {said} went by rounds 2 up to round 2, and from now on by rounds 3: "
@@ -169,9 +168,14 @@ def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(configured, 
     ] * bool(said)
 
 
-def test_the_report_draws_the_rates_of_the_rounds_that_are_done(configured, tmp_path):
-    config = configured(client_lr=0.4, rounds=2, client_lr_schedule="linear", server_lr_schedule="linear:0.5")
-    simulate(Federation(config), tmp_path / "run", None)
+def test_the_report_draws_the_rates_of_the_rounds_that_are_done(finished, tmp_path):
+    finished(
+        tmp_path / "run",
+        client_lr=0.4,
+        rounds=2,
+        client_lr_schedule="linear",
+        server_lr_schedule="linear:0.5",
+    )
     run = Run.read(tmp_path / "run")
     client, server = learning_rates(run).axes
     np.testing.assert_allclose(client.lines[0].get_xydata(), [[1, 0.4], [2, 0.2]])
@@ -181,8 +185,10 @@ def test_the_report_draws_the_rates_of_the_rounds_that_are_done(configured, tmp_
     assert "<td>client-lr-schedule</td><td>linear</td>" in page
 
 
-def test_without_a_schedule_there_is_neither_column_nor_curve(configured, tmp_path):
-    simulate(Federation(configured()), tmp_path / "run", None)
+def test_without_a_schedule_there_is_neither_column_nor_curve(finished, tmp_path):
+    finished(
+        tmp_path / "run",
+    )
     run = Run.read(tmp_path / "run")
     assert learning_rates(run) is None
     assert "client-lr" not in run.metrics[0]
