@@ -325,6 +325,11 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     ("labels one-hot", lambda: targets(lambda y: np.eye(2)[y]), {IS: ["3 to 2 numbers"]}),
     ("labels as floats", lambda: targets(lambda y: y.astype(float)), {IS: [TWO], "target": [AS_CLASSES]}),
     (
+        "labels as floats, stated to be numbers",
+        lambda: targets(lambda y: y.astype(float)) | {"problem": "regression"},
+        {IS: ["3 to 1 numbers"]},
+    ),
+    (
         "times to predict",
         lambda: arrays(rows(N), rows(M), SECONDS[:, 0] + 0.5, SECONDS[:M, 0] + 0.5),
         {IS: ["3 to 1 numbers"], "target": [f"{FAR}y 1 of 40; subtract a constant first"]},

@@ -163,11 +163,15 @@ def pictures_of_a_phone(root: Path) -> None:
 
 @CASES.add(
     "image-size: 0 is not allowed; expected a number of pixels, because the images differ"
-    " in size: FOLDER/b/4.png has 9500x9500, others 4x4"
+    " in size: FOLDER/b/3.png has 6x8, others 4x4"
 )
+def mixed_sizes(root: Path) -> None:
+    put(root, "a", "b")
+    Image.new("L", (8, 6)).save(root / "b" / "3.png")
+
+
 @CASES.add(
     {"examples": [held_out(2, 10)]},
-    name="mosaic size",
     keys={"image-size": 8},
     classes=("a", "b"),
     shape=(1, 8, 8),

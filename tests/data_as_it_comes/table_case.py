@@ -1,11 +1,9 @@
 """What a case of a table is, and the writers of its files."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
-
 import numpy as np
 import pandas as pd
+
+from . import case
 
 HELD_OUT = "no test set: a fixed 20 % of the rows is held out"
 BY_FILE = "no test set: a fixed 20 % of the rows of each 'file' is held out"
@@ -31,23 +29,11 @@ def as_sites(*names):
     return {"clients": [f"the tables of {', '.join(map(repr, names))} are read as sites"]}
 
 
-class Case(NamedTuple):
-    """Files, the keys of a run that reads them, and what is expected: by row, or the line of a mistake.
+class Cases(case.Cases):
+    """Cases of the one file that a function writes, or the folder; in a line its name is DATA."""
 
-    The data are the one file that ``write`` writes, or the folder; in a line its name is DATA.
-    """
-
-    name: str
-    expected: dict[str, list[str]] | str
-    write: Callable[[Path], object]
-    keys: dict[str, Any]
-
-
-class Cases(list[Case]):
-    """Cases, added one by one."""
-
-    def add(self, name, expected, write, **keys):
-        self.append(Case(name, expected, write, keys))
+    def add(self, name, says, write, **keys):
+        self.append(case.Case(name, write, says, keys))
 
 
 def rows(count=40):

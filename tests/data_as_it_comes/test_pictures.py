@@ -48,7 +48,7 @@ def said(found, folder):
 def params(cases):
     """Reading 90 million pixels is slow."""
     return [
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == "mosaic size" else [])
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == "a mosaic" else [])
         for case in cases
     ]
 

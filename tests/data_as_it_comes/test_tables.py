@@ -48,5 +48,5 @@ def said_of(case, folder):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_table_has_its_rows_or_one_line_says_what_to_do(case, tmp_path):
     said = said_of(case, tmp_path)
-    assert said == case.expected
+    assert said == case.says
     assert isinstance(said, dict) or "\n" not in said

@@ -24,10 +24,10 @@ def some(*shape):
 
 
 def write_patient(folder, number, series=True, **phases):
-    """Ten slices, a scout of two, a page of doses and a report; ``phases``: slices of further series."""
+    """Four slices, a scout of two, a page of doses and a report; ``phases``: slices of further series."""
     who = {"PatientID": f"P{number}", "StudyInstanceUID": f"1.{number}"}
     own = (lambda name: folder / name) if series else (lambda name: folder)
-    for k, (name, slices) in enumerate({"main": 10, "scout": 2, **phases}.items()):
+    for k, (name, slices) in enumerate({"main": 4, "scout": 2, **phases}.items()):
         write_series(
             own(name), some(slices, 4, 4), series=f"1.{number}.{k}", names=f"{name}-{{}}.dcm",
             SeriesDescription=name, **who,
@@ -54,27 +54,27 @@ def load(cache_dir, folder, **options):
 @pytest.mark.parametrize("series", [False, True], ids=["one folder", "a folder for each series"])
 def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(cache_dir, tmp_path, series):
     for i in range(6):
-        write_patient(tmp_path / "ab"[i % 2] / f"patient-{i}", i, series, **({"late": 9} if i == 3 else {}))
+        write_patient(tmp_path / "ab"[i % 2] / f"patient-{i}", i, series, **({"late": 3} if i == 3 else {}))
         if series:  # a folder of its own that holds nothing to learn from
             (tmp_path / "ab"[i % 2] / f"patient-{i}/report/report.dcm").unlink()
     found = load(cache_dir, tmp_path)
     assert len(found.train) + len(found.test) == 6
-    assert found.train.columns["x"].shape[1:] == (1, 10, 4, 4)
+    assert found.train.columns["x"].shape[1:] == (1, 4, 4, 4)
     (left,) = [note.text for note in found.notes if note.row == "left out"]
     if series:  # 6 scouts and pages, and the late phase, a folder each
         assert left.startswith("13 DICOM files of other series, or without a picture, in ")
-    else:  # two slices of a scout, a page and a report of each, nine of the late phase
-        assert left.startswith("33 DICOM files of other series, or without a picture, in ")
+    else:  # two slices of a scout, a page and a report of each, three of the late phase
+        assert left.startswith("27 DICOM files of other series, or without a picture, in ")
 
 
 @pytest.mark.parametrize("series", [False, True])
 def test_two_phases_of_one_size_are_a_line_that_names_folder_and_series(cache_dir, tmp_path, series):
     for i in range(6):
         folder = tmp_path / "ab"[i % 2] / f"patient-{i}"
-        write_patient(folder, i, series, **({"venous": 10} if i == 4 else {}))
+        write_patient(folder, i, series, **({"venous": 4} if i == 4 else {}))
         if series:
             (folder / "report/report.dcm").unlink()
-    line = r"dataset: .*a/patient-4 holds 2 series of 10 slices each \('main' and 'venous'\); expected one"
+    line = r"dataset: .*a/patient-4 holds 2 series of 4 slices each \('main' and 'venous'\); expected one"
     with pytest.raises(UserError, match=line):
         load(cache_dir, tmp_path)
 

@@ -53,13 +53,6 @@ def test_images_without_classes_are_not_divided_by_class(configured, keys, parti
     assert config.to_user_config()["partition"] == partition
 
 
-def test_what_is_chosen_is_in_the_configuration(configured):
-    config = configured(dataset="quadratic:3")
-    assert (config.model, config.partition) == ("linear", "natural:client")
-    chosen = configured(dataset="quadratic:3", model="mlp-bn", partition="iid")
-    assert (chosen.model, chosen.partition) == ("mlp-bn", "iid")
-
-
 def test_the_number_of_clients_is_that_of_the_scanners_or_two():
     assert run_config({}).num_clients == 4
     assert run_config({"num-clients": "auto"}) == run_config({})

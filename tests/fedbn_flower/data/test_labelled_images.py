@@ -155,12 +155,3 @@ def test_what_a_table_calls_a_picture(folder, value, found):
 def test_mistakes(load, options, message):
     with pytest.raises(UserError, match=f"^{message}"):
         load(**options)
-
-
-def test_findings_are_learnt_with_auroc_by_site(run, folder):
-    result = run(
-        dataset=str(folder), label_column=FINDINGS, problem="multi-label", partition="natural:site",
-        metrics="auroc", eval_data="local", num_clients=2, rounds=1, client="fedbn",
-    )  # fmt: skip
-    assert set(result.summary["clients"]["0"]) >= {"auroc", "accuracy", "num-examples"}
-    assert result.summary["pooled"]["auroc"] is not None

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.tables.column_text import Feature, format_columns, joined, split_words
 
-TEXTS = st.text(st.sampled_from("ab|=\\,\"' \n\r;") | st.characters(codec="utf-8"), min_size=1)
+TEXTS = st.text(st.sampled_from("ab|=\\,\"' \n\r;") | st.characters(codec="utf-8"), min_size=1, max_size=8)
 FEATURES = st.lists(
-    st.tuples(TEXTS, st.lists(TEXTS, unique=True, max_size=4)), unique_by=lambda pair: pair[0], min_size=1
+    st.tuples(TEXTS, st.lists(TEXTS, unique=True, max_size=4)),
+    unique_by=lambda pair: pair[0],
+    min_size=1,
+    max_size=4,
 ).map(lambda pairs: [Feature(name, tuple(values)) for name, values in pairs])
 
 
@@ -22,7 +25,7 @@ def test_the_text_of_columns_is_read_as_these_columns(features):
     ] == features
 
 
-@given(st.lists(TEXTS, min_size=1))
+@given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_words_are_joined_and_split(words):
     assert split_words(joined(words)) == words
 
