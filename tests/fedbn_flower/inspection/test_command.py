@@ -51,7 +51,7 @@ def test_the_page_needs_no_network(inspected):
 
 
 def test_what_a_run_would_say_is_said(inspected):
-    output, page = inspected("--partition", "pathological:1", "--num-clients", "10")
+    output, page = inspected("--dataset", "digits", "--partition", "silos:3,8")
     line = "partition: each client has examples of only one class: alone it cannot tell classes apart"
     assert line in output
     assert line in page
