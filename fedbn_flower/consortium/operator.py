@@ -10,7 +10,6 @@ from typing import Any
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..job.checks.unused_keys import FLOWER
 from .admitted import write_admitted
 from .agreement import FILE, Consortium, Site, Value, checked, read, safe_path, write
 from .authority import (
@@ -22,7 +21,6 @@ from .authority import (
     public_key,
     public_text,
 )
-from .fit import of_bounds, study_config
 from .kits import make_kit, versions, write_kit, write_superlink
 from .programs import of_user, program, superlink
 from .studies import study_digest, study_keys
@@ -153,7 +151,9 @@ def study(folder: Path, name: str, file: Path) -> str:
     UserError
         When its server or a site would refuse the run, or it is not of as many clients as there are sites.
     """
+    from ..job.checks.unused_keys import FLOWER  # seconds, which no other command needs
     from ..server.federation import Federation
+    from .fit import of_bounds, study_config
 
     consortium, keys = read(folder), study_keys(file)
     if (given := keys.get("num-clients", "")) != (sites := len(consortium.sites)):

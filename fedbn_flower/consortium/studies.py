@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import packages
-from ..config.keys import RUN_KEYS
-from ..config.named_algorithms import NOT_GIVEN
 from ..core.errors import UserError, not_allowed
 from .agreement import toml_of
 
@@ -54,6 +52,9 @@ def run_digest(run_config: Mapping[str, Any]) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    from ..config.keys import RUN_KEYS  # a second, which most commands of a consortium do not need
+    from ..config.named_algorithms import NOT_GIVEN
+
     found = {}
     for key, value in values.items():
         default = RUN_KEYS[key].default if key in RUN_KEYS else NOT_GIVEN

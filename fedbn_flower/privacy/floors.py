@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
-from flwr.app import UserConfigValue
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.ground.settings import flag_of, setting
 from .private_run import AT_CLIENTS, NO_SEED, PrivateRun
+
+if TYPE_CHECKING:
+    from flwr.app import UserConfigValue
 
 SECAGG = "secagg-"
 SECAGG_REQUIRED, SECAGG_MIN = f"{SECAGG}required", f"{SECAGG}min"

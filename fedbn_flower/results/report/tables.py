@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.console import Console
@@ -14,9 +14,11 @@ from rich.table import Table as TerminalTable
 from ...core.errors import unknown_name
 from ...core.files import csv_lines
 from ...core.text import visible
-from ...data.notes import Note
 from ..terminal import PADDING, is_narrow, show
 from .html import shown_text
+
+if TYPE_CHECKING:
+    from ...data.notes import Note
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""
@@ -107,7 +109,7 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]]) + note
 
     @classmethod
-    def of_learnt(cls, learnt: Iterable[Note]) -> "Table":
+    def of_learnt(cls, learnt: "Iterable[Note]") -> "Table":
         """Return what a run learns as a table; a row's name stands beside its first line."""
         rows: list[list[str]] = []
         for note in learnt:
