@@ -21,11 +21,6 @@ def test_the_contracts_command_line_is_understood():
     assert settings["tau"] == 1e-3
 
 
-def test_a_comma_makes_a_grid():
-    configs = parse(["--strategy", "fedadam,fedyogi", "--client", "silobn,fedbn", "--seed", "0,1,2"])
-    assert len({(c.strategy, c.client, c.seed) for c in configs}) == len(configs) == 12
-
-
 @pytest.mark.parametrize(("strategy", "cls"), STRATEGIES.items())
 def test_a_strategy_takes_its_objective_along(strategy, cls):
     wanted = getattr(cls, "requires", {}).get("objective", {"plain"})

@@ -12,7 +12,6 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
 from fedbn_flower.strategies import FedAvg
-from fedbn_flower.sweeps.experiment import Experiment
 from fedbn_flower.sweeps.experiment_files import read_experiment
 
 NUMBERS = (0, 1, 2, 0.5, 2024)
@@ -82,9 +81,3 @@ def test_settings_of_own_algorithms_take_both(number):
     assert allowed(model_of(Own).model_fields["share"]) == "a number or 'all'"
     with pytest.raises(ValueError, match=r"share='most' is not allowed; expected a number or 'all'"):
         checked(Own, {"share": "most"})
-
-
-def test_a_sweep_of_numbers_and_words_has_a_run_for_each():
-    experiment = Experiment.of({**PRIVATE, "dp-clip": [0.5, "adaptive"], "client-lr": [0.1, "0.2"]})
-    found = [(one.clip, one.client_lr) for one in experiment.configurations()]
-    assert found == [(0.5, 0.1), (0.5, 0.2), (None, 0.1), (None, 0.2)]

@@ -8,59 +8,18 @@ from torch import nn
 from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_size
 
-MARKS = (("exhaustive",), (), ("exhaustive",), ("slow",))
-NORMS = ("group:4", "layer", "none", "scaled-ws")
-PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.3, "rounds": 3}
-"""Three of six train in a round, and some answers never come."""
 
-
-def weights(model):
-    return {name: entry.clone() for name, entry in model.state_dict().items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(entry, other[name]) for name, entry in one.items())
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("norm", "client"),
-    [  # two clients for each norm, two norms for each client; quickly one
-        pytest.param(norm, client, marks=[getattr(pytest.mark, name) for name in MARKS[(j - i) % 4]])
-        for i, norm in enumerate(NORMS)
-        for j, client in enumerate(("shared", "fedbn", "silobn", "fedper"))
-    ],
-)
-def test_three_rounds_of_which_answers_are_lost_also_resumed(run, norm, client):
-    keys = PARTLY | {"norm": norm, "client": client, "agc": 0.5}
-    whole = run(**keys)
-    train = whole.clients.query("phase == 'train'")
-    assert 3 <= len(train) < 9  # of three times three
-    assert np.isfinite(whole.history["client-mean-loss"]).all()
-    run(**keys | {"rounds": 2}, run_dir="parts")
-    parts = run(resume="parts", rounds=3)
-    trained = sorted(map(int, whole.summary["clients"]))[0] if client == "fedper" else None
-    assert same(weights(whole.model(trained)), weights(parts.model(trained)))
-
-
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "silobn"])
-def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(run, caplog, client):
-    result = run(norm="group:4", client=client, rounds=1)
-    (line,) = [line for line in caplog.messages if line.startswith("client: ")]
-    assert (
-        line
-        == f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here"
-    )
-    assert result.summary["global"]["accuracy"] > 0
-    assert same(weights(result.model()), weights(run(norm="group:4", client="shared", rounds=1).model()))
+def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(configured, client):
+    line = f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here"
+    assert Federation(configured(norm="group:4", client=client)).warnings == [line]
 
 
-def test_a_client_that_shares_everything_by_design_gets_no_line(run, caplog):
-    run(strategy="fedpac", client="fedpac", objective="fedpac", rounds=1)
-    assert not [line for line in caplog.messages if line.startswith("client: ")]
+def test_a_client_that_shares_everything_by_design_gets_no_line(configured):
+    assert Federation(configured(strategy="fedpac", client="fedpac", objective="fedpac")).warnings == []
 
 
 def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):

@@ -20,7 +20,6 @@ from tests.fedbn_flower.results.test_supernodes import SuperNodes
 
 from .asked import Site
 from .runs import charges, of_local, simulated
-from .test_local_runs import sent
 
 # ---- a client's own ledger ------------------------------------------------------------------------
 
@@ -99,20 +98,3 @@ class SendsRecords(FedAvgClient):
 def test_a_record_that_is_not_protected_does_not_leave(configured, tmp_path):
     with pytest.raises(RunFailed, match="dp 'local' does not protect the record 'control'"):
         simulated(of_local(configured, client=f"{__name__}:SendsRecords"), tmp_path)
-
-
-class Keeps(FedAvgClient):
-    """Returns what no policy would: a plain triple, far away."""
-
-    def fit(self, parameters, config):
-        return (
-            [array + 1000 for array in super().fit(parameters, config)[0]],
-            3,
-            {"loss": 0.0, "accuracy": 0.0},
-        )
-
-
-def test_also_a_client_of_ones_own_is_clipped(configured, tmp_path):
-    config = of_local(configured, client=f"{__name__}:Keeps", dp_noise=1e-6, rounds=1)
-    before, after = sent(config, tmp_path / "run")
-    np.testing.assert_allclose(np.linalg.norm(after - before, axis=1), 1, rtol=1e-3)

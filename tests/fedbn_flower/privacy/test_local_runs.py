@@ -1,13 +1,9 @@
 """Whole runs with local privacy: what leaves a client, what is accounted and where, refused and repeated."""
 
-import csv
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.privacy import accounts
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
@@ -15,19 +11,7 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import decoded
 
-from .runs import SMALL, Stops, charges, of_local, resume, rows, simulated
-
-
-def test_epsilon_is_that_of_the_client_that_was_asked_most_often(configured, tmp_path):
-    config = of_local(configured, num_clients=8, fraction_train=0.25, rounds=6)
-    simulated(config, tmp_path)
-    asked, expected = Counter(), []
-    trained = [row for row in csv.DictReader((tmp_path / "clients.csv").open()) if row["phase"] == "train"]
-    for number in range(1, 7):
-        asked.update(row["partition"] for row in trained if int(row["round"]) == number)
-        expected.append(accounts.local_epsilon(2.0, max(asked.values()), 1e-3))
-    assert [float(row["epsilon"]) for row in rows(tmp_path)] == expected
-    assert max(asked.values()) < 6
+from .runs import SMALL, Stops, charges, of_local, resume, simulated
 
 
 class Listening(InlineGrid):

@@ -171,11 +171,6 @@ def test_a_key_of_privacy_without_it_is_a_mistake(configured, key):
         configured(**{key: values.get(key, 1)} if key != "dp_delta" else {key: 0.1})
 
 
-def test_a_network_without_batch_norm_can_be_shared_whole(configured, tmp_path):
-    config = configured(**{**MANY, **DP, "client": "shared", "model": "2nn", "rounds": 1})
-    assert simulated(config, tmp_path / "run")["privacy"]["published"] == 1
-
-
 # ---- what is warned of ------------------------------------------------------------------------------
 
 

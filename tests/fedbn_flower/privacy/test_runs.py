@@ -79,14 +79,6 @@ def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, 
     assert abs(noise["one"] @ noise["other"]) < 0.1
 
 
-def test_with_a_given_noise_a_run_may_go_on(configured, tmp_path):
-    config = configured(**{**FEW, **DP, "rounds": 2})
-    before = simulated(config, tmp_path / "run")["privacy"]["epsilon"]
-    after = simulated(resume(config, tmp_path / "run", rounds=3), tmp_path / "run")["privacy"]
-    assert after["epsilon"] > before
-    assert after["published"] == 3
-
-
 def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):
     """The rate of round 3 depends on how many rounds there are: both results would tell the difference."""
     values = {"client_lr_schedule": "cosine", "rounds": 4, "checkpoint_every": 2}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import Watching, entries
 
@@ -99,9 +100,9 @@ def test_what_does_not_go_together(refusal, keys, line):
         ("hbn", "keeps nothing at home of"),
     ],
 )
-def test_without_batch_norm_a_line_says_that_it_is_fedavg(run, caplog, client, does):
-    run(client=client, model="2nn")
-    assert caplog.messages == [f"client: {client!r} {does} '2nn': it is 'shared' here"]
+def test_without_batch_norm_a_line_says_that_it_is_fedavg(configured, client, does):
+    line = f"client: {client!r} {does} '2nn': it is 'shared' here"
+    assert Federation(configured(client=client, model="2nn")).warnings == [line]
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
