@@ -92,19 +92,6 @@ def run_config(values: Mapping[str, UserConfigValue]) -> RunConfig:
     return _found_plain(tuple(values), types, tuple(values.values()))
 
 
-def check_values(values: Mapping[str, UserConfigValue]) -> None:
-    """Refuse what no run can have, each value by itself; no data are read for it.
-
-    Raises
-    ------
-    UserError
-        For an unknown key, an unknown name, or a value that is not allowed.
-    """
-    given = given_by_key(values)
-    check_used(given, [named(given)])
-    _validated(given)
-
-
 def config_at_site(context: Context) -> RunConfig:
     """Make a run's configuration at a site; the owner's bounds are checked before data are read to count
     clients.
