@@ -42,6 +42,7 @@ VALUES = {
         ("augment=true", True),
         ("lacking!=1", True),
         ("lacking<1", False),
+        ('lacking=""', False),
         ('run = "a/fedyogi-seed0"', True),
     ],
 )

@@ -75,7 +75,7 @@ def test_without_the_token_nothing_is_seen(runs):
 
 def test_a_password_is_asked_for_beside_it(runs):
     with served(runs, "open sesame") as server:
-        for given in ("", "Basic !", "Basic " + base64.b64encode(b"me:open").decode()):
+        for given in ("", "Basic x", "Basic " + base64.b64encode(b"me:open").decode()):
             status, _, headers = get(server, "", Authorization=given)
             assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
         right = "Basic " + base64.b64encode(b"me:open sesame").decode()
@@ -253,6 +253,15 @@ def test_a_site_that_is_behind_and_what_was_refused_are_named(runs):
         text = get(server, "sites?of=avg-0")[1]
     assert "1 round behind" in text
     assert "no answer within 5 s" in text
+
+
+def test_the_page_of_a_run_has_its_latest_rounds(tmp_path):
+    write_run(tmp_path / "long", [0.5] * 53, rounds=60)
+    with served(tmp_path) as server:
+        text = get(server, "rounds?of=long")[1]
+    assert "The last 50 rounds" in text
+    rows = text.split("<tr>")[2:]
+    assert [re.search(r'value="(\d+)', row)[1] for row in (rows[0], rows[-1])] == ["53", "4"]
 
 
 # ---- in a browser -----------------------------------------------------------------------------------
