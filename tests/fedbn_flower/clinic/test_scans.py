@@ -33,13 +33,6 @@ def some(shape=(5, 4, 3), low=0, high=1000, dtype=np.int16):
 # ---- where voxels go
 
 
-def test_axes_are_depth_height_and_width_to_the_top_the_front_and_the_right(tmp_path):
-    values = some((5, 4, 3))
-    scan = read_scan(write_nifti(tmp_path / "1.nii.gz", values, (0.5, 1.5, 3)))
-    np.testing.assert_array_equal(scan.values, values.transpose(2, 1, 0)[None])
-    assert (scan.grid.shape, scan.grid.spacing, scan.turned) == ((3, 4, 5), (3, 1.5, 0.5), False)
-
-
 @pytest.mark.parametrize("codes", ["RAS", "LPS", "LAS", "PIR", "SRA", "ASL"])
 def test_the_orientation_of_a_file_does_not_matter(tmp_path, codes):
     """A voxel's value is its place in the patient; the file stores its axes in any order."""
