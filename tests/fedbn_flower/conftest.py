@@ -5,6 +5,8 @@ import pytest
 from fedbn_flower import UserError, simulate
 from fedbn_flower.annexes import is_present
 from fedbn_flower.cli import main
+from fedbn_flower.core.process_cache import clear_process_caches
+from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.runtime.simulation import simulate as simulated_in
 from fedbn_flower.server.federation import Federation
 
@@ -94,3 +96,14 @@ def refusal(configured):
 def finished(configured):
     """What the summary of a run in this process says; the run is in the folder."""
     return lambda folder, **keys: simulated_in(Federation(configured(**keys)), folder, None).as_json()
+
+
+@pytest.fixture
+def load(cache_dir):
+    """Read a dataset as a run with these keys does, from the cache on disk at most."""
+
+    def read(name, **keys):
+        clear_process_caches()
+        return load_dataset(Request(str(name), **keys), cache_dir)
+
+    return read

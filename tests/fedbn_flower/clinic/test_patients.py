@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.picture_names import of_patients
 from fedbn_flower.job.group_sides import of_groups, sides_of
 from fedbn_flower.job.inputs import inputs_of
@@ -46,18 +44,13 @@ def without_pixels(path):
     data.save_as(path)
 
 
-def load(cache_dir, folder, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(folder), **options), cache_dir)
-
-
 @pytest.mark.parametrize("series", [False, True], ids=["one folder", "a folder for each series"])
-def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(cache_dir, tmp_path, series):
+def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(load, tmp_path, series):
     for i in range(6):
         write_patient(tmp_path / "ab"[i % 2] / f"patient-{i}", i, series, **({"late": 3} if i == 3 else {}))
         if series:  # a folder of its own that holds nothing to learn from
             (tmp_path / "ab"[i % 2] / f"patient-{i}/report/report.dcm").unlink()
-    found = load(cache_dir, tmp_path)
+    found = load(tmp_path)
     assert len(found.train) + len(found.test) == 6
     assert found.train.columns["x"].shape[1:] == (1, 4, 4, 4)
     (left,) = [note.text for note in found.notes if note.row == "left out"]
@@ -68,7 +61,7 @@ def test_of_a_patient_the_largest_series_is_read_and_what_is_not_is_said(cache_d
 
 
 @pytest.mark.parametrize("series", [False, True])
-def test_two_phases_of_one_size_are_a_line_that_names_folder_and_series(cache_dir, tmp_path, series):
+def test_two_phases_of_one_size_are_a_line_that_names_folder_and_series(load, tmp_path, series):
     for i in range(6):
         folder = tmp_path / "ab"[i % 2] / f"patient-{i}"
         write_patient(folder, i, series, **({"venous": 4} if i == 4 else {}))
@@ -76,7 +69,7 @@ def test_two_phases_of_one_size_are_a_line_that_names_folder_and_series(cache_di
             (folder / "report/report.dcm").unlink()
     line = r"dataset: .*a/patient-4 holds 2 series of 4 slices each \('main' and 'venous'\); expected one"
     with pytest.raises(UserError, match=line):
-        load(cache_dir, tmp_path)
+        load(tmp_path)
 
 
 def flat(root, i, k):
@@ -122,26 +115,26 @@ def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, la
     assert note.startswith("groups: 12 values of 'PatientID', none on both sides")
 
 
-def test_patients_of_single_pictures_are_divided_as_before(cache_dir, tmp_path):
+def test_patients_of_single_pictures_are_divided_as_before(load, tmp_path):
     for i in range(20):
         write_dicom(tmp_path / "one" / "ab"[i % 2] / f"{i:02}.dcm", some(4, 4), PatientID=str(i))
         write_dicom(tmp_path / "other" / "ab"[i % 2] / f"{i:02}.dcm", some(4, 4))
-    one, other = (load(cache_dir, tmp_path / name) for name in ("one", "other"))
+    one, other = (load(tmp_path / name) for name in ("one", "other"))
     assert one.train.units is other.train.units is None
     assert [*one.test.columns["y"]] == [*other.test.columns["y"]]
 
 
-def test_a_table_keeps_them_together_too_and_a_key_decides_otherwise(cache_dir, tmp_path):
+def test_a_table_keeps_them_together_too_and_a_key_decides_otherwise(load, tmp_path):
     lines = ["image,label,ward"]
     for i in range(10):
         for k in range(3):
             write_dicom(tmp_path / f"{i}-{k}.dcm", some(4, 4), PatientID=str(i))
             lines.append(f"{i}-{k}.dcm,{'yn'[i % 2]},{k}")
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    found = load(cache_dir, tmp_path)
+    found = load(tmp_path)
     assert len(found.test) == 6
     assert not {*found.train.units} & {*found.test.units}
-    stated = load(cache_dir, tmp_path, unit_column="ward", unit_key="dp-unit")
+    stated = load(tmp_path, unit_column="ward", unit_key="dp-unit")
     assert len({*stated.train.units}) == 3
 
 

@@ -12,12 +12,12 @@ from fedbn_flower.clinic.decoding import read_scan
 from fedbn_flower.core.errors import UserError
 
 from .scan_files import write_dicom, write_nifti, write_series
-from .test_scans import load, some
+from .test_scans import some
 
 
-def refused(cache_dir, folder, **options):
+def refused(load, folder, **options):
     with pytest.raises(UserError) as error:
-        load(cache_dir, folder, **options)
+        load(folder, **options)
     assert len(str(error.value).splitlines()) == 1
     return str(error.value)
 
@@ -52,9 +52,9 @@ def broken(folder, write):
         (lambda path: write_nifti(path, some((4, 4, 4, 2))), "number of channels: "),
     ],
 )
-def test_a_nifti_file_that_cannot_be_used_is_named(cache_dir, tmp_path, write, reason):
+def test_a_nifti_file_that_cannot_be_used_is_named(load, tmp_path, write, reason):
     broken(tmp_path, write)
-    message = refused(cache_dir, tmp_path)
+    message = refused(load, tmp_path)
     assert reason in message
     assert "b/5.nii.gz" in message
 
@@ -96,20 +96,20 @@ def test_a_nifti_file_that_cannot_be_used_is_named(cache_dir, tmp_path, write, r
         ),
     ],
 )
-def test_a_series_that_is_broken_or_mixed_is_named(cache_dir, tmp_path, change, reason):
+def test_a_series_that_is_broken_or_mixed_is_named(load, tmp_path, change, reason):
     for i in range(6):
         write_series(tmp_path / "ab"[i % 2] / f"case{i}", some((5, 4, 4)))
     change(tmp_path / "b" / "case5")
-    assert reason in refused(cache_dir, tmp_path)
+    assert reason in refused(load, tmp_path)
 
 
-def test_a_table_of_slices_is_told_to_name_their_folders(cache_dir, tmp_path):
+def test_a_table_of_slices_is_told_to_name_their_folders(load, tmp_path):
     for i in range(5):
         write_series(tmp_path / "scans" / f"p{i}", some((3, 4, 4)))
     rows = [{"image": f"scans/p{i}/{k}.dcm", "label": i % 2} for i in range(5) for k in range(3)]
     pd.DataFrame(rows).to_csv(tmp_path / "labels.csv")
     told = "image-column: 'image' holds 'scans/p0/0.dcm', and that is a slice of the series in 'scans/p0'"
-    assert refused(cache_dir, tmp_path).startswith(told)
+    assert refused(load, tmp_path).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_table_of_slices_is_told_to_name_their_folders(cache_dir, tmp_path):
         ({"PixelData": b"\0"}, "cannot be read as a DICOM file ("),
     ],
 )
-def test_a_dicom_file_that_cannot_be_used_is_named(cache_dir, tmp_path, attributes, reason):
+def test_a_dicom_file_that_cannot_be_used_is_named(load, tmp_path, attributes, reason):
     for i in range(5):
         write_dicom(tmp_path / "ab"[i % 2] / f"{i}.dcm", some((4, 4)))
     write_dicom(tmp_path / "b" / "5.dcm", some((4, 4)), **attributes)
-    message = refused(cache_dir, tmp_path)
+    message = refused(load, tmp_path)
     assert reason in message
     assert "5.dcm" in message
 
@@ -143,31 +143,31 @@ def test_a_dicom_file_that_cannot_be_used_is_named(cache_dir, tmp_path, attribut
         (lambda path, values: write_nifti(path, np.stack([values] * 2, -1)), "has 2 channels; expected one"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_named(cache_dir, tmp_path, write, reason):
+def test_a_mask_that_does_not_fit_is_named(load, tmp_path, write, reason):
     for i in range(5):
         values = some((4, 4, 4), 0, 2, np.float32)
         write_nifti(tmp_path / "images" / f"{i}.nii.gz", values)
         write_nifti(tmp_path / "masks" / f"{i}.nii.gz", values)
     write(tmp_path / "masks" / "4.nii.gz", values)
-    assert f"the mask {tmp_path}/masks/4.nii.gz {reason}" in refused(cache_dir, tmp_path)
+    assert f"the mask {tmp_path}/masks/4.nii.gz {reason}" in refused(load, tmp_path)
 
 
-def test_keys_that_only_scans_have_are_refused_elsewhere(cache_dir, tmp_path):
+def test_keys_that_only_scans_have_are_refused_elsewhere(load, tmp_path):
     for i in range(10):
         folder = tmp_path / "pictures" / "ab"[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(some((4, 4), 0, 255, np.uint8)).save(folder / f"{i}.png")
         write_nifti(tmp_path / "scans" / "ab"[i % 2] / f"{i}.nii.gz", some((4, 4, 4)))
     why = "the images are no NIfTI or DICOM files"
-    found = refused(cache_dir, tmp_path / "pictures", spacing=1.0)
+    found = refused(load, tmp_path / "pictures", spacing=1.0)
     assert found == f"spacing: 1.0 is not allowed; expected 0: {why}"
-    found = refused(cache_dir, tmp_path / "pictures", window="0..1")
+    found = refused(load, tmp_path / "pictures", window="0..1")
     assert found == f"window: '0..1' is not allowed; expected 'auto': {why}"
-    assert "one number of pixels" in refused(cache_dir, tmp_path / "pictures", image_size="4x4x4")
-    assert "LOW less than HIGH" in refused(cache_dir, tmp_path / "scans", window="3..1")
+    assert "one number of pixels" in refused(load, tmp_path / "pictures", image_size="4x4x4")
+    assert "LOW less than HIGH" in refused(load, tmp_path / "scans", window="3..1")
     write_dicom(tmp_path / "dicom" / "a" / "1.dcm", some((4, 4)))
     write_dicom(tmp_path / "dicom" / "b" / "1.dcm", some((4, 4)))
-    assert "does not say its spacing" in refused(cache_dir, tmp_path / "dicom", spacing=1.0)
+    assert "does not say its spacing" in refused(load, tmp_path / "dicom", spacing=1.0)
 
 
 @pytest.mark.parametrize(

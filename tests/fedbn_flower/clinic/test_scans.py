@@ -10,8 +10,7 @@ from hypothesis.extra.numpy import arrays
 from fedbn_flower.clinic.decoding import read_scan
 from fedbn_flower.clinic.resampling import Resampling
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data import Request
 from fedbn_flower.data.images.sampling import Grid
 from fedbn_flower.site.inputs import local_task
 
@@ -19,11 +18,6 @@ from .scan_files import nibabel, pydicom, write_dicom, write_nifti, write_series
 
 RNG = np.random.default_rng(0)
 FULL = "0..65535"
-
-
-def load(cache_dir, folder, **options):
-    clear_process_caches()
-    return load_dataset(Request(str(folder), **options), cache_dir)
 
 
 def some(shape=(5, 4, 3), low=0, high=1000, dtype=np.int16):
@@ -135,7 +129,7 @@ def test_a_fourth_axis_is_channels_and_a_single_slice_a_picture(tmp_path):
 # ---- in which units
 
 
-def test_slope_and_intercept_are_applied_and_the_window_is_in_their_units(cache_dir, tmp_path):
+def test_slope_and_intercept_are_applied_and_the_window_is_in_their_units(load, tmp_path):
     stored = some((4, 4, 3), 0, 2000)
     for name, kind in (("nifti", "a"), ("dicom", "a"), ("nifti", "b")):
         for i in range(5):
@@ -147,18 +141,18 @@ def test_slope_and_intercept_are_applied_and_the_window_is_in_their_units(cache_
     (tmp_path / "dicom" / "b").symlink_to(tmp_path / "dicom" / "a")
     hounsfield = stored.T * 2.0 - 1000
     expected = np.rint(np.clip((hounsfield + 500) / 1500, 0, 1) * 65535)
-    nifti = load(cache_dir, tmp_path / "nifti", window="-500..1000").train.columns["x"]
-    dicom = load(cache_dir, tmp_path / "dicom", window="-500..1000").train.columns["x"]
+    nifti = load(tmp_path / "nifti", window="-500..1000").train.columns["x"]
+    dicom = load(tmp_path / "dicom", window="-500..1000").train.columns["x"]
     assert nifti.dtype == np.uint16
     assert np.abs(nifti[0, 0] - expected).max() <= 1  # of 65535
     assert np.abs(dicom[0, 0] - expected[:, ::-1, ::-1]).max() <= 1
 
 
-def test_without_a_window_each_scan_goes_from_its_own_percentiles(cache_dir, tmp_path):
+def test_without_a_window_each_scan_goes_from_its_own_percentiles(load, tmp_path):
     scans = [some((8, 8, 8), 0, 1000) * (i + 1) for i in range(10)]
     for i, values in enumerate(scans):
         write_nifti(tmp_path / "ab"[i % 2] / f"{i}.nii", values.astype(np.float32))
-    data = load(cache_dir, tmp_path)
+    data = load(tmp_path)
     low, high = np.percentile(scans[0], [0.5, 99.5])
     expected = np.clip((scans[0].T - low) / (high - low), 0, 1) * 65535
     np.testing.assert_allclose(data.train.columns["x"][0, 0], expected, atol=1)
@@ -168,12 +162,12 @@ def test_without_a_window_each_scan_goes_from_its_own_percentiles(cache_dir, tmp
     assert "inputs: the scans have values every 1x1x1 mm" in lines
 
 
-def test_monochrome1_is_inverted_and_colours_stay(cache_dir, tmp_path):
+def test_monochrome1_is_inverted_and_colours_stay(load, tmp_path):
     grey = some((6, 5), 0, 65536, np.uint16)
     for i in range(5):
         write_dicom(tmp_path / "xray" / "a" / f"{i}.dcm", grey)
         write_dicom(tmp_path / "xray" / "b" / f"{i}.dcm", grey, PhotometricInterpretation="MONOCHROME1")
-    data = load(cache_dir, tmp_path / "xray", window=FULL)
+    data = load(tmp_path / "xray", window=FULL)
     x, y = data.train.columns["x"], data.train.columns["y"]
     np.testing.assert_array_equal(x[y == 0][0, 0], grey)
     np.testing.assert_array_equal(x[y == 1][0, 0], 65535 - grey)
@@ -181,7 +175,7 @@ def test_monochrome1_is_inverted_and_colours_stay(cache_dir, tmp_path):
     colours = some((6, 5, 3), 0, 256, np.uint8)
     for i in range(10):
         write_dicom(tmp_path / "skin" / "ab"[i % 2] / f"{i}.dcm", colours)
-    found = load(cache_dir, tmp_path / "skin").train.columns["x"]
+    found = load(tmp_path / "skin").train.columns["x"]
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found[0], colours.transpose(2, 0, 1))
 
@@ -230,7 +224,7 @@ def test_the_nearest_voxel_of_a_mask_is_that_at_its_centre():
     assert Resampling(spacing="9x0.5x1").mask(mask, grid, "").ravel().tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
+def test_a_mask_goes_where_its_image_goes(load, tmp_path):
     """Bright cubes: after resampling both, mask and image agree but for a voxel at each border."""
     for i in range(6):
         values = np.zeros((20, 16, 12), np.float32)
@@ -238,7 +232,7 @@ def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
         affine = np.diag([-1.0, 1.5, 2.0, 1]) if i % 2 else np.diag([1.0, 1.5, 2.0, 1])
         write_nifti(tmp_path / "images" / f"{i}.nii.gz", values, affine=affine)
         write_nifti(tmp_path / "masks" / f"{i}_seg.nii.gz", (values > 50).astype(np.uint8), affine=affine)
-    data = load(cache_dir, tmp_path, spacing=1.5, image_size="16x16x16", window="0..100")
+    data = load(tmp_path, spacing=1.5, image_size="16x16x16", window="0..100")
     x, y = data.train.columns["x"], data.train.columns["y"]
     assert (x.shape[1:], y.shape[1:]) == ((1, 16, 16, 16), (16, 16, 16))
     assert (y == (x[:, 0] > 32768)).mean() > 0.99
@@ -253,7 +247,7 @@ def test_a_mask_goes_where_its_image_goes(cache_dir, tmp_path):
 # ---- by table, by folder, by site
 
 
-def test_a_table_names_scans_of_any_kind(cache_dir, tmp_path):
+def test_a_table_names_scans_of_any_kind(load, tmp_path):
     volumes = [some((4, 3, 5), 0, 60000, np.uint16) for _ in range(10)]
     names = []
     for i, volume in enumerate(volumes):
@@ -264,7 +258,7 @@ def test_a_table_names_scans_of_any_kind(cache_dir, tmp_path):
             write_series(tmp_path / "scans" / f"p{i}", volume[:, ::-1, ::-1])
             names.append(f"scans/p{i}")
     pd.DataFrame({"image": names, "label": [i % 3 for i in range(10)]}).to_csv(tmp_path / "labels.csv")
-    data = load(cache_dir, tmp_path, window=FULL)
+    data = load(tmp_path, window=FULL)
     x = np.concatenate([data.train.columns["x"], data.test.columns["x"]])
     y = np.concatenate([data.train.columns["y"], data.test.columns["y"]])
     assert str(data.spec) == "1x4x3x5 in 3 classes"
@@ -273,28 +267,28 @@ def test_a_table_names_scans_of_any_kind(cache_dir, tmp_path):
         assert number % 3 == label
 
 
-def test_files_without_a_suffix_and_series_of_sites_are_found(cache_dir, tmp_path):
+def test_files_without_a_suffix_and_series_of_sites_are_found(load, tmp_path):
     for site in ("lyon", "turin"):
         for i in range(5):
             for label in ("ill", "well"):
                 folder = tmp_path / site / label / f"case{i}"
                 write_series(folder, some((3, 4, 4)), names="1.2.840.{}" if i % 2 else "IM{}")
                 (folder / "DICOMDIR").write_bytes(b"\0" * 128 + b"DICM")
-    data = load(cache_dir, tmp_path, group_column="folder")
+    data = load(tmp_path, group_column="folder")
     assert str(data.spec) == "1x3x4x4 in 2 classes"
     assert sorted({*data.train.groups}) == ["lyon", "turin"]
     assert len(data.train) + len(data.test) == 20
     assert data.class_names == ("ill", "well")
 
 
-def test_a_changed_slice_is_decoded_anew(cache_dir, tmp_path):
+def test_a_changed_slice_is_decoded_anew(load, tmp_path):
     for i in range(5):
         write_series(tmp_path / "a" / f"case{i}", some((3, 4, 4)))
         write_series(tmp_path / "b" / f"case{i}", some((3, 4, 4)))
-    first = load(cache_dir, tmp_path).digest
-    assert load(cache_dir, tmp_path).digest == first
+    first = load(tmp_path).digest
+    assert load(tmp_path).digest == first
     write_series(tmp_path / "a" / "case0", some((3, 4, 4)))
-    assert load(cache_dir, tmp_path).digest != first
+    assert load(tmp_path).digest != first
 
 
 def test_scans_of_another_spacing_have_another_name_in_the_cache():

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.channels import channels_first
 from fedbn_flower.data.readers.arrays import keep_arrays
 
@@ -33,7 +31,7 @@ from fedbn_flower.data.readers.arrays import keep_arrays
         ),
     ],
 )
-def test_arrays_and_files_have_their_channels_first_by_one_rule(tmp_path, shape, becomes, said):
+def test_arrays_and_files_have_channels_first_by_one_rule(load, cache_dir, tmp_path, shape, becomes, said):
     x = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
     expected = np.moveaxis(x, -1, 1) if said.startswith("the last") else x.reshape(6, *becomes)
     found, notes = channels_first(x, "x")
@@ -41,13 +39,12 @@ def test_arrays_and_files_have_their_channels_first_by_one_rule(tmp_path, shape,
     assert [note.text for note in notes] == ([said] if said else [])
     y = np.arange(6) % 2
     arrays = dict(x=x, y=y, x_test=x, y_test=y)
-    name = keep_arrays(tmp_path / "cache", arrays)
+    name = keep_arrays(cache_dir, arrays)
     for split in ("train", "test"):
         np.save(tmp_path / f"{split}-images.npy", x)
         np.save(tmp_path / f"{split}-labels.npy", y)
     for dataset, called in ((name, "x"), (str(tmp_path), "train-images.npy")):
-        clear_process_caches()
-        data = load_dataset(Request(dataset), tmp_path / "cache")
+        data = load(dataset)
         np.testing.assert_array_equal(data.train.columns["x"], expected)
         assert [note.text for note in data.notes][:1] == (
             [said.replace("x,", f"{called},", 1)] if said else []

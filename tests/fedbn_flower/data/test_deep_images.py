@@ -9,8 +9,6 @@ from PIL import Image
 
 from clients import Examples
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.decoding import ImageDecoder, ImageFile
 from fedbn_flower.data.images.kind import Images, ScalePixels
 from fedbn_flower.data.images.moments import Moments
@@ -68,21 +66,20 @@ def test_moments_that_no_images_have_are_refused():
     assert "top" not in Moments.of(np.full((2, 1, 2, 2), 200, np.uint8)).arrays()
 
 
-def test_features_are_in_levels_of_8_bits(cache_dir, scans):
-    data = load_dataset(Request(str(scans)), cache_dir)
+def test_features_are_in_levels_of_8_bits(load, scans):
+    data = load(scans)
     (found,) = features(data, [np.arange(len(data.train))], "none")
     assert found.mean[0] == pytest.approx(data.train.columns["x"].mean() / 257)
     assert found.edges[-1] == 256
 
 
-def test_they_are_resized_between_their_levels(cache_dir, tmp_path):
+def test_they_are_resized_between_their_levels(load, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for i in range(5):
             values = np.repeat(np.array([[1000, 3000]], np.uint16), 2, axis=0)
             Image.fromarray(values).save(tmp_path / name / f"{i}.png")
-    clear_process_caches()
-    x = load_dataset(Request(str(tmp_path), image_size=4), cache_dir).train.columns["x"]
+    x = load(tmp_path, image_size=4).train.columns["x"]
     by_pillow = np.asarray(Image.fromarray(values.astype(np.float32)).resize((4, 4)))
     np.testing.assert_array_equal(x[0, 0], np.rint(by_pillow))
     assert 1000 < x[0, 0, 0, 1] < x[0, 0, 0, 2] < 3000
@@ -111,8 +108,8 @@ def test_tiff_in_colour_keeps_every_level(order):
     np.testing.assert_array_equal(found, pixels.transpose(2, 0, 1))
 
 
-def test_a_feature_shift_of_them_is_refused(cache_dir, scans):
+def test_a_feature_shift_of_them_is_refused(load, scans):
     with pytest.raises(
         UserError, match="^feature-shift: 'none.inverted' is not allowed; .* images of 8 bits"
     ):
-        load_dataset(Request(str(scans), feature_shift="none+inverted"), cache_dir)
+        load(scans, feature_shift="none+inverted")

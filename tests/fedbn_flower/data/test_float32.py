@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.float32 import columns_of, feature_of, may_lose
 from fedbn_flower.data.numeric import FeatureMoments, Standardise
 from fedbn_flower.data.readers.arrays import keep_arrays
@@ -116,12 +115,12 @@ def test_moments_far_from_0_do_not_depend_on_the_parts():
     assert scale.std[0] == pytest.approx(values.std(), rel=1e-7)
 
 
-def test_only_the_features_that_need_it_have_a_rest(cache_dir):
+def test_only_the_features_that_need_it_have_a_rest(load, cache_dir):
     x = RNG.normal(size=(40, 3, 4))
     x[:, 1] += 1e9
     y = np.arange(40) % 2
     name = keep_arrays(cache_dir, {"x": x[:30], "y": y[:30], "x_test": x[30:], "y_test": y[30:]})
-    found = load_dataset(Request(name), cache_dir)
+    found = load(name)
     for split, part in ((found.train, x[:30]), (found.test, x[30:])):
         np.testing.assert_array_equal(split.columns["x"], part.astype(np.float32))
         assert split.columns["rest"].shape == (len(part), 1, 4)
@@ -148,20 +147,20 @@ def test_unix_seconds_of_a_table_are_learnt_from(run, tmp_path):
 # ---- what is said ----------------------------------------------------------------------------------------
 
 
-def test_values_that_merge_are_said_of_a_table(cache_dir, tmp_path):
+def test_values_that_merge_are_said_of_a_table(load, tmp_path):
     """Targets are not standardised: predictions are in the targets' unit."""
     times = pd.DataFrame({"t": np.append(SECONDS[:8], 0), "target": SECONDS[:9] + 0.5})
     times.to_csv(tmp_path / "t.csv", index=False)
-    said = set(map(str, load_dataset(Request(str(tmp_path / "t.csv")), cache_dir).notes))
+    said = set(map(str, load(tmp_path / "t.csv").notes))
     assert {
         "inputs: distinct values that float32 keeps apart once standardised: 't' 2 of 9",
         "target: distinct values that float32 keeps apart: 'target' 1 of 9; subtract a constant first",
     } <= said
 
 
-def test_many_features_that_merge_take_one_line(cache_dir):
+def test_many_features_that_merge_take_one_line(load, cache_dir):
     x, y = np.stack([SECONDS] * 7, 1), np.arange(80) % 2
     name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
-    (note,) = load_dataset(Request(name), cache_dir).kind.notes(False)
+    (note,) = load(name).kind.notes(False)
     assert "x[:, 0] 2 of 80, " in note.text
     assert "x[:, 4] 2 of 80 and 2 more" in note.text

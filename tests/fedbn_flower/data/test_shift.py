@@ -7,8 +7,6 @@ import pytest
 from sklearn.datasets import load_sample_images
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
@@ -22,24 +20,18 @@ from fedbn_flower.site.inputs import local_task
 ALL = "none+inverted+rotated+noisy+coloured+blended"
 
 
-def load(cache_dir, text):
-    clear_process_caches()
-    return load_dataset(Request("digits", feature_shift=text), cache_dir)
-
-
 @pytest.fixture
-def columns(cache_dir):
-    return load(cache_dir, ALL).train.columns
+def columns(load):
+    return load("digits", feature_shift=ALL).train.columns
 
 
-def test_masks_turn_with_their_images_and_stay_otherwise(cache_dir):
+def test_masks_turn_with_their_images_and_stay_otherwise(load, cache_dir):
     """A mask that is the image's own bright square: where it is turned to, the turned image is bright."""
     x = np.zeros((4, 16, 16), np.uint8)
     x[:, 5:10, 3:12] = 250
     y = (x > 0).astype(np.uint8)
     name = keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
-    clear_process_caches()
-    split = load_dataset(Request(name, feature_shift="none+rotated+inverted"), cache_dir).train
+    split = load(name, feature_shift="none+rotated+inverted").train
     assert set(split.columns) == {"x", "x-inverted", "x-rotated", "x-mixed", "y", "y-rotated", "y-mixed"}
     turned, bright = split.columns["y-rotated"], split.columns["x-rotated"][:, 0] > 125
     corners = shift.rotated(np.full((4, 1, 16, 16), 255, np.uint8), None)[:, 0] < 125
@@ -113,15 +105,15 @@ def test_blended_is_the_distance_to_a_patch_of_a_photo(columns):
     assert (seen[(plain == 0)] > 0).mean() > 0.9
 
 
-def test_what_is_drawn_depends_on_the_row_alone(tmp_path, columns, monkeypatch):
+def test_what_is_drawn_depends_on_the_row_alone(load, columns, monkeypatch):
     monkeypatch.setattr(shift, "CHUNK", 100)
-    again = load(tmp_path, "+".join(SHIFTS[::-1])).train.columns
+    again = load("digits", feature_shift="+".join(SHIFTS[::-1])).train.columns
     for name in SHIFTS:
         np.testing.assert_array_equal(again[f"x-{name}"], columns[f"x-{name}"])
 
 
-def test_images_get_three_channels_only_for_colours(cache_dir):
-    grey, colour = load(cache_dir, "none+inverted"), load(cache_dir, "coloured+none")
+def test_images_get_three_channels_only_for_colours(load):
+    grey, colour = (load("digits", feature_shift=text) for text in ("none+inverted", "coloured+none"))
     assert (grey.spec.channels, grey.notes) == (1, ())
     assert colour.spec.channels == 3
     converted = (
@@ -158,10 +150,10 @@ def test_a_client_sees_its_domain_and_the_server_all_in_turn(configured):
         np.testing.assert_array_equal(whole.columns["x"][row], data.test.columns[names[row % 3]][row])
 
 
-def test_what_cannot_be_shifted_is_reported(configured, cache_dir):
+def test_what_cannot_be_shifted_is_reported(configured, load):
     with pytest.raises(UserError, match="feature-shift: unknown name 'inverse' .did you mean 'inverted'"):
         configured(feature_shift="none+inverse")
-    data = load(cache_dir, "none")
+    data = load("digits")
     other = replace(data, kind=Kind({}, {}), spec=Dataset.without_examples(data.spec).spec)
     with pytest.raises(
         UserError, match="feature-shift: 'noisy' is not allowed; expected 'none': only images"
@@ -172,10 +164,10 @@ def test_what_cannot_be_shifted_is_reported(configured, cache_dir):
         shift.shift_images(other, "coloured")
 
 
-def test_the_noise_of_training_and_test_images_is_independent(tmp_path):
+def test_the_noise_of_training_and_test_images_is_independent(load, cache_dir):
     """The same grey images in both sets: their noises have nothing to do with each other."""
     grey, y = np.full((50, 16, 16), 128, np.uint8), np.arange(50) % 2
-    name = keep_arrays(tmp_path, {"x": grey, "y": y, "x_test": grey, "y_test": y})
-    data = load_dataset(Request(name, feature_shift="none+noisy"), tmp_path)
+    name = keep_arrays(cache_dir, {"x": grey, "y": y, "x_test": grey, "y_test": y})
+    data = load(name, feature_shift="none+noisy")
     train, test = (split.columns["x-noisy"].astype(float).ravel() for split in (data.train, data.test))
     assert abs(np.corrcoef(train, test)[0, 1]) < 5 / np.sqrt(train.size)

@@ -7,7 +7,6 @@ from PIL import Image as Picture
 from sklearn.datasets import load_digits
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data.readers.digits import SITES
 from fedbn_flower.site.inputs import local_task
 
@@ -109,7 +108,6 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(load, tmp_path, monkeyp
     assert isinstance(data.train.columns["x"].base, np.memmap)
     assert not data.train.columns["x"].flags.writeable
 
-    clear_process_caches()
     monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
     np.testing.assert_array_equal(load(name).train.columns["x"], data.train.columns["x"])
 
@@ -118,7 +116,6 @@ def test_a_changed_folder_is_decoded_anew(load, tmp_path):
     name = write_folder(tmp_path / "data")
     load(name)
     write_folder(tmp_path / "data", digit=[0] * 30)
-    clear_process_caches()
     assert set(load(name).train.columns["y"]) == {0}
 
 
@@ -225,7 +222,6 @@ def test_a_folder_of_numpy_files(load, tmp_path):
     data = load(numpy_files(folder))
     np.testing.assert_array_equal(data.train.columns["x"], IMAGES[:12, None, :, :, 0])
     assert data.spec.classes == 3
-    clear_process_caches()
     np.save(folder / "test-labels.npy", np.arange(4))
     with pytest.raises(UserError, match=r"test-labels.npy is int64 \(4,\); expected 5 class numbers"):
         load(str(folder))
@@ -238,27 +234,23 @@ def test_numpy_labels_may_be_numbers_and_classes_have_names(load, tmp_path):
     folder = tmp_path / "arrays"
     numpy_files(folder)
 
-    def fresh():
-        clear_process_caches()
-        return load(str(folder))
-
     (folder / "classes.txt").write_text("benign\nmalignant\nunclear\n")
-    assert fresh().output_names == ["benign", "malignant", "unclear"]
+    assert load(folder).output_names == ["benign", "malignant", "unclear"]
     (folder / "classes.txt").write_text("benign\nmalignant\n")
     with pytest.raises(UserError, match=r"classes.txt' has 2 names; expected a different one .* 3 classes"):
-        fresh()
+        load(folder)
     (folder / "classes.txt").unlink()
     ages = np.linspace(20, 80, 17)
     np.save(folder / "train-labels.npy", ages[:12])
     with pytest.raises(UserError, match=r"labels of different kinds, float32 \(12, 1\) and int64 \(5,\)"):
-        fresh()
+        load(folder)
     np.save(folder / "test-labels.npy", ages[12:])
-    data = fresh()
+    data = load(folder)
     assert (data.spec.predicts, data.spec.outputs) == ("numbers", 1)
     np.testing.assert_array_equal(data.test.columns["y"][:, 0], ages[12:].astype(np.float32))
     np.save(folder / "test-labels.npy", np.full(5, np.inf))
     with pytest.raises(UserError, match="dataset: test-labels.npy holds values that are not finite"):
-        fresh()
+        load(folder)
 
 
 def test_the_scanners_show_the_digits_of_each_site_differently(load):

@@ -9,7 +9,6 @@ from PIL import Image
 
 from fedbn_flower import UserError
 from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.splits.subgroups import NONE, Attribute, attributes_of, given_subgroups
 from fedbn_flower.job.checks.unused_keys import FLOWER, SIMULATION, unused_keys
 from fedbn_flower.job.inputs import inputs_of
@@ -105,7 +104,7 @@ def test_with_folds_and_in_a_second_process_they_are_the_same(of):
     assert again.test.subgroups["sex"].tolist() == first.test.subgroups["sex"].tolist()
 
 
-def test_of_pictures_that_a_table_names(tmp_path, cache_dir):
+def test_of_pictures_that_a_table_names(tmp_path, load):
     folder = tmp_path / "pictures"
     folder.mkdir()
     lines = []
@@ -113,13 +112,12 @@ def test_of_pictures_that_a_table_names(tmp_path, cache_dir):
         Image.new("L", (4, 3), n).save(folder / f"{n:02}.png")
         lines.append(f"{n:02}.png,{n % 2},{'fm'[n // 2 % 2]}")
     (folder / "labels.csv").write_text("picture,label,sex\n" + "\n".join(lines) + "\n")
-    data = load_dataset(Request(str(folder), label_column="label", subgroups="sex"), cache_dir)
+    data = load(folder, label_column="label", subgroups="sex")
     for split in (data.train, data.test):
         value = split.columns["x"][:, 0, 0, 0].astype(int)
         assert split.subgroups["sex"].tolist() == ["fm"[n // 2 % 2] for n in value]
-    shifted = Request(str(folder), label_column="label", subgroups="sex", feature_shift="inverted")
-    found = load_dataset(shifted, cache_dir).test.subgroups["sex"]
-    assert found.tolist() == data.test.subgroups["sex"].tolist()
+    shifted = load(folder, label_column="label", subgroups="sex", feature_shift="inverted")
+    assert shifted.test.subgroups["sex"].tolist() == data.test.subgroups["sex"].tolist()
 
 
 @pytest.mark.parametrize(
