@@ -53,7 +53,6 @@ def params(cases):
     ]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", params(CASES))
 def test_either_it_is_read_and_said_or_one_line_says_what_to_do(dataset, tmp_path, case):
     folder, keys = tmp_path / "data", {name.replace("-", "_"): value for name, value in case.keys.items()}

@@ -44,7 +44,6 @@ def said_of(case, folder):
     return rows
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_table_has_its_rows_or_one_line_says_what_to_do(case, tmp_path):
     said = said_of(case, tmp_path)

@@ -103,6 +103,7 @@ def test_of_a_table_categories_and_missing_values_are_counted_and_no_number_leav
     ("changed", "reason"),
     [
         ({"train": 0}, "greater than or equal to 1"),
+        ({"classes": [1, 2]}, "2 classes are counted"),
         ({"classes": [0] * 10}, "0 examples have a class, of 721"),
         ({"features": []}, "it has other features than the others"),
         ({"train": 2**60}, r"at most 9007199254740992"),
