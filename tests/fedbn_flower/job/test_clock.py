@@ -157,7 +157,8 @@ def test_the_clocks_bytes_are_those_that_travel(configured, tmp_path, keys):
 
 
 def test_equal_devices_with_nobody_left_out_change_no_bit(run):
-    plain, timed = run(**JOB, run_dir="a"), run(**JOB, devices="uniform", run_dir="b")
+    job = JOB | {"fraction_evaluate": 0.0}
+    plain, timed = run(**job, run_dir="a"), run(**job, devices="uniform", run_dir="b")
     assert bits(plain) == bits(timed)
     assert "simulated-seconds" not in (plain.folder / "metrics.csv").read_text()
     assert "simulated-seconds" not in plain.summary
@@ -169,6 +170,7 @@ def test_equal_devices_with_nobody_left_out_change_no_bit(run):
 def test_a_run_uses_the_first_answers_and_goes_on_counting(run):
     """Half of 12 clients, times 1.5, are 9; resumed, the clock goes on."""
     keys = {**JOB, "devices": "phones", "dropout": 0.3, "stragglers": 0.3, "over_select": 1.5, "seed": 1}
+    keys |= {"fraction_evaluate": 0.0, "evaluate_every": 4}
     whole = run(**keys, round_deadline=6, rounds=4, run_dir="whole")
     half = run(**keys, round_deadline=6, rounds=2, run_dir="half")
     resumed = run(resume=half.folder, rounds=4)

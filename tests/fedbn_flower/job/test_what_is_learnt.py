@@ -59,26 +59,23 @@ def test_a_label_column_that_was_found_is_a_guess(configured, tmp_path):
     assert found[0] == "column 'outcome' (guessed; label-column decides)"
 
 
-def test_many_are_counted_and_some_named(run):
+def test_many_are_counted_and_some_named(begun):
     x, y = np.random.default_rng(0).normal(size=(240, 3)), np.arange(240) % 12
-    learnt = Run.read(run(data=(x, y, x, y), partition="iid", num_clients=12, rounds=1).folder).learnt
-    texts = {note.row: note.text for note in learnt}
+    texts = {note.row: note.text for note in begun(data=(x, y, x, y), num_clients=12).learnt}
     assert texts["target"] == f"12 classes: {', '.join(f'{i} (20)' for i in range(10))} and 2 more"
     assert texts["clients"] == "12 by partition 'iid', of 20 to 20 training examples"
     assert texts["inputs"] == "3 numbers"
 
 
-def test_numbers(run):
+def test_numbers(begun):
     x = np.arange(12.0)[:, None]
-    learnt = Run.read(run(data=(x, x / 4, x, x), partition="iid", model="linear", rounds=1).folder).learnt
-    assert learnt[0] == Note("target", "a number, 0 to 2.75")
+    assert begun(data=(x, x / 4, x, x)).learnt[0] == Note("target", "a number, 0 to 2.75")
 
 
-def test_labels_are_counted_by_those_that_have_them(run):
+def test_labels_are_counted_by_those_that_have_them(begun):
     """Of 12 examples every second is in one label, every third in the other."""
     x, y = np.arange(12.0)[:, None], np.stack([np.arange(12) % 2 == 0, np.arange(12) % 3 == 0], 1)
-    keys = {"partition": "iid", "model": "linear", "rounds": 1, "problem": "multi-label"}
-    learnt = Run.read(run(data=(x, y, x[:3], y[:3]), **keys).folder).learnt
+    learnt = begun(data=(x, y, x[:3], y[:3]), problem="multi-label").learnt
     assert learnt[0] == Note("target", "2 labels: 0 (6), 1 (4)")
 
 

@@ -200,11 +200,3 @@ def test_supernodes_say_what_their_masks_look_like(configured, sites):
         UserError, match=r"data-path: .* examples of 1x8x8 with masks of 2 classes, not of 1x16"
     ):
         inputs_of(configured(dataset="shape:1x8x8:2:masks", partition="iid"), str(sites)).dataset
-
-
-@pytest.mark.parametrize(
-    "keys", [{"augment": "crop-flip"}, {"feature_shift": "none+rotated"}, {"normalize": True}]
-)
-def test_what_changes_images_changes_runs_of_masks(run, sites, keys):
-    summary = run(dataset=str(sites), **KEYS, **keys, rounds=1).summary
-    assert np.isfinite(summary["mean"]["loss"])
