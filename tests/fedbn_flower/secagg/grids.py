@@ -36,14 +36,14 @@ def spellings(secret):
 class Lossy(InlineGrid):
     """Loses the answers of clients in steps: ``lost`` has partitions by step.
 
-    ``changed`` gets each message before it is delivered, and each reply with its message: what it returns
-    goes on. All messages and replies are in ``carried``.
+    ``changed`` gets each message before it is delivered, and each reply with its message: what it returns, if
+    anything, goes on instead. All messages and replies are in ``carried``.
     """
 
     def __init__(self, config, lost=None, changed=None):
         super().__init__(config.num_clients, config.to_user_config())
         self.lost = lost or {}
-        self.changed = changed or (lambda step, message, reply: message if reply is None else reply)
+        self.changed = changed or (lambda step, message, reply: None)
         self.carried = []
         self.phase = "evaluate"
 
@@ -51,9 +51,9 @@ class Lossy(InlineGrid):
         for message in messages:
             step, partition = step_of(message, self.phase), partition_of(message)
             self.phase = message.metadata.message_type if SECAGG not in message.content else self.phase
-            message = self.changed(step, message, None)  # noqa: PLW2901
+            message = self.changed(step, message, None) or message  # noqa: PLW2901
             for reply in super().work([message], timeout):
-                found = self.changed(step, message, reply)
+                found = self.changed(step, message, reply) or reply
                 self.carried.append((step, partition, message, found))
                 if partition not in self.lost.get(step, ()):
                     yield found

@@ -76,7 +76,6 @@ class LossyByRound(Lossy):
         if step == "train":
             number = message.content["config"]["server-round"]
             self.lost = {"train": {2: (5,), 3: (0, 1, 2)}.get(number, ())}
-        return message if reply is None else reply
 
 
 @pytest.mark.sampled(2)
@@ -112,17 +111,17 @@ def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode)
 
 @pytest.mark.slow
 def test_the_noise_of_updates_and_of_their_count():
-    """Of the 4 who are honest of the fewest 7: known to 2 % from 1,000 sums."""
+    """Of the 4 who are honest of the fewest 7: known to 1 % and 4 % from 300 sums."""
     of_count, of_update = 10 / 20, (0.6**-2 - 1.0**-2) ** -0.5
-    shares = NoiseShares.plan(0.6, 0.7, 10, 7, 20, 0.5, of_count)
+    shares = NoiseShares.plan(0.6, 0.7, 10, 7, 50, 0.5, of_count)
     words, kind = Key.of_seed(1).numbers(1, 1, "noise").words, f"i{shares.grid.bits // 8}"
-    drawn = np.array([shares.draw(words).view(kind).astype(np.int64) for _ in range(4000)])
-    sums = drawn.reshape(1000, 4, 21).sum(1)
-    assert sums[:, :20].std() * shares.grid.step == pytest.approx(of_update * 0.7, rel=0.02)
-    assert sums[:, 20].std() / (2 * shares.half) == pytest.approx(of_count, rel=0.05)
-    assert abs(np.corrcoef(sums[:, 0], sums[:, 20])[0, 1]) < 0.1
+    drawn = np.array([shares.draw(words).view(kind).astype(np.int64) for _ in range(1200)])
+    sums = drawn.reshape(300, 4, 51).sum(1)
+    assert sums[:, :50].std() * shares.grid.step == pytest.approx(of_update * 0.7, rel=0.02)
+    assert sums[:, 50].std() / (2 * shares.half) == pytest.approx(of_count, rel=0.1)
+    assert abs(np.corrcoef(sums[:, 0], sums[:, 50])[0, 1]) < 0.2
     plan = Plan("all", 1.0, 10, 5, 1e-5)
-    joint = sum_epsilon(STEPS, 4, STEPS * 2 / 0.6, 21, plan)
+    joint = sum_epsilon(STEPS, 4, STEPS * 2 / 0.6, 51, plan)
     assert 0.99 * joint < shares.epsilon(plan) <= joint * (1 + 1e-9)
 
 
@@ -189,7 +188,6 @@ def test_a_server_that_asks_for_another_count_is_refused(settings, tmp_path, nam
     def changed(step, message, reply):
         if reply is None and step == "train":
             message.content["config"][name] = value
-        return message if reply is None else reply
 
     config = settings(rounds=1, **values)
     federation = Federation(config)
@@ -208,7 +206,6 @@ def test_a_count_that_clients_cannot_have_costs_the_round_its_result(settings, t
             vector = viewed(entry["vector"]).copy()
             vector[ENTRIES] = 2 ** (8 * vector.itemsize - 4)
             entry["vector"] = encoded(vector)
-        return message if reply is None else reply
 
     federation = Federation(config := settings(rounds=1))
     federation.privacy.begin(tmp_path, 0, False)

@@ -18,7 +18,6 @@ from fedbn_flower.strategies.messages.npy import encoded
 
 from .grids import Lossy, run_on, spellings
 from .keyed import node_configs, private_parts
-from .test_runs import settings  # noqa: F401
 
 LIAR = 2
 
@@ -204,7 +203,7 @@ LIES = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(settings, lie):  # noqa: F811
+def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(settings, lie):
     """The sum is that of all, or of all others; or there is none in this round, and the model stays.
 
     Who shares out its secrets falsely has no part in the sums of later rounds, which the others have.
@@ -212,11 +211,9 @@ def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(setting
     step, change, others_go_on = LIES[lie]
 
     def changed(at, message, reply):
-        if reply is None:
-            return message
-        if at == step and partition_of(message) == LIAR and message.content["config"]["server-round"] == 1:
+        first = message.content["config"].get("server-round") == 1
+        if reply is not None and first and at == step and partition_of(message) == LIAR:
             change(reply)
-        return reply
 
     config = settings("on")
     grid = Lossy(config, changed=changed)
@@ -240,17 +237,14 @@ def run_with_false_shares(config, liars):
     """Liars tell the others' shares with a bit changed; each of them would do."""
 
     def changed(at, message, reply):
-        if reply is None:
-            return message
-        if at == UNMASK and partition_of(message) in liars:
+        if reply is not None and at == UNMASK and partition_of(message) in liars:
             shares_changed(lambda found: [x[:-1] + bytes([x[-1] ^ 1]) for x in found])(reply)
-        return reply
 
     return run_on(config, Lossy(config, changed=changed))
 
 
 @pytest.mark.parametrize("sites", [5, pytest.param(15, marks=pytest.mark.slow)])
-def test_a_third_that_tells_false_shares_is_named_and_the_sum_stands(settings, caplog, sites):  # noqa: F811
+def test_a_third_that_tells_false_shares_is_named_and_the_sum_stands(settings, caplog, sites):
     values = {"num_clients": sites, "fraction_evaluate": 0}
     liars = range(sites // 3)
     results, model = run_with_false_shares(settings("on", secagg_threshold=0, **values), liars)
@@ -261,7 +255,7 @@ def test_a_third_that_tells_false_shares_is_named_and_the_sum_stands(settings, c
     assert [line.split(began)[0] for line in lines] == [f"round 1, train: partition {i} " for i in liars]
 
 
-def test_more_liars_than_that_are_named_and_no_honest_one_is_left_out(settings, caplog):  # noqa: F811
+def test_more_liars_than_that_are_named_and_no_honest_one_is_left_out(settings, caplog):
     config = settings("on", secagg_threshold=0, num_clients=5, rounds=2, fraction_evaluate=0)
     with pytest.raises(RunFailed, match="no round|never updated"):
         run_with_false_shares(config, {1, 4})
@@ -271,7 +265,7 @@ def test_more_liars_than_that_are_named_and_no_honest_one_is_left_out(settings, 
     assert "falsely" not in caplog.text
 
 
-def test_a_client_that_advertises_anothers_keys_is_left_out(settings):  # noqa: F811
+def test_a_client_that_advertises_anothers_keys_is_left_out(settings):
     stolen = {}
 
     def changed(at, message, reply):
@@ -280,13 +274,12 @@ def test_a_client_that_advertises_anothers_keys_is_left_out(settings):  # noqa: 
                 stolen["keys"] = reply.content[SECAGG][words.KEYS]
             if partition_of(message) == LIAR:
                 bytes_of(reply.content, words.KEYS, stolen["keys"])
-        return message if reply is None else reply
 
     results, _ = run_on(settings("on"), Lossy(settings("on"), changed=changed))
     assert results[0].train.failures == {LIAR: "secagg: it advertises the keys of another client"}
 
 
-def test_an_answer_counts_once(settings):  # noqa: F811
+def test_an_answer_counts_once(settings):
     class Twice(Lossy):
         def work(self, messages, timeout):
             for reply in super().work(messages, timeout):
@@ -296,7 +289,7 @@ def test_an_answer_counts_once(settings):  # noqa: F811
     assert run_on(settings("on"), Twice(settings("on")))[1] == run_on(settings("plain"))[1]
 
 
-def test_a_server_that_tells_different_clients_different_things_gets_no_sum(settings):  # noqa: F811
+def test_a_server_that_tells_different_clients_different_things_gets_no_sum(settings):
     """It tells client 1 that client 0 is gone, and the others that it has answered."""
 
     def changed(at, message, reply):
@@ -309,7 +302,6 @@ def test_a_server_that_tells_different_clients_different_things_gets_no_sum(sett
             letters.append(letters.pop(place))
             asked |= {words.SURVIVORS: survivors, words.GONE: gone, words.LETTERS: letters}
             message.content[SECAGG] = ConfigRecord(asked)
-        return message if reply is None else reply
 
     results, model = run_on(settings("on"), Lossy(settings("on"), changed=changed))
     assert model == run_on(settings("plain"))[1]  # four other shares of the seed are enough

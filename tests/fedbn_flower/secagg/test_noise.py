@@ -130,7 +130,7 @@ def coarse(monkeypatch):
 
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("honest", [1.0, 0.5])
-@pytest.mark.parametrize("clients", [2, 10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("clients", [2, 10])
 def test_epsilon_of_shares_is_that_of_those_who_are_honest(clients, honest):
     shares = NoiseShares.plan(1.5, 1.0, clients, clients, 1, honest)
     assert shares.counted == clients * honest
@@ -211,9 +211,9 @@ PLAN = Plan("all", 1.0, CANARIES, ROUNDS, DELTA)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
-@pytest.mark.parametrize("honest", [1.0, pytest.param(0.5, marks=pytest.mark.slow)])
-def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out, honest):
+def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out):
     """Canary i sends C u_i or nothing; 200 have noise, of whom those who are not honest say what it was."""
+    honest = 0.5
     noise = sum_noise_for(CLAIM, PLAN, SURVIVORS, CANARIES, honest)
     shares = NoiseShares.plan(factor * noise, 1.0, CANARIES, SURVIVORS, CANARIES, honest)
     inside = np.random.default_rng(3).random(CANARIES) < 0.5

@@ -53,23 +53,19 @@ def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("honest", "survivors"),
-    [pytest.param(1.0, 4, marks=pytest.mark.slow), pytest.param(0.5, 4, marks=pytest.mark.slow), (0.5, 3)],
-)
-def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on, honest, survivors):
-    """Eight runs that differ in nothing but the noise, of 9,610 numbers: known to 0.3 %.
+def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on):
+    """Four runs that differ in nothing but the noise, of 9,610 numbers: known to 0.4 %.
 
-    The noise of 5 clients, of whom any 4 have z C, or any 2 of 4 with half of them honest.
+    A third of 5 clients may drop out, whatever secagg-min says, and half of the 4 others are honest: 2 have
+    z C.
     """
     models = []
-    for seed in range(8):
-        config = settings(dp_seed=seed, dp_honest=honest, secagg_min=survivors)
+    for seed in range(4):
+        config = settings(dp_seed=seed, dp_honest=0.5, secagg_min=3)
         models.append(entries(run_on(config)[0][0].arrays))
     assert models[0].size > 9000
     found = np.std(models, axis=0, ddof=1)
-    counted = math.ceil(4 * honest)  # a third of 5 may drop out, whatever secagg-min says
-    expected = 0.5 * math.sqrt(5 / counted) / 5
+    expected = 0.5 * math.sqrt(5 / 2) / 5
     assert math.sqrt(np.mean(found**2)) == pytest.approx(expected, rel=0.01)
 
 
@@ -124,7 +120,6 @@ def test_a_server_that_asks_for_other_noise_is_refused(settings, run_on, name, v
     def changed(step, message, reply):
         if reply is None and step == "train":
             message.content["config"][name] = value
-        return message if reply is None else reply
 
     config = settings()
     with pytest.raises(RunFailed, match=f"the server asks for {name.removeprefix('secagg-')}"):

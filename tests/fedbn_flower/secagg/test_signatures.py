@@ -23,7 +23,6 @@ from fedbn_flower.secagg.signatures import Card, Signer
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG
 
 from .keyed import node_configs, other_than, signer_of, written_pair
-from .test_runs import settings  # noqa: F401
 
 SITES, THRESHOLD, MOST = 5, 3, 6
 VECTORS = np.arange(2 * MOST, dtype=np.uint32).reshape(MOST, 2)

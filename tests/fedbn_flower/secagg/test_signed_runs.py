@@ -16,7 +16,6 @@ from fedbn_flower.site.adapter import app
 
 from .grids import Lossy, run_on
 from .keyed import Keyed, node_configs, other_than, signer_of, written_pair
-from .test_runs import settings  # noqa: F401
 
 SITES = 5
 PAIR = 2 * LENGTH
@@ -31,7 +30,7 @@ def steps_of(grid):
     return [message.content[SECAGG]["step"] for *_, message, _ in grid.carried if SECAGG in message.content]
 
 
-def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):  # noqa: F811
+def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):
     """Two rounds, BatchNorm at home. One site drops out in training; one has answered, but does not sign."""
     keys = {"rounds": 2, "client": "fedbn", "model": "mlp-bn"}
     plain = settings("plain", **keys)
@@ -63,17 +62,15 @@ def told_another_rate(*places):
         if reply is None and step == "train" and partition_of(message) in places:
             content = RecordDict(dict(message.content))
             content["config"] = ConfigRecord({**content["config"], "learning-rate": 0.0})
-            number, message = (
-                message.metadata.message_id,
-                Message(content, message.metadata.dst_node_id, "train"),
-            )
-            set_message_id(message, number)
-        return message if reply is None else reply
+            another = Message(content, message.metadata.dst_node_id, "train")
+            set_message_id(another, message.metadata.message_id)
+            return another
+        return None
 
     return changed
 
 
-def test_a_site_that_was_told_something_else_is_left_out_of_the_sum(settings, configs):  # noqa: F811
+def test_a_site_that_was_told_something_else_is_left_out_of_the_sum(settings, configs):
     """Another model, or another key of the configuration, is in the masks: they do not cancel. It is named,
     and the sum is that of the others, as if it had not answered."""
     config, plain = settings("on", fraction_evaluate=0), settings("plain", fraction_evaluate=0)
@@ -86,7 +83,7 @@ def test_a_site_that_was_told_something_else_is_left_out_of_the_sum(settings, co
     assert not seeds_of_2  # nobody is asked for what would take its own mask off
 
 
-def test_where_too_few_were_told_the_same_one_line_says_which_sites_were_not(settings, configs):  # noqa: F811
+def test_where_too_few_were_told_the_same_one_line_says_which_sites_were_not(settings, configs):
     config = settings("on", fraction_evaluate=0, num_clients=4, secagg_threshold=0)
     grid = Keyed(config, configs, changed=told_another_rate(2, 3))
     why = "2 clients are left, and secagg-min is 3; told something else: partition 2, partition 3"
@@ -95,7 +92,7 @@ def test_where_too_few_were_told_the_same_one_line_says_which_sites_were_not(set
     assert not {AGREE, UNMASK} & set(steps_of(grid))
 
 
-def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: F811
+def test_with_few_signatures_a_round_has_no_result(settings, configs):
     config = settings("on", fraction_evaluate=0)
     grid = Keyed(config, configs, {AGREE: (0, 1, 2)})
     why = (
@@ -107,14 +104,13 @@ def test_with_few_signatures_a_round_has_no_result(settings, configs):  # noqa: 
 
 
 @pytest.mark.parametrize("least", [3, 5])
-def test_a_signature_that_is_not_the_sites_is_seen_and_its_site_named(settings, configs, caplog, least):  # noqa: F811
+def test_a_signature_that_is_not_the_sites_is_seen_and_its_site_named(settings, configs, caplog, least):
     """The others sign the same, which is enough for a sum of three, and not for one of five."""
 
     def changed(step, message, reply):
         if reply is not None and step == AGREE and partition_of(message) == 1:
             record = reply.content[SECAGG]
             reply.content[SECAGG] = ConfigRecord({**record, words.SIGNATURE: bytes(64)})
-        return message if reply is None else reply
 
     config = settings("on", fraction_evaluate=0, secagg_min=least, secagg_threshold=0)
     why = "secagg: signature: not of the key that it signs its keys with"
@@ -137,12 +133,11 @@ def lying_to(place, at, change):
         first = message.content["config"].get("server-round", 0) == 1
         if reply is None and first and record and record.get("step") == at and partition_of(message) == place:
             message.content[SECAGG] = ConfigRecord({**record, **change(record)})
-        return message if reply is None else reply
 
     return changed
 
 
-def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):  # noqa: F811
+def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):
     def own_keys(record):
         return {words.KEYS: b"".join(KeyPair.new().public for _ in range(2 * (SITES - 1)))}
 
@@ -154,7 +149,7 @@ def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(se
     assert run_on(config, Lossy(config, changed=lying_to(2, SHARE, own_keys)))  # without keys nobody sees it
 
 
-def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs, caplog):  # noqa: F811
+def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs, caplog):
     def gone(record):
         survivors = list(record[words.SURVIVORS])
         return {words.SURVIVORS: survivors[1:], words.GONE: survivors[:1]}
@@ -184,7 +179,7 @@ def with_partners(configs, place, folder, *others):
 
 @pytest.mark.slow
 def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out(
-    settings,  # noqa: F811
+    settings,
     configs,
     tmp_path,
 ):
@@ -206,13 +201,13 @@ def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("of", ["another's name", "another run", "another key", "no key"])
-def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(settings, configs, of):  # noqa: F811
+def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(settings, configs, of):
     """It is site 1, which is before most others: none of them is taken for a copy of it."""
     other = signer_of(configs[1], number=1, run=2)
 
     def changed(step, message, reply):
         if reply is None or step != ADVERTISE or partition_of(message) != 1:
-            return message if reply is None else reply
+            return
         record = dict(reply.content[SECAGG])
         keys, seal = record[words.KEYS][:PAIR], record[words.KEYS][PAIR:]
         if of == "another's name":
@@ -222,7 +217,6 @@ def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(se
         else:
             record |= {words.PUBLIC: signer_of(configs[2]).public if of == "another key" else b""}
         reply.content[SECAGG] = ConfigRecord(record)
-        return reply
 
     config = settings("on", fraction_evaluate=0)
     results, _ = run_on(config, Keyed(config, configs, changed=changed))
@@ -230,12 +224,12 @@ def test_keys_that_are_not_signed_with_the_sites_own_key_cost_that_site_alone(se
     assert results[0].train.failures == {1: why}
 
 
-def test_of_two_sites_with_one_key_the_second_is_left_out(settings, configs):  # noqa: F811
+def test_of_two_sites_with_one_key_the_second_is_left_out(settings, configs):
     of_one = left_out_of(settings, [*configs[:3], configs[1], configs[4]])
     assert of_one == {3: "secagg: it has the key of partition 1 (secagg-key)"}
 
 
-def left_out_of(settings, configs):  # noqa: F811
+def left_out_of(settings, configs):
     """Who has no part in the sums of two rounds, which are those of the others."""
     config, plain = settings("on", rounds=2), settings("plain", rounds=2)
     results, model = run_on(config, Keyed(config, configs))
@@ -248,7 +242,7 @@ def left_out_of(settings, configs):  # noqa: F811
 @pytest.mark.parametrize(
     ("with_keys", "why"), [(4, "it does not sign its keys"), (1, "too few others sign their keys")]
 )
-def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, why):  # noqa: F811
+def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, why):
     grid = Keyed(settings("on"), [*configs[:with_keys], *[{}] * (SITES - with_keys)])
     results, _ = run_on(settings("on"), grid)
     left_out = {4} if with_keys == 4 else {0}
@@ -256,7 +250,7 @@ def test_who_signs_is_in_no_sum_with_who_does_not(settings, configs, with_keys, 
     assert set(results[0].train.metrics) == set(range(SITES)) - left_out
 
 
-def test_a_mistake_in_a_node_config_is_one_line_at_the_site_and_one_at_the_server(settings, tmp_path, caplog):  # noqa: F811
+def test_a_mistake_in_a_node_config_is_one_line_at_the_site_and_one_at_the_server(settings, tmp_path, caplog):
     """Each of these sites, and one that demands more, trains not and has no part in the sum of the others."""
     here = {"secagg-key": "/no/such", "secagg-partners": str(tmp_path)}
     (tmp_path / "note").write_text("no key\n")
