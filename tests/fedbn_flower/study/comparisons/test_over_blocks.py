@@ -65,16 +65,6 @@ def test_demsars_example_over_data_sets(tmp_path):
     assert {row[0]: row[3] for row in table.rows[1:]} == {name: f"{p:.3f}" for name, p in expected.items()}
 
 
-def test_those_far_behind_are_told(tmp_path):
-    rng = np.random.default_rng(0)
-    base = rng.random(10) / 10
-    methods = {"a": base + 0.8, "b": base + 0.79 + rng.normal(size=10) / 50, "c": base}
-    found = ranking(of_data_sets(tmp_path, methods), "accuracy")
-    assert (found.of("a"), found.of("b"), found.of("c")) == ("yes", "yes", "no")
-    assert found.rank_of("c") == 3
-    assert found.sentence.startswith("Marked *: a, which has the best mean rank, and b, which cannot ")
-
-
 def test_without_a_difference_by_friedmans_test_none_is_told(tmp_path):
     values = np.random.default_rng(1).random((3, 8))
     found = ranking(of_data_sets(tmp_path, dict(zip("abc", values, strict=True))), "accuracy")

@@ -317,11 +317,6 @@ def test_of_many_sweeps_of_two_no_more_have_a_false_winner(noise, seeds):
     assert false_winners_of_two(noise, seeds) <= 0.0515
 
 
-def test_pairs_with_the_best_alone_have_too_many():
-    """Why all pairs are corrected for: the best is found in the same values."""
-    assert false_winners("t, Bonferroni, pairs with the best", "normal", 9, 20, SWEEPS) > 0.08
-
-
 def all_outcomes(steps, seeds):
     """The chance of each sequence of differences over seeds, of two equal rows."""
     for drawn in product(steps, repeat=seeds):
