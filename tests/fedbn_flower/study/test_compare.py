@@ -138,25 +138,6 @@ def test_compare_has_the_differences_of_all_pairs_where_they_are_asked_for(tmp_p
     assert not (tmp_path / "not").exists()
 
 
-def test_compare_says_which_rows_cannot_be_told_from_the_best(tmp_path, capsys):
-    """Two sweeps whose runs have the same five seeds; the second is 30 points behind in each."""
-    accuracies = (0.80, 0.81, 0.79, 0.82, 0.78)
-    write_sweep(tmp_path / "good", {("fedavg", "fedbn"): accuracies})
-    write_sweep(tmp_path / "bad", {("fedavg", "silobn"): [a - 0.3 for a in accuracies]})
-    folders = [str(tmp_path / name) for name in ("good", "bad")]
-    assert main(["compare", *folders, "--to", str(tmp_path / "to")]) == 0
-    words = (
-        "Marked *: good fedavg fedbn plain, which is best; bad fedavg silobn plain (-30.0 points, 95 % -30.0 "
-        "to -30.0) is worse (paired t-tests over 5 seeds, Bonferroni for all pairs, 5 %). The 95 % intervals "
-        "of differences hold for all pairs together."
-    )
-    assert f"\n{words}\n" in capsys.readouterr().out
-    assert f"\n{words}\n" in (tmp_path / "to" / "compare.md").read_text()
-    page = (tmp_path / "to" / "compare.html").read_text()
-    assert page.count(words.partition(" 95 %")[0]) == 2  # below the table, and in LaTeX, where % is escaped
-    assert "80.0 ± 1.6 *" in page
-
-
 def test_the_same_number_is_no_difference(tmp_path):
     for name, decay in (("a", 1), ("b", 1.0)):
         write_run(tmp_path / name, summary_of([0.5, 0.5]), weight_decay=decay)

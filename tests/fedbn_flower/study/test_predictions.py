@@ -1,6 +1,7 @@
 """The report's figures of what was predicted, of all clients and of each."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -110,17 +111,15 @@ def three_sites(seed=0):
     )
 
 
-class Kept:
-    """A run with these cases."""
-
-    def __init__(self, table):
-        self.binary_cases = table
+def curves_of(table):
+    """Of a run with these cases."""
+    return curves_by_site(SimpleNamespace(binary_cases=table))
 
 
 def test_all_sites_have_their_curves_on_the_same_axes():
     """With areas by scikit-learn, DeLong's intervals, and steps of precision above the prevalence."""
     table = three_sites()
-    found = curves_by_site(Kept(table))
+    found = curves_of(table)
     (roc,), (precision,) = found["ROC curve"].axes, found["Precision and recall"].axes
     texts = [text.get_text() for text in roc.figure.legends[0].get_texts()]
     assert [text.partition(":")[0] for text in texts] == ["Lyon", "Turin", r"\$ite", "all sites pooled"]
@@ -143,14 +142,14 @@ def test_all_sites_have_their_curves_on_the_same_axes():
 def test_sites_of_one_class_have_no_curve_and_shared_cases_are_not_pooled():
     table = three_sites()
     table.loc[table["site"] == "Turin", "target"] = 0
-    texts = [t.get_text() for t in curves_by_site(Kept(table))["ROC curve"].legends[0].get_texts()]
+    texts = [t.get_text() for t in curves_of(table)["ROC curve"].legends[0].get_texts()]
     assert [text.partition(":")[0] for text in texts] == ["Lyon", r"\$ite", "all sites pooled"]
     shared = three_sites().assign(id=[*range(30)] * 3)
-    texts = [t.get_text() for t in curves_by_site(Kept(shared))["ROC curve"].legends[0].get_texts()]
+    texts = [t.get_text() for t in curves_of(shared)["ROC curve"].legends[0].get_texts()]
     assert len(texts) == 3
-    assert curves_by_site(Kept(None)) == curves_by_site(Kept(three_sites().assign(target=0))) == {}
+    assert curves_of(None) == curves_of(three_sites().assign(target=0)) == {}
     many = three_sites().assign(site=[str(i % 11) for i in range(90)])
-    assert curves_by_site(Kept(many)) == {}
+    assert curves_of(many) == {}
 
 
 def histogram(negative, positive, bins=11):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,11 @@ from ..results.test_metrics import summary
 from ..results.written import write_run
 
 
-@pytest.fixture
-def swept(cache_dir, monkeypatch, tmp_path):
-    """Runs a command line in this process and an empty folder; its exit status."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_folder, "plot_partitions", lambda *_: None)
-    monkeypatch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
+def sweeping(patch, folder, cache_dir):
+    """What runs a command line in this process and folder; its exit status."""
+    patch.chdir(folder)
+    patch.setattr(run_folder, "plot_partitions", lambda *_: None)
+    patch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
 
     def run(words, *further):
         keys = (
@@ -36,6 +36,26 @@ def swept(cache_dir, monkeypatch, tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def swept(cache_dir, monkeypatch, tmp_path):
+    return sweeping(monkeypatch, tmp_path, cache_dir)
+
+
+@pytest.fixture(scope="module")
+def recorded(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
+    """A sweep of two runs of a round."""
+    folder = tmp_path_factory.mktemp("sweep")
+    with pytest.MonkeyPatch.context() as patch:
+        assert sweeping(patch, folder, cache_dir)("--seed 0,1 --rounds 1 --run-dir g") == 0
+    return folder / "g"
+
+
+@pytest.fixture
+def two(recorded, tmp_path):
+    """A copy of it, in the current folder."""
+    shutil.copytree(recorded, tmp_path / "g")
 
 
 def rows(folder="g"):
@@ -198,9 +218,7 @@ def test_an_algorithm_that_raises_on_the_server_is_a_failed_run(swept, tmp_path,
     assert "raised ValueError: my \\| own (" in Path("g/grid.md").read_text()
 
 
-def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
-    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
-    ran(capsys)
+def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(two, swept, capsys):
     assert swept("--resume g --rounds 2") == 0
     assert [server_round for _, server_round in ran(capsys)] == [2, 2]
     assert swept("--resume g --rounds 1") == 2
@@ -209,8 +227,7 @@ def test_more_rounds_go_on_with_every_run_and_fewer_are_refused(swept, capsys):
     )
 
 
-def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
-    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+def test_another_configuration_in_a_runs_place_is_one_line(two, swept, capsys):
     before = Path("g/experiment.json").read_text()
     assert swept("--seed 0,1 --rounds 1 --run-dir g --client-lr 0.3") == 2
     assert capsys.readouterr().err == (
@@ -222,13 +239,11 @@ def test_another_configuration_in_a_runs_place_is_one_line(swept, capsys):
     assert "client-lr: '0.3' is not allowed; expected with resume only" in capsys.readouterr().err
 
 
-def test_a_run_of_a_version_without_a_key_goes_on_with_its_default(swept, capsys):
-    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+def test_a_run_of_a_version_without_a_key_goes_on_with_its_default(two, swept, capsys):
     for path in Path("g").glob("*/config.json"):
         known = json.loads(path.read_text())
         assert known.pop("stop-at-target") is False
         path.write_text(json.dumps(known))
-    ran(capsys)
     assert swept("--seed 0,1 --rounds 2 --run-dir g") == 0
     assert [server_round for _, server_round in ran(capsys)] == [2, 2]
 
@@ -250,13 +265,11 @@ def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
     assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0  # the lock file alone is as good as nothing
 
 
-def test_a_run_killed_before_it_wrote_anything_starts_anew(swept, tmp_path, capsys):
-    assert swept("--seed 0,1 --rounds 1 --run-dir g") == 0
+def test_a_run_killed_before_it_wrote_anything_starts_anew(two, swept, tmp_path, capsys):
     place = tmp_path / "g" / "fedyogi-fedbn-plain-seed1"
     for path in place.rglob("*"):
         if path.is_file() and path.name != ".lock":
             path.unlink()
-    ran(capsys)
     assert swept("--resume g") == 0
     assert ran(capsys) == [("fedyogi-fedbn-plain-seed1", 1)]
     assert (place / DONE).exists()
