@@ -80,7 +80,6 @@ def test_an_instance_stands_for_its_class_with_its_settings(run):
     assert bits(run(strategy=Scaled(scale=0.5, weighted_by_key=None, seed=4)).folder) == expected
     assert bits(run(strategy=Scaled(scale=0.5), weighting="uniform", seed=4).folder) == expected
     assert bits(run(strategy=Scaled(scale=0.5), seed=4).folder) != expected
-    assert bits(run(strategy=Scaled(weighted_by_key=None, seed=4)).folder) != expected
 
 
 def test_a_built_in_class_is_what_its_name_says(run):
@@ -109,15 +108,15 @@ def test_a_model_that_needs_no_shape_is_called_without(run):
 
 def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
     own = {"strategy": Scaled, "client": KeepsBiases}
-    whole = run(**own, rounds=3, scale=0.5)
+    whole = run(**own, rounds=2, scale=0.5)
     part = run(**own, rounds=1, scale=0.5, run_dir="part")
     with pytest.raises(UserError, match="strategy: 'Scaled@.*' was an object of another run's process"):
-        simulate(resume=part.folder, rounds=3, progress=False)
+        simulate(resume=part.folder, rounds=2, progress=False)
     with pytest.raises(UserError, match="model: 'thin@.*' is not allowed; expected with resume only"):
-        simulate(resume=part.folder, rounds=3, model=thin, progress=False)
-    resumed = simulate(resume=part.folder, rounds=3, **own, progress=False)
+        simulate(resume=part.folder, rounds=2, model=thin, progress=False)
+    resumed = simulate(resume=part.folder, rounds=2, **own, progress=False)
     assert bits(resumed.folder) == bits(whole.folder)
-    assert resumed.history["round"].tolist() == [1, 2, 3]
+    assert resumed.history["round"].tolist() == [1, 2]
 
 
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
