@@ -35,20 +35,6 @@ def ten(folder):
     )
 
 
-def test_a_fifth_of_folders_without_splits_is_held_out(load, tmp_path):
-    data = load(ten(tmp_path))
-    assert data.class_names == ("cat", "dog")
-    seen = {}
-    for split in (data.train, data.test):
-        for image, label in zip(split.columns["x"], split.columns["y"], strict=True):
-            assert image.shape == (1, 3, 4)
-            assert label == image[0, 0, 0] // 10
-            seen[int(image[0, 0, 0])] = len(split)
-    assert sorted(seen) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
-    assert sorted(data.test.columns["y"]) == [0, 1]
-    assert data.notes == (Note("examples", "no test split: 2 of 10 images (20 % per class) are held out"),)
-
-
 def test_the_held_out_fifth_is_of_each_class():
     labels = np.repeat([0, 1, 2], [50, 25, 8])
     train, test, output = held_out_images(labels, np.full(83, ""))

@@ -72,15 +72,6 @@ def test_the_held_out_fifth_has_every_combination_of_findings(load, folder):
     }
 
 
-def test_one_column_of_words_is_classes(load, folder):
-    write(
-        folder, [[f"images/{n:02}.png", "sick" if n % 2 else "healthy"] for n in range(20)], ["file", "label"]
-    )
-    data = load(label_column="auto")
-    assert data.class_names == ("healthy", "sick")
-    assert data.train.columns["y"].tolist() == (data.train.columns["x"][:, 0, 0, 0] % 2).tolist()
-
-
 def test_what_has_no_label_or_no_row_is_left_out_and_said(load, folder):
     write(folder, [["a", f"{n:02}.png", n % 2, "" if n == 3 else 1] for n in range(18)])
     data = load()

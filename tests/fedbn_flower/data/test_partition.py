@@ -109,12 +109,3 @@ def test_partitions_depend_on_the_seed_and_nothing_else(digits):
     for text in ("iid", "dirichlet:0.5", "shards:2", "pathological:3"):
         np.testing.assert_array_equal(rows(text, 0), rows(text, 0))
         assert not np.array_equal(rows(text, 0), rows(text, 1))
-
-
-def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
-    parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
-    for label in range(10):
-        train = np.array([(digits.train.columns["y"][r] == label).sum() for r in parts.train])
-        test = np.array([(digits.test.columns["y"][r] == label).sum() for r in parts.test])
-        assert test.sum() == (digits.test.columns["y"] == label).sum()
-        np.testing.assert_allclose(test, train / train.sum() * test.sum(), atol=1.01)

@@ -88,15 +88,6 @@ def test_a_text_is_recognised_by_its_name(load, tmp_path):
     assert str(caught.value) == output
 
 
-def test_the_digits_are_embedded(load):
-    data = load("digits")
-    assert data.train.columns["x"].shape == (1437, 1, 8, 8)
-    assert data.test.columns["x"].shape == (360, 1, 8, 8)
-    assert data.train.columns["x"].dtype == np.uint8
-    assert (data.train.columns["x"].max(), data.spec.classes) == (255, 10)
-    assert np.bincount(data.test.columns["y"]).min() >= 34
-
-
 def test_a_local_folder_is_decoded_exactly_and_only_once(load, tmp_path, monkeypatch):
     name = write_folder(tmp_path / "data")
     data = load(name)

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import TensorDataset
 
 from fedbn_flower.data.readers.arrays import keep_arrays
@@ -143,26 +142,3 @@ def test_tables_with_a_test_file_are_evaluated_by_client(configured, tables, nor
     test[test.site != untested].to_csv(tables / "test.csv", index=False)
     keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": normalize}
     assert said_of(inputs_of(configured(**KEYS | keys))) == (True, [OWN])
-
-
-@pytest.mark.parametrize("splits", [("train", "test"), ("",)])
-@pytest.mark.parametrize("masks", [False, True])
-def test_folders_of_sites_are_evaluated_by_site(configured, tmp_path, masks, splits):
-    """With a test set, or with the fifth of each site and class that is held out: one of five pictures."""
-    number = 4 if len(splits) > 1 else 10
-    for split in splits:
-        for site in ("x", "y"):
-            for i in range(number):
-                pixels = RNG.integers(0, 256, (8, 8)).astype(np.uint8)
-                if masks:
-                    places = {"images": pixels, "masks": (pixels > 99).astype(np.uint8)}
-                    places = {tmp_path / split / site / name: image for name, image in places.items()}
-                else:
-                    places = {tmp_path / split / site / "uv"[i % 2]: pixels}
-                for folder, image in places.items():
-                    folder.mkdir(parents=True, exist_ok=True)
-                    Image.fromarray(image).save(folder / f"{i}.png")
-    config = configured(dataset=str(tmp_path), partition="natural:folder", client="shared", model="auto")
-    inputs = inputs_of(config)
-    assert inputs.evaluates_locally
-    assert inputs.partitions.test.sizes.tolist() == ([4, 4] if len(splits) > 1 else [2, 2])

@@ -12,14 +12,11 @@ from fedbn_flower.job.inputs import inputs_of
 RNG = np.random.default_rng(0)
 DRAWN = {
     "creatinine in mg/dl and µmol/l": (RNG.lognormal(0, 0.35, 60), 88.4, True),
-    "glucose in mmol/l and mg/dl": (RNG.lognormal(1.7, 0.25, 60), 18.02, True),
-    "haemoglobin in g/dl and g/l": (RNG.normal(13.5, 1.5, 60), 10, True),
-    "calcium in mmol/l and mg/dl": (RNG.normal(2.35, 0.1, 60), 4.008, True),
     "temperature in °C and °F": (RNG.normal(37, 0.4, 60), 2.66, True),
     "grams and kilograms, two sites": (RNG.normal(70, 12, 60), 1000, True),
     "ages of children and of their parents' parents": (np.maximum(RNG.normal(9, 5, 60), 0.5), 8, False),
     "counts that spread": (RNG.lognormal(2, 1.5, 60), 10, False),
-    "a site with twice as much": (RNG.normal(10, 1, 60), 2, False),
+    "a site with nearly twice as much": (RNG.normal(10, 0.5, 60), 1.9, False),
     "numbers about zero": (RNG.normal(0, 1, 60), 100, False),
     "one value at a site": (np.ones(60), 1.5, False),
 }

@@ -62,32 +62,6 @@ def test_numbers_and_categories_are_encoded_in_order(load, folder):
     )
 
 
-def test_the_clients_column_is_a_group_and_no_feature(load, folder):
-    data = load(folder, group_column="hospital")
-    check(data.train, list(ENCODED)[:-2])
-    assert data.train.groups.tolist() == ["b", "a", "b", "a"]
-    assert data.test.groups.tolist() == ["a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "names"),
-    [
-        ("bmi,age", ["bmi", "age"]),
-        ("smoker=True,sex=m|f", ["smoker=True", "sex=m", "sex=f"]),
-        ("sex", ["sex=f", "sex=m"]),
-    ],
-)
-def test_columns_are_those_that_are_named_as_they_are_named(load, folder, columns, names):
-    (folder / "train.csv").write_text(PATIENTS.replace("False", "True"))
-    (folder / "test.csv").write_text(PATIENTS.replace("False", "True"))
-    data = load(folder, columns=columns)
-    kept = dict.fromkeys(names)
-    expected = ENCODED | {"smoker=True": [1, 1, 1, 1]}
-    np.testing.assert_array_equal(
-        data.train.columns["x"], np.array([expected[n] for n in kept], np.float32).T
-    )
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_file_without_a_test_set_has_a_fifth_held_out(load, tmp_path, form):
     table = pd.DataFrame({"n": np.arange(20) / 4, "label": np.arange(20) % 2})
@@ -145,12 +119,6 @@ def test_many_whole_numbers_are_numbers_and_that_is_said(load, tmp_path):
     assert load(tmp_path / "t.csv", predict="classes").spec.outputs == 101
 
 
-def test_classes_are_in_the_order_in_which_they_are_named(load, folder):
-    data = load(folder, label_column="Outcome=well|ill|dead")
-    assert data.train.columns["y"].tolist() == [1, 0, 0, 1]
-    assert (data.class_names, data.spec.outputs) == (("well", "ill", "dead"), 3)
-
-
 def test_rows_without_a_label_are_left_out_and_counted(load, folder):
     (folder / "train.csv").write_text(PATIENTS.replace("well", "", 1))
     data = load(folder)
@@ -164,16 +132,6 @@ def test_ids_are_words_as_they_stand(load, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     data = load(tmp_path / "t.csv", group_column="site")
     assert set(data.train.groups) == {"1", "2"}
-
-
-def test_every_client_has_a_fifth_of_its_own_rows_held_out(load, tmp_path):
-    """Also the smallest, of whose class there are many elsewhere."""
-    sites = [f"s{i}" for i in range(10) for _ in range(5)]
-    table = pd.DataFrame({"site": sites, "n": range(50), "y": [0, 1] * 25})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    data = load(tmp_path / "t.csv", group_column="site")
-    assert sorted(data.test.groups) == sorted(set(sites))
-    assert "a fixed 20 % of the rows of each 'site' is held out" in data.notes[0].text
 
 
 def test_a_separator_in_quotes_separates_nothing_and_an_index_is_a_column(load, tmp_path):

@@ -5,10 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from torch.utils.data import TensorDataset
 
-from clients.problems.evaluation import evaluate_splits
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.held_out import whole_split
@@ -96,26 +93,6 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
     np.testing.assert_allclose(test.prepared(np.arange(len(test)))[0][:, 0], expected, atol=1e-5)
 
 
-def test_regression_is_scored_in_its_own_unit(configured, patients):
-    """The figures of a run, computed anew from the file's predictions."""
-    config = configured(
-        dataset=str(patients), label_column="cost", columns="age,dose", partition="iid", client="shared",
-        strategy="fedavg", client_lr=0.01, rounds=3, local_epochs=2, batch_size=64,
-    )  # fmt: skip
-    federation = Federation(config)
-    arrays = federation.run(InlineGrid(2, config.to_user_config()), [])
-    model, _ = inputs_of(config).model()
-    model.load_state_dict({name: torch.tensor(array.numpy()) for name, array in arrays.items()})
-    test = whole_split(inputs_of(config), "test")
-    x, y = test.prepared(np.arange(len(test)))
-    with torch.no_grad():
-        errors = (model.eval()(x) - y).double().numpy()
-    found = evaluate_splits(model, {"test": test}, "test", federation.problem)
-    assert found["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
-    assert found["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-5)
-    assert found["loss"] < np.var(y.numpy())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["outcome", "cost"])
 @pytest.mark.parametrize("client", ["shared", "fedbn"])
@@ -135,23 +112,6 @@ def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patie
     ]
     for name, array in results[0].items():
         np.testing.assert_allclose(array.numpy(), results[1][name].numpy(), atol=1e-5, err_msg=name)
-
-
-def test_a_dataset_a_client_is_a_natural_partition(run):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(90, 4)).astype(np.float32)
-    y = x.sum(1) > 0
-    rows = {"a": slice(0, 30), "b": slice(30, 50), "c": slice(50, 90)}
-    data = {
-        name: TensorDataset(torch.from_numpy(x[r]), torch.from_numpy(y[r].astype(int)))
-        for name, r in rows.items()
-    }
-    result = run(data=data, eval_data="local", client="shared", rounds=3)
-    config = json.loads((result.folder / "config.json").read_text())
-    assert (config["partition"], config["num-clients"]) == ("natural:client", 3)
-    trained = result.clients.query("phase == 'train' and round == 1")
-    assert trained.sort_values("partition")["num-examples"].tolist() == [24, 16, 32]
-    assert min(c["accuracy"] for c in result.summary["clients"].values()) > 0.6
 
 
 @pytest.mark.parametrize("values", [1, 2])
