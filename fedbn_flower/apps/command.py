@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..cli.argument_parser import Parser
 from ..core.errors import RunFailed, UserError
+from ..core.text import number_of
 
 FAILED, INTERRUPTED = 1, 130
 OF_FLWR_RUN = {
@@ -53,7 +54,7 @@ def app(arguments: Sequence[str]) -> int:
         return FAILED
     where = ", ".join(f"{key} {value}" for key, value in result.place.items())
     failed = f", {result.failures} replies failed" if result.failures else ""
-    print(f"{result.rounds} rounds in {result.seconds:.1f} s ({where}){failed}")
+    print(f"{number_of(result.rounds, 'round')} in {result.seconds:.1f} s ({where}){failed}")
     print(f"results are in {result.folder}")
     return 0
 

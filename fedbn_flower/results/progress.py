@@ -19,7 +19,7 @@ from rich.text import Text
 from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..core.ground.columns import GLOBAL, POOLED
-from ..core.text import visible
+from ..core.text import number_of, visible
 from ..data.notes import Note
 from ..names import short
 from ..records.events import Observer, RoundResult, RunInfo
@@ -276,7 +276,7 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     best = f", the best is {summary.best_round}" if summary.best_round else ""
     clients = summary.clients
     said = filter(None, [tested_on([summary]), over_labels([config.problem])])
-    title = f"{cell_name(config)}: {summary.rounds} rounds{best}"
+    title = f"{cell_name(config)}: {number_of(summary.rounds, 'round')}{best}"
     table = Table(title=title, caption="; ".join(said) or None)
     first = {
         **(summary.global_ or next(iter(clients.values()), summary.mean or {})),

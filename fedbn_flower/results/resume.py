@@ -14,7 +14,7 @@ from ..config.run_config import RunConfig
 from ..config.schedules import Schedule
 from ..core.errors import UserError, not_allowed
 from ..core.session_objects import is_session_name
-from ..core.text import command, joined
+from ..core.text import command, joined, number_of
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.stored import CONFIG, EXPERIMENT
@@ -71,11 +71,11 @@ def load_checkpoint(config: RunConfig, clients_here: bool) -> Checkpoint | None:
         expected, found = ("run_sim.py", "flwr run")[:: 1 if clients_here else -1]
         raise not_allowed("resume", config.resume, f"a run of {expected}; this one was made by {found}")
     if reason := why_stopped(checkpoint):
-        done = f"after {checkpoint.server_round} rounds ({reason})"
+        done = f"after {number_of(checkpoint.server_round, 'round')} ({reason})"
         raise not_allowed("resume", config.resume, f"a run that did not end by itself; this one did, {done}")
     if checkpoint.server_round == config.rounds:
         raise UserError(
-            f"resume: the run in {config.resume!r} is complete: all {config.rounds} rounds are done "
+            f"resume: the run in {config.resume!r} is complete, with {number_of(config.rounds, 'round')} "
             "(use --rounds N for more; fedbn-sim report DIR rewrites its report)"
         )
     if checkpoint.server_round > config.rounds:

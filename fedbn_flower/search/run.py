@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
-from ..core.text import command
+from ..core.text import command, number_of
 from ..data.events import rare_event
 from ..records.metrics import shown
 from ..records.stored import CONFIG
@@ -184,7 +184,10 @@ class _SearchRunner:
             print(f"{title} failed: {outcome.problem}", file=sys.stderr)
             return
         result = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
-        say(self.console, f"{title}  {result} after {outcome.rounds} rounds  {outcome.seconds:.1f} s")
+        say(
+            self.console,
+            f"{title}  {result} after {number_of(outcome.rounds, 'round')}  {outcome.seconds:.1f} s",
+        )
 
     def _run_best(self, best: dict[str, str], pool: "Pool | None") -> int:
         """Do the run with the best values, the only one that uses the test set; resume it if it exists."""

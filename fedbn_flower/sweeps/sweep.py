@@ -14,6 +14,7 @@ from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
+from ..core.text import number_of
 from ..records.events import Observer, RoundResult
 from ..records.metrics import shown, with_unit
 from ..records.stored import EXPERIMENT
@@ -123,7 +124,7 @@ def end_line(name: str, summary: Summary) -> str:
     """Return a line on a completed run, with its `value_of`."""
     by, value = summary.compared_by, value_of(summary)
     metric = f"  {by} {shown(by, value)}" if value is not None else ""
-    return f"{name}: {summary.rounds} rounds{metric}  {summary.seconds:.1f} s"
+    return f"{name}: {number_of(summary.rounds, 'round')}{metric}  {summary.seconds:.1f} s"
 
 
 def sweep_folder(run_dir: str) -> Path:

@@ -48,7 +48,7 @@ def facts(entry: Entry) -> str:
     metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
-        f"of {entry.rounds} rounds": (str(entry.rounds_done), entry.rounds_done),
+        f"of {number_of(entry.rounds, 'round')}": (str(entry.rounds_done), entry.rounds_done),
         "about left": (time_text(entry.seconds_left), entry.seconds_left),
         spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
         "whole run": (time_text(figures.get(SECONDS)), figures.get(SECONDS)),

@@ -93,12 +93,16 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
 
 
 def _warn_about_rare_event(inputs: RunInputs) -> Iterator[str]:
-    by_accuracy = inputs.config.keeps_best and inputs.dataset.problem.compared_by == "accuracy"
-    if by_accuracy and inputs.config.dp == "none" and (rare := rare_event(inputs.dataset)):
+    """Yield a warning of each decision that goes by the accuracy of a rare event."""
+    config, by = inputs.config, inputs.dataset.problem.compared_by
+    rare = rare_event(inputs.dataset) if config.dp == "none" else ""
+    if rare and config.keeps_best and by == "accuracy":
         yield (
             f"metrics: accuracy, by which the best round is chosen, says little of {rare}; "
             "--metrics auroc chooses it by AUROC"
         )
+    if rare and config.target.startswith("accuracy="):
+        yield f"target: accuracy says little of {rare}; with --metrics auroc a target can be auroc=0.8"
 
 
 def _warn_about_few_sites(inputs: RunInputs) -> Iterator[str]:

@@ -165,7 +165,7 @@ UNREAD: Mapping[tuple[str, str], Condition] = {
         "decide-by",
         "without patience, best, stop-at-target and a search it decides nothing",
     ): lambda i, by: not (i.config.tests_each_round or by.searches),
-    ("fix-from", "there are only {rounds} rounds"): _fixes_nothing,
+    ("fix-from", "rounds is {rounds}"): _fixes_nothing,
     ("moon-temperature", "mu is 0"): _zero("mu"),
     ("ntd-temperature", "ntd-beta is 0"): _zero("ntd-beta"),
     (OF_EVALUATION, "nothing is evaluated"): _nothing_is_evaluated,

@@ -144,24 +144,31 @@ def test_a_class_that_only_the_test_set_has_is_reported(output):
     assert output("labels: ", data=(X, Y, X[train], Y[train])) == []
 
 
+CHOSEN = (
+    "metrics: accuracy, by which the best round is chosen, says little of an event in 4.0 % of all examples; "
+    "--metrics auroc chooses it by AUROC"
+)
+REACHED = (
+    "target: accuracy says little of an event in 4.0 % of all examples; with --metrics auroc a target can be "
+    "auroc=0.8"
+)
+
+
 @pytest.mark.parametrize(
-    ("events", "keys", "is_told"),
+    ("events", "keys", "told"),
     [
-        (4, {"best": "validation"}, True),
-        (4, {"patience": 1, "rounds": 2}, True),
-        (4, {}, False),  # the last round's model is kept
-        (4, {"best": "validation", "metrics": "auroc"}, False),
-        (20, {"best": "validation"}, False),  # a fifth is not rare
+        (4, {"best": "validation"}, [CHOSEN]),
+        (4, {"patience": 1, "rounds": 2, "target": "accuracy=0.9"}, [CHOSEN, REACHED]),
+        (4, {"target": "accuracy=0.9"}, [REACHED]),
+        (4, {}, []),  # the last round's model is kept
+        (4, {"best": "validation", "metrics": "auroc", "target": "auroc=0.9"}, []),
+        (20, {"best": "validation"}, []),  # a fifth is not rare
     ],
 )
-def test_that_a_round_is_chosen_by_the_accuracy_of_a_rare_event_is_told(output, events, keys, is_told):
+def test_what_is_decided_by_the_accuracy_of_a_rare_event_is_told(output, events, keys, told):
     x, y = RNG.normal(size=(100, 6)).astype(np.float32), np.int64(np.arange(100) % 25 < events / 4)
-    found = output("metrics: ", data=(x, y, x, y), val_fraction=0.2 * bool(keys), **keys)
-    expected = (
-        "metrics: accuracy, by which the best round is chosen, says little of an event in 4.0 % of all "
-        "examples; --metrics auroc chooses it by AUROC"
-    )
-    assert found == [expected] * is_told
+    val_fraction = 0.2 * ("best" in keys or "patience" in keys)
+    assert output(("metrics: ", "target: "), data=(x, y, x, y), val_fraction=val_fraction, **keys) == told
 
 
 def test_clients_of_one_class_each_are_reported(output):

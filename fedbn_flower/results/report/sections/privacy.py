@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import exp
 from typing import Any
 
+from ....core.text import number_of
 from ....privacy.in_words import (
     ADAPTED,
     at_clients,
@@ -34,12 +35,13 @@ def privacy(run: Run) -> Iterator[str]:
     if not found:
         return
     epsilon, only, how = found["epsilon"], not_held(found), at_clients(found)
+    planned = number_of(found["planned-rounds"], "round")
     factor = exp(min(epsilon, 700))
     yield key_values(
         {
             f"epsilon, {found['claim']}" if only else "epsilon": f"{epsilon:.3f}",
             "delta": f"{found['delta']:g}",
-            f"epsilon planned for {found['planned-rounds']} rounds": f"{found['planned-epsilon']:.3f}",
+            f"epsilon planned for {planned}": f"{found['planned-epsilon']:.3f}",
             "noise, deviation over the clip": f"{found['noise']:g}",
             **({"rounds over which noise is correlated": str(found["bands"])} if "bands" in found else {}),
             **({SECURE[key]: str(found[key]) for key in SECURE if key in found}),
