@@ -184,10 +184,8 @@ class _SearchRunner:
             print(f"{title} failed: {outcome.problem}", file=sys.stderr)
             return
         result = f"{self.by} {shown(self.by, outcome.value)}" if outcome.state == COMPLETE else "pruned"
-        say(
-            self.console,
-            f"{title}  {result} after {number_of(outcome.rounds, 'round')}  {outcome.seconds:.1f} s",
-        )
+        rounds = number_of(int(outcome.rounds), "round")
+        say(self.console, f"{title}  {result} after {rounds}  {outcome.seconds:.1f} s")
 
     def _run_best(self, best: dict[str, str], pool: "Pool | None") -> int:
         """Do the run with the best values, the only one that uses the test set; resume it if it exists."""
