@@ -321,13 +321,6 @@ def a_test_set_whose_label_has_a_comma(root: Path) -> None:
         table(root, f"{split}.csv", 'file,"ill, or not"', [f"{i}.png,{i % 2}" for i in numbers])
 
 
-@CASES.add(OF_ODD_NAME, keys={"label-column": r"age>\=65"})
-def a_test_set_whose_label_has_an_equals_sign(root: Path) -> None:
-    put(root, "images", count=10)
-    for split, numbers in (("train", range(8)), ("test", range(8, 10))):
-        table(root, f"{split}.csv", "file,age>=65", [f"{i}.png,{i % 2}" for i in numbers])
-
-
 AGES = "'age' holds 12 distinct whole numbers, read as"
 
 

@@ -246,11 +246,6 @@ for names, odd in (
         tables(*names),
     )
 case(
-    "a folder with one table for each site",
-    {"inputs": [ENCODED], "examples": [BY_FILE]} | as_sites("bonn", "lyon"),
-    tables("bonn/export.csv", "lyon/export.csv"),
-)
-case(
     "a folder with one table for each site, who are asked for",
     {"inputs": [ENCODED], "examples": [BY_FILE]} | as_sites("bonn", "lyon"),
     tables("bonn/bonn.csv", "lyon/part-0.csv"),

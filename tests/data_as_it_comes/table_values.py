@@ -78,17 +78,6 @@ case(
     partition="natural:site",
 )
 case(
-    "a question mark that is named",
-    encoded(
-        "age,bmi,sex=f|m",
-        after=[
-            "missing values (age 10): numbers are filled with their mean, categories are encoded as zeros"
-        ],
-    ),
-    csv(R.assign(age=R.age.astype(object).where(R.age > 30, "?"))),
-    missing_values="?",
-)
-case(
     "dates",
     encoded(
         "age,bmi,sex=f|m,day",
@@ -124,20 +113,6 @@ case(
     "names of patients",
     "columns: 'name' holds 160 distinct values; name the columns to use, or this one with its values",
     csv(pd.concat([R] * 4).assign(name=[f"n{i}" for i in range(160)])),
-)
-case(
-    "a copy of the label",
-    encoded("age,bmi,sex=f|m,diagnosis=ill|well")
-    | {
-        "leaks?": [
-            (
-                "columns: leaks? 'diagnosis' alone determines the target of all 32 training "
-                "rows, by its value, as a copy, an id, a row number or a date does; name the "
-                "columns to use without it"
-            )
-        ]
-    },
-    csv(R.assign(diagnosis=np.array(["well", "ill"])[R.label])),
 )
 
 

@@ -31,10 +31,9 @@ def said_of(case, folder):
     rows = {}
     for note in dataset.notes:
         rows.setdefault(note.row, []).append(note.line)
-    if leaks := list(warn_about_leaks(dataset)):
-        rows["leaks?"] = leaks
     stated = config.predict != "auto" or "=" in config.label_column
     doubts = [
+        *warn_about_leaks(dataset),
         *warn_about_columns(dataset, missing_values=config.missing_values),
         *warn_about_labels(dataset, stated),
         *warn_about_copies(dataset),

@@ -59,6 +59,7 @@ def test_a_copy_an_id_and_what_says_when_are_leaks(leaks):
         "columns: leaks? 'patient', 'words' each alone determine",
         "columns: leaks? 'day', 'lab' each alone determine",
     ]
+    assert all(how in line for how, line in zip(("by its value,", "by thresholds,"), found, strict=True))
 
 
 def test_ids_that_never_occur_again_say_nothing(leaks):
