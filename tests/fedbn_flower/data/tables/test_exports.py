@@ -136,20 +136,41 @@ def german_excel(path):
     exported().to_excel(path, index=False, startrow=2)
 
 
+MESSY = TABLE.assign(admitted=[f"{day.day:02}.{day.month:02}.{day.year}" for day in DAYS])
+OF_BOTH = {"dates are days since 1970-01-01: 'admitted'", "2 lines above the header of '{}'"}
+GUESSED = OF_BOTH | {"'admitted' of '{}' has dates, read as %d.%m.%Y"}
+OF_TEXT = GUESSED | {f"'{{}}' {OF_LETTERS}", f"'{{}}' {OF_COMMAS}'größe', 'crp'"}
+
+
+def messy_csv(path):
+    text = MESSY.to_csv(index=False, sep=";", decimal=",")
+    path.write_bytes(("Auszug für die Größe\n\n" + text).encode("latin-1"))
+
+
+def messy_excel(path):
+    with pd.ExcelWriter(path) as book:
+        MESSY.to_excel(book, index=False, startrow=2)
+        book.sheets["Sheet1"]["A1"] = "Auszug für die Größe"
+
+
 @pytest.mark.parametrize(
-    ("name", "write", "keys"),
-    [("t.csv", german_csv, GERMAN), ("t.xlsx", german_excel, GERMAN | {"encoding": "auto"})],
+    ("name", "write", "keys", "said"),
+    [
+        ("t.csv", german_csv, GERMAN, OF_BOTH),
+        ("t.xlsx", german_excel, GERMAN | {"encoding": "auto"}, OF_BOTH),
+        ("t.csv", messy_csv, {}, OF_TEXT),
+        ("t.xlsx", messy_excel, {}, GUESSED),
+    ],
 )
-def test_a_messy_export_has_the_values_of_the_plain_file_with_each_key(load, tmp_path, name, write, keys):
-    PLAIN.to_csv(tmp_path / "plain.csv", index=False)
+def test_a_messy_export_has_the_values_of_the_plain_file(load, tmp_path, name, write, keys, said):
+    """With each key, or where there is one reading, in one go."""
+    (PLAIN if keys else PLAIN[[*MESSY]]).to_csv(tmp_path / "plain.csv", index=False)
     write(tmp_path / name)
     plain, found = load(tmp_path / "plain.csv"), load(tmp_path / name, **keys)
     assert found.digest == plain.digest
     rows = sorted(int(one.rpartition(b":")[2]) for one in [*found.train.origins, *found.test.origins])
     assert rows == list(range(4, 4 + ROWS))  # as the spreadsheet shows them
-    lines = [note.text for note in found.notes]
-    assert "dates are days since 1970-01-01: 'admitted'" in lines
-    assert f"2 lines above the header of '{name}'" in lines
+    assert {line.format(name) for line in said} <= {note.text for note in found.notes}
 
 
 def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(load, tmp_path):
@@ -243,37 +264,6 @@ def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(l
     columns = '"größe",crp,städtisch=früh|spät'
     if "header_row" not in keys:
         assert len(load(path, **keys, of_site=True, columns=columns).train) == 48
-
-
-MESSY = TABLE.assign(admitted=[f"{day.day:02}.{day.month:02}.{day.year}" for day in DAYS])
-GUESSED = [
-    "dates are days since 1970-01-01: 'admitted'",
-    "'admitted' of '{}' has dates, read as %d.%m.%Y",
-    "2 lines above the header of '{}'",
-]
-
-
-def messy_csv(path):
-    text = MESSY.to_csv(index=False, sep=";", decimal=",")
-    path.write_bytes(("Auszug für die Größe\n\n" + text).encode("latin-1"))
-
-
-def messy_excel(path):
-    with pd.ExcelWriter(path) as book:
-        MESSY.to_excel(book, index=False, startrow=2)
-        book.sheets["Sheet1"]["A1"] = "Auszug für die Größe"
-
-
-@pytest.mark.parametrize(("name", "write"), [("t.csv", messy_csv), ("t.xlsx", messy_excel)])
-def test_a_messy_export_with_one_reading_is_read_in_one_go_and_said(load, tmp_path, name, write):
-    PLAIN[[*MESSY]].to_csv(tmp_path / "plain.csv", index=False)
-    write(tmp_path / name)
-    plain, found = load(tmp_path / "plain.csv"), load(tmp_path / name)
-    assert found.digest == plain.digest
-    lines = [note.text for note in found.notes]
-    assert all(one.format(name) in lines for one in GUESSED)
-    if name == "t.csv":
-        assert {f"'t.csv' {OF_LETTERS}", f"'t.csv' {OF_COMMAS}'größe', 'crp'"} <= {*lines}
 
 
 @pytest.mark.parametrize(
