@@ -1,19 +1,25 @@
 """Each model is evaluated on its own site's cases, and the run says so, and why."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 from torch.utils.data import TensorDataset
 
+from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.readers.torch_datasets import pooled
+from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.records.summary import TESTED_ON, Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import compared_alike
+from fedbn_flower.server.federation import Federation
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": 60, "b": 30, "c": 15}
@@ -142,3 +148,60 @@ def test_tables_with_a_test_file_are_evaluated_by_client(configured, tables, nor
     test[test.site != untested].to_csv(tables / "test.csv", index=False)
     keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "normalize": normalize}
     assert said_of(inputs_of(configured(**KEYS | keys))) == (True, [OWN])
+
+
+def test_what_global_means_is_said(configured, tables):
+    keys = {"dataset": str(tables), "partition": "natural:site", "num_clients": 3, "eval_data": "global"}
+    (line,) = (line for line in notices(inputs_of(configured(**KEYS | keys))) if line.startswith("eval-data"))
+    assert line.startswith("eval-data: 'global': each client's model is evaluated on all clients' examples")
+
+
+@pytest.fixture
+def four_sites(tmp_path):
+    """Four sites, of which 'ost' has no test rows."""
+    rng = np.random.default_rng(0)
+    for split, count in {"train": 40, "test": 20}.items():
+        (tmp_path / "sites" / split).mkdir(parents=True)
+        for site in ("nord", "ost", "sued", "west"):
+            rows = pd.DataFrame({"x": rng.normal(size=count)})
+            if (split, site) != ("test", "ost"):
+                path = tmp_path / "sites" / split / f"{site}.csv"
+                rows.assign(label=(rows.x > 0).astype(int)).to_csv(path, index=False)
+    return {"dataset": str(tmp_path / "sites")}
+
+
+@pytest.mark.parametrize(
+    ("eval_data", "more"),
+    [
+        ("local", {}),
+        ("auto", {"best": "cross-fitted"}),
+        ("auto", {"val_fraction": 0.25, "predictions": "on"}),
+    ],
+)
+def test_a_site_without_test_rows_trains_and_enters_no_mean(run, four_sites, eval_data, more):
+    keys = {**four_sites, **more, "partition": "natural:file", "num_clients": 4, "model": "auto", "rounds": 1}
+    result = run(**keys, eval_data=eval_data)
+    found = result.summary["clients"]
+    assert json.loads((result.folder / "config.json").read_text())["eval-data"] == "local"
+    assert sorted(found) == ["0", "2", "3"]
+    losses = [one["loss"] for one in found.values()]
+    assert result.summary["client-mean"]["loss"] == pytest.approx(np.mean(losses), rel=1e-12)
+    if not more:  # it trains as where all are evaluated on all test rows
+        other = run(**keys, eval_data="global")
+        one, same = (load_file(folder / "model.safetensors") for folder in (result.folder, other.folder))
+        assert all(np.array_equal(one[name], same[name]) for name in one)
+
+
+def test_a_site_without_test_rows_is_named_before_the_first_round(configured, four_sites):
+    config = configured(**four_sites, partition="natural:file", num_clients=4)
+    said = "clients that train and are not evaluated, without held-out examples: ost"
+    assert said in str(Federation(config).learnt)
+
+
+def test_where_each_evaluates_what_it_has_just_trained_all_are_evaluated_on_all(configured, four_sites):
+    config = configured(**four_sites, partition="natural:file", num_clients=4, eval_model="local")
+    assert not inputs_of(config).evaluates_locally
+    with pytest.raises(
+        UserError, match="^eval-data: 'local' is not allowed; expected 'global', since 1 clients"
+    ):
+        Federation(config.model_copy(update={"eval_data": "local"}))
