@@ -35,17 +35,6 @@ def patients(tmp_path):
     return tmp_path / "t.csv"
 
 
-@pytest.fixture
-def run(cache_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def simulated(**keys):
-        given = {"rounds": 2, "cache_dir": cache_dir, "backend": "inline", "progress": False}
-        return simulate(**given | keys)
-
-    return simulated
-
-
 def bits(result):
     return (result.folder / "model.safetensors").read_bytes()
 
@@ -55,6 +44,7 @@ def test_hospitals_learn_and_go_on_to_the_same_bits(run, patients):
     keys = {
         "dataset": patients, "label_column": "outcome", "columns": "age,dose,sex", "client": "fedbn",
         "partition": "natural:hospital", "num_clients": 10, "eval_data": "global", "rounds": 8,
+        "local_epochs": 2, "batch_size": 32,
     }  # fmt: skip
     whole = run(**keys)
     accuracies = [client["accuracy"] for client in whole.summary["clients"].values()]
