@@ -24,10 +24,10 @@ def columns(file):
 def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["run_sim.py"])
     folder = tmp_path / "s"
-    assert search(f"{JOB} 3 --run-dir s") == 0
+    assert search(f"{JOB} 2 --run-dir s") == 0
     rows = table(folder)
     assert list(rows[0]) == ["trial", "state", "rounds", "value", "server-lr", "folder"]
-    assert [row["folder"] for row in rows] == [f"trials/{i}" for i in range(3)]
+    assert [row["folder"] for row in rows] == [f"trials/{i}" for i in range(2)]
     for row in rows:
         place = folder / row["folder"]
         assert not [
