@@ -1,7 +1,5 @@
 """What a run from Python gives back: tables, models and a picture."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -14,6 +12,7 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.site.inputs import local_task
 
 from ..results.html_page import Page
+from ..results.written import csv_rows
 from .own_objects import Fixed, thin
 
 
@@ -21,8 +20,7 @@ from .own_objects import Fixed, thin
 def test_what_comes_back(run, tmp_path):
     result = run(strategy="fedavg", client="shared", rounds=np.int64(3))
     assert result.folder.parent.name == "runs"
-    with (result.folder / "metrics.csv").open() as file:
-        output = [float(row["global-loss"]) for row in csv.DictReader(file)]
+    output = [float(row["global-loss"]) for row in csv_rows(result.folder / "metrics.csv")]
     assert result.history["global-loss"].tolist() == output
     assert result.history["round"].tolist() == [1, 2, 3]
     evaluated = result.clients.query("phase == 'evaluate' and partition == 1")

@@ -1,6 +1,5 @@
 """The command: its help, its list, its exit status, its door."""
 
-import csv
 import os
 import re
 import shlex
@@ -40,6 +39,8 @@ from fedbn_flower.results.report.citations import authors_and_year
 from fedbn_flower.results.run_directory import default_run_folder
 from fedbn_flower.strategies.aggregation.buffers import PROTOCOLS
 from fedbn_flower.strategies.aggregation.named_means import MEANS
+
+from ..results.written import csv_rows
 
 
 def help_of(capsys, arguments):
@@ -278,10 +279,10 @@ def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inli
     shape = r"fedyogi-fedbn-plain-seed0: round {}/3  accuracy \d+\.\d %  loss \d\.\d{{3}}  \d+\.\d s"
     for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(shape.format(number), line)
-    with open(f"{folder}/metrics.csv") as file:
-        figures = [
-            f"accuracy {float(r['accuracy']):.1%}  loss {float(r['loss']):.3f}" for r in csv.DictReader(file)
-        ]
+    figures = [
+        f"accuracy {float(r['accuracy']):.1%}  loss {float(r['loss']):.3f}"
+        for r in csv_rows(f"{folder}/metrics.csv")
+    ]
     assert all(text.replace("%", " %") in line for text, line in zip(figures, rounds, strict=True))
 
 
@@ -305,8 +306,7 @@ def test_what_an_interrupted_run_says_goes_on_with_it(inline, capsys, monkeypatc
     assert cli.main(shlex.split(output)[-2:]) == 0
     cells = ("fedavg-fedbn-plain-seed0", "fedyogi-fedbn-plain-seed0") if grid else ("",)
     for cell in cells:
-        with open(f"a run/{cell}/metrics.csv") as file:
-            assert [row["round"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+        assert [row["round"] for row in csv_rows(f"a run/{cell}/metrics.csv")] == ["1", "2", "3"]
 
 
 def test_an_interruption_before_anything_was_done_names_no_folder(inline, capsys, monkeypatch):

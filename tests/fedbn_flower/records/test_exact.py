@@ -1,6 +1,5 @@
 """Metrics of scores are those of single cases wherever these are known: one number for one thing."""
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -18,6 +17,8 @@ from fedbn_flower.clients.problems.metrics import METRICS
 from fedbn_flower.records.metrics import shown
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+
+from ..results.written import csv_rows
 
 NAMES = "auroc,average-precision,sensitivity-at:0.8"
 
@@ -106,11 +107,9 @@ def test_pages_cards_and_tables_of_the_last_round_show_the_same(run: Run) -> Non
     model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
     cases = pd.read_parquet(run.folder / "predictions.parquet")
     area = roc_auc_score(cases["target"], cases["score"])
-    with (run.folder / "metrics.csv").open() as file:
-        *_, last = csv.DictReader(file)
+    *_, last = csv_rows(run.folder / "metrics.csv")
     assert float(last["pooled-test-auroc"]) == pytest.approx(area, abs=1e-9)
-    with (run.folder / "clients.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["test-auroc"]]
+    rows = [row for row in csv_rows(run.folder / "clients.csv") if row["test-auroc"]]
     for row in rows:
         of = cases[cases["site"] == "abc"[int(row["partition"])]]
         assert float(row["test-auroc"]) == pytest.approx(roc_auc_score(of["target"], of["score"]), abs=1e-9)

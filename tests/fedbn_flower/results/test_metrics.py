@@ -1,6 +1,5 @@
 """The two means over clients, by hand; and what tables and pictures call them."""
 
-import csv
 import io
 from types import SimpleNamespace
 
@@ -26,7 +25,7 @@ from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
 
 from .html_page import page
-from .written import add_run, write_run
+from .written import add_run, csv_rows, write_run
 
 # One client with 1 held-out example and accuracy 1, one with 9 and 0.5: (1 * 1 + 9 * 0.5) / 10 = 0.55 over
 # examples, 0.75 over clients; loss (1 * 2 + 9 * 4) / 10 = 3.8 and 3.
@@ -177,7 +176,7 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
     terminal = shown(grid)
     assert "mean +- sample standard deviation (n - 1) over 2 seeds" in terminal
     assert "60.0 +- 14.1" in terminal
-    first = next(csv.DictReader((tmp_path / "grid.csv").open()))
+    first, *_ = csv_rows(tmp_path / "grid.csv")
     assert first["accuracy: mean over examples"] == "0.5"
     assert first["accuracy: mean over clients"] == "0.9"
 
@@ -204,7 +203,7 @@ def test_jains_index_has_no_unit(configured, tmp_path):
         more = {"client-jain": {"accuracy": jain(values), "loss": 1.0}}
         add_run(grid, configured(seed=seed), summary(0.7, 0.7, values) | more)
     assert "| 0.950 +- 0.071 |" in (tmp_path / "grid.md").read_text()
-    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    rows = csv_rows(tmp_path / "grid.csv")
     assert [float(row["accuracy: Jain's index"]) for row in rows] == pytest.approx([0.9, 1])
     run = Run(tmp_path, {}, Summary.model_validate(summary(0.7, 0.7, values) | more), [])
     assert ["Jain's index of clients", "", "1.000", "1.000"] in metrics_table(run).rows

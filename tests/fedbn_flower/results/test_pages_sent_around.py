@@ -1,6 +1,5 @@
 """What leaves with a page or a table: no folders, a date, what the bytes are, and names of sites."""
 
-import csv
 import json
 import re
 import shutil
@@ -13,6 +12,8 @@ import pytest
 from fedbn_flower.results.report.html import without_folders
 from fedbn_flower.results.report.run_page import run_page, size
 from fedbn_flower.results.run_reader import Run
+
+from .written import csv_rows
 
 
 @pytest.mark.parametrize(
@@ -97,18 +98,13 @@ def test_it_is_said_what_the_bytes_are(of_files):
     assert "further metrics follow" in run_page(Run.read(of_files(metrics="auroc").folder))
 
 
-def rows(folder):
-    with (folder / "clients.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_clients_csv_has_the_names_of_sites_where_there_are_some(of_files, run):
     result = of_files(rounds=1)
-    found = rows(result.folder)
+    found = csv_rows(result.folder / "clients.csv")
     assert [*found[0]][:5] == ["round", "phase", "partition", "site", "num-examples"]
     assert {(row["partition"], row["site"]) for row in found} == {("0", "'=Turin"), ("1", "Lyon")}
     assert set(result.clients["site"]) == {"'=Turin", "Lyon"}
-    assert "site" not in rows(run(num_clients=2, rounds=1).folder)[0]
+    assert "site" not in csv_rows(run(num_clients=2, rounds=1).folder / "clients.csv")[0]
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -119,7 +115,7 @@ def test_a_table_goes_on_as_it_was_begun(of_files, run, named):
     if not named:
         pd.read_csv(path, dtype=str).drop(columns="site").to_csv(path, index=False)
     run(resume=str(folder), rounds=2)
-    found = rows(folder)
+    found = csv_rows(path)
     assert {row["round"] for row in found} == {"1", "2"}
     assert all(("site" in row) == named for row in found)
     assert all(row["site"] in ("'=Turin", "Lyon") for row in found if named)

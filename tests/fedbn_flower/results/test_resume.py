@@ -1,7 +1,6 @@
 """Going on with a run that was stopped: the same bits, and one process at a time."""
 
 import contextlib
-import csv
 import hashlib
 import json
 import os
@@ -33,6 +32,7 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import memory_folder
 
 from ..combinations import COVER, EACH, title
+from .written import csv_rows
 
 PARTNERS = {"fedrep": {"head_epochs": 1}, "fixbn": {"fix_from": 3}}
 SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5}
@@ -53,7 +53,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
     assert got["clients"] == expected["clients"]
 
     def rows(path):
-        return [{k: v for k, v in r.items() if "seconds" not in k} for r in csv.DictReader(path.open())]
+        return [{k: v for k, v in r.items() if "seconds" not in k} for r in csv_rows(path)]
 
     for name in ("metrics.csv", "clients.csv"):
         assert rows(parts / name) == rows(whole / name)
@@ -103,7 +103,7 @@ def test_client_files_of_an_unfinished_checkpoint_are_ignored(made, parts, go_on
         file.write("3,0.1,3,0,0.5\n4")  # a finished round without a checkpoint, and a torn line
     go_on()
     assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
-    assert [r["round"] for r in csv.DictReader((parts / "metrics.csv").open())] == ["1", "2", "3", "4"]
+    assert [r["round"] for r in csv_rows(parts / "metrics.csv")] == ["1", "2", "3", "4"]
 
 
 def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, go_on):
@@ -129,9 +129,7 @@ def test_only_clients_that_are_sampled_are_loaded_and_only_those_that_trained_ar
     unpack = memory_folder.unpack
     monkeypatch.setattr(memory_folder, "unpack", lambda p, facts: loaded.append(p) or unpack(p, facts))
     simulate(Federation(configured(**chosen, rounds=5, resume=str(run))), run, None)
-    trained = {
-        row["partition"] for row in csv.DictReader((run / "clients.csv").open()) if row["round"] == "5"
-    }
+    trained = {row["partition"] for row in csv_rows(run / "clients.csv") if row["round"] == "5"}
     assert len(trained) == 3
     assert {path.name.split("-")[1] for path in loaded} <= trained
     written = {path.name.split("-")[1] for path in set(clients.iterdir()) - before}

@@ -1,6 +1,5 @@
 """When a run's folder is written, what it holds whatever ends the run, and what is told if it cannot be."""
 
-import csv
 import errno
 import json
 import os
@@ -24,13 +23,13 @@ from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 
 from ..records.helpers import Stops
-from .written import summary_of, write_run
+from .written import csv_rows, summary_of, write_run
 
 BITS = {"strategy": "fedyogi", "client": "fedbn", "partition": "dirichlet:0.5", "num_clients": 4}
 
 
 def rounds_of(folder, name="metrics.csv"):
-    return list(dict.fromkeys(int(row["round"]) for row in csv.DictReader((folder / name).open())))
+    return list(dict.fromkeys(int(row["round"]) for row in csv_rows(folder / name)))
 
 
 @pytest.mark.sampled(2)

@@ -15,6 +15,8 @@ from safetensors.numpy import load_file
 
 from fedbn_flower import cli, load_model, simulate
 
+from .written import csv_rows
+
 SAVED = Path(__file__).with_name("version_0_2_0.zip")
 
 
@@ -23,11 +25,6 @@ def saved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.unpack_archive(SAVED, tmp_path)
     return tmp_path
-
-
-def rows(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def assert_close(path, expected):
@@ -47,7 +44,7 @@ def test_the_run_goes_on_to_what_that_version_came_to(saved):
     for client, figures in wanted["clients"].items():
         assert got["clients"][client] == pytest.approx(figures, abs=0.02)
     for table in ("metrics.csv", "clients.csv"):
-        now, then = rows(saved / "run" / table), rows(saved / "whole" / table)
+        now, then = csv_rows(saved / "run" / table), csv_rows(saved / "whole" / table)
         assert now[0].keys() >= then[0].keys()
         key = [column for column in ("round", "phase", "partition") if column in then[0]]
         assert [[row[k] for k in key] for row in now] == [[row[k] for k in key] for row in then]
@@ -82,7 +79,7 @@ def test_the_search_goes_on_and_compares_by_the_metric_that_it_did(saved, caplog
     """That of the clients, not the server's, which decides by default since."""
     pytest.importorskip("fedbn_flower.search")
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
-    trials = rows(saved / "search/search.csv")
+    trials = csv_rows(saved / "search/search.csv")
     assert [row["state"] for row in trials] == ["complete"] * 4
     assert trials[0]["client-lr"] == "0.08127691813917182"
     written = json.loads((saved / "search/trials/3/config.json").read_text())
@@ -112,7 +109,7 @@ def write_in_old_keys(file, table=None):
 
 def without_column(file, name):
     """Rewrite a table without a column, which that version did not write."""
-    found = rows(file)
+    found = csv_rows(file)
     with file.open("w", newline="") as output:
         writer = csv.DictWriter(
             output, [column for column in found[0] if column != name], extrasaction="ignore"
@@ -137,7 +134,7 @@ def test_a_run_with_a_decay_goes_on_to_the_bits_of_one_that_never_stopped(decayi
     assert "<td>client-lr-schedule</td><td>exponential:0.7</td>" in (folder / "report.html").read_text()
     simulate(resume=folder, rounds=4, progress=False)
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    assert [row["client-lr"] for row in rows(folder / "metrics.csv")] == [
+    assert [row["client-lr"] for row in csv_rows(folder / "metrics.csv")] == [
         *("", ""),
         *(str(0.05 * 0.7**t) for t in (2, 3)),
     ]
@@ -169,7 +166,7 @@ def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
     assert cli.main(["--resume", "sweep"]) == 0
     assert (cells["0.7"] / "metrics.csv").read_bytes() == before
     assert not cells["1.0"].exists()
-    folders = {row["client-lr-schedule"]: row["folder"] for row in rows(saved / "sweep/grid.csv")}
+    folders = {row["client-lr-schedule"]: row["folder"] for row in csv_rows(saved / "sweep/grid.csv")}
     new = "fedavg-shared-plain-client-lr-schedule=constant-seed0"
     assert folders == {"exponential:0.7": cells["0.7"].name, "constant": new}
     assert (saved / "sweep" / new / "summary.json").exists()
@@ -184,7 +181,7 @@ def test_a_search_with_a_decay_goes_on(saved):
     assert cli.main(["--resume", "search", "--trials", "4"]) == 0
     written = json.loads((saved / "search/trials/3/config.json").read_text())
     assert written.items() >= NEW.items()
-    assert len(rows(saved / "search/search.csv")) == 4
+    assert len(csv_rows(saved / "search/search.csv")) == 4
 
 
 @pytest.mark.slow
@@ -200,7 +197,7 @@ def test_a_search_of_decays_goes_on_but_for_a_range(saved, capsys, space):
             "client-lr-decay" if key == "client-lr" else key: "0.7" if key == "client-lr" else v
             for key, v in row.items()
         }
-        for row in rows(table)
+        for row in csv_rows(table)
     ]
     with table.open("w", newline="") as output:
         writer = csv.DictWriter(output, list(found[0]))
@@ -214,6 +211,6 @@ def test_a_search_of_decays_goes_on_but_for_a_range(saved, capsys, space):
         assert (ended, capsys.readouterr().err) == (2, f"{line} gone\n")
         return
     assert ended == 0
-    values = [row["client-lr-schedule"] for row in rows(table)]
+    values = [row["client-lr-schedule"] for row in csv_rows(table)]
     assert values[:3] == ["exponential:0.7"] * 3
     assert values[3] in ("exponential:0.7", "constant")

@@ -1,5 +1,6 @@
 """Folders as runs leave them, written by hand."""
 
+import csv
 import json
 
 from fedbn_flower.records.summary import Summary
@@ -32,6 +33,11 @@ CLIENTS = (
     "1,evaluate,0,5,2.0,0.2\n1,evaluate,1,5,2.0,0.3\n3,evaluate,0,5,1.0,0.7\n3,evaluate,1,5,1.0,0.8\n"
     "3,new,2,5,1.0,0.9\n"
 )
+
+
+def csv_rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def summary_of(accuracies, **more):

@@ -1,10 +1,10 @@
 """Searches in this process, small ones."""
 
-import csv
-
 import pytest
 
 from fedbn_flower import cli
+
+from ..results.written import csv_rows
 
 
 @pytest.fixture
@@ -24,8 +24,7 @@ def search(cache_dir, tmp_path, monkeypatch):
 
 def table(folder):
     """``search.csv``, but for the seconds."""
-    with (folder / "search.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(folder / "search.csv")
     for row in rows:
         del row["seconds"]
     return rows

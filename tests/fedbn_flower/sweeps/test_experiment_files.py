@@ -1,6 +1,5 @@
 """The experiments of the documentation: each can be asked for, and runs."""
 
-import csv
 import os
 import re
 import shlex
@@ -23,6 +22,8 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.sweeps.experiment import swept_keys
 from tests.unused import unused_without_data
+
+from ..results.written import csv_rows
 
 FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
@@ -220,8 +221,7 @@ def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch, caplog):
     assert "unused:" not in caplog.text
     if "search" in given:
         return
-    with (tmp_path / name / "grid.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(tmp_path / name / "grid.csv")
     configs = parse_command_line(["--experiment", str(path)]).configs
     assert len(rows) == len({tuple((config.to_user_config() | {"seed": 0}).items()) for config in configs})
     assert {row["status"] for row in rows} == {"ok"}

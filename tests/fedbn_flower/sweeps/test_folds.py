@@ -1,6 +1,5 @@
 """Cross-validation and leave-one-site-out: the runs of a sweep, and what their table says together."""
 
-import csv
 import json
 from types import SimpleNamespace
 
@@ -29,6 +28,7 @@ from ...quick import diagonal_quick
 from ..data.test_own_data import Sites
 from ..privacy.test_units import write
 from ..results.html_page import page
+from ..results.written import csv_rows
 
 FLAGS = (
     "--columns age,sex=f|m --label-column outcome --model mlp-bn --num-clients 3 --rounds 2 --backend inline"
@@ -51,11 +51,6 @@ def swept(cache_dir, patients, tmp_path, monkeypatch):
         return cli.main(given.split())
 
     return run
-
-
-def table(path):
-    with open(path) as file:
-        return list(csv.DictReader(file))
 
 
 # ---- who is tested on in which fold -----------------------------------------------------------------
@@ -136,14 +131,14 @@ def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, 
     """Against scikit-learn on all out-of-fold scores."""
     assert swept("--folds 3 --group-column patient --client shared --metrics auroc --thresholds 10") == 0
     assert "out of fold" in capsys.readouterr().out
-    rows = table("g/grid.csv")
+    rows = csv_rows("g/grid.csv")
     assert [(row["fold"], row["status"]) for row in rows] == [(str(i), "ok") for i in (1, 2, 3)]
     files = [tmp_path / "g" / row["folder"] / "predictions.parquet" for row in rows]
     cases = pd.concat([pd.read_parquet(file).assign(of=i) for i, file in enumerate(files, 1)])
     assert (cases["fold"] == cases["of"]).all()
     assert len(cases) == len(pd.read_csv("patients.csv"))
     assert (cases.groupby("group")["fold"].nunique() == 1).all()
-    pooled, *clients = table("g/folds.csv")
+    pooled, *clients = csv_rows("g/folds.csv")
     assert (pooled["of"], int(pooled["examples"])) == ("pooled", len(cases))
     assert sum(int(row["examples"]) for row in clients) == len(cases)
     assert float(pooled["accuracy"]) == pytest.approx(accuracy_score(cases["target"], cases["score"] > 0.5))
@@ -159,7 +154,7 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
     delong_test = pytest.importorskip("fedbn_flower.study.statistics.paired").delong_test
     words = "--folds 3 --group-column patient --client shared --strategy fedavg,fedyogi --metrics auroc"
     assert swept(words) == 0
-    rows = table("g/folds.csv")
+    rows = csv_rows("g/folds.csv")
     assert [*rows[0]][:8] == [
         "strategy", "client", "objective", "seed", "of", "examples", "loss", "accuracy",
     ]  # fmt: skip
@@ -227,11 +222,11 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
 @pytest.mark.slow
 def test_started_again_missing_folds_are_run_and_pooled(swept, tmp_path):
     assert swept("--folds 2 --partition iid") == 0
-    first = table("g/folds.csv")
+    first = csv_rows("g/folds.csv")
     (tmp_path / "g" / "folds.csv").unlink()
     (tmp_path / "g" / "fedyogi-fedbn-plain-fold=2-seed0" / ".done").unlink()
     assert cli.main(["--resume", "g"]) == 0
-    assert table("g/folds.csv") == first
+    assert csv_rows("g/folds.csv") == first
 
 
 def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistics(swept, patients, tmp_path):
@@ -242,7 +237,7 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
     patients["source"] = [f"patients.csv:{row + 2}" for row in patients.index]
     words = "--leave-one-site-out true --client silobn --partition natural:site --group-column patient"
     assert swept(f"{words} --metrics auroc") == 0
-    rows = table("g/grid.csv")
+    rows = csv_rows("g/grid.csv")
     assert [row["left-out"] for row in rows] == ["0", "1", "2"]  # the sites' names are 0, 1 and 2
     assert {c for c in rows[0] if ": " in c} == {
         "auroc: left out", "auroc: left out, statistics as received",
@@ -263,7 +258,7 @@ def test_each_site_is_left_out_once_and_evaluated_with_and_without_its_statistic
             (client,) = summary[key]["clients"].values()
             assert list(summary[key]["clients"]) == [str(number)]
             assert float(row[column]) == client["auroc"]
-        phases = {(r["phase"], r["partition"]) for r in table(folder / "clients.csv")}
+        phases = {(r["phase"], r["partition"]) for r in csv_rows(folder / "clients.csv")}
         assert {(phase, p) for phase, p in phases if phase.startswith("new")} == {
             ("new", str(number)), ("new-as-received", str(number)),
         }  # fmt: skip

@@ -1,7 +1,5 @@
 """Further columns of a sweep's table: many clients, clients held out, rounds to a target."""
 
-import csv
-
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
@@ -15,7 +13,7 @@ from fedbn_flower.sweeps.grid_table import Comparison
 from fedbn_flower.sweeps.sweep import end_line
 
 from ..results.test_metrics import shown, summary
-from ..results.written import add_run
+from ..results.written import add_run, csv_rows
 from ..results.written_cases import summary_of_cases, write_cases
 
 WRITE_REPORT = report.write_report  # without the other tests' stand-in
@@ -84,7 +82,7 @@ def test_rounds_to_a_target_are_of_the_seeds_that_reached_it(configured, tmp_pat
     assert row["rounds to 0.9: global"] == "11.5 +- 2.1 (2 of 3)"
     assert "rounds to 0.9: mean over examples" not in row
     assert row["global"] == "75.0 +- 0.0"
-    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    rows = csv_rows(tmp_path / "grid.csv")
     assert [r["rounds to 0.9: global"] for r in rows] == ["10", "13", "", ""]
 
 
@@ -130,7 +128,7 @@ def compared(configured, folder, seeds=5, keys=(), **more):
 
 
 def told(folder):
-    rows = csv.DictReader((folder / "grid.csv").open())
+    rows = csv_rows(folder / "grid.csv")
     return {row["strategy"]: row[TOLD] for row in rows}
 
 
@@ -158,7 +156,7 @@ def test_cells_that_cannot_be_told_from_the_best_are_marked_by_scipys_tests(conf
     assert (tmp_path / "grid.md").read_text().endswith(f"\n{words}\n")
     assert grid.sentence == words
     assert "80.2 +- 0.8 *" in shown(grid)
-    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    rows = {row["strategy"]: row for row in csv_rows(tmp_path / "grid.csv")}
     for name, less in (("fedavg", -0.2), ("fedyogi", -30.2)):
         found = ttest_rel(ACCURACIES[name], ACCURACIES["fedadam"])
         p_value, ends = min(1, 3 * found.pvalue), found.confidence_interval(1 - 0.05 / 3)
@@ -250,7 +248,7 @@ def test_cells_of_other_metrics_columns_or_data_are_not_compared_which_is_said(c
 def test_failed_runs_leave_the_seeds_that_both_have(configured, tmp_path):
     grid = compared(configured, tmp_path)
     grid.add(configured(strategy="fedyogi", seed=5), None, "it diverged")
-    assert [row[TOLD] for row in csv.DictReader((tmp_path / "grid.csv").open())][-6:] == ["no"] * 5 + [""]
+    assert [row[TOLD] for row in csv_rows(tmp_path / "grid.csv")][-6:] == ["no"] * 5 + [""]
 
 
 def test_pooled_values_decide_where_all_runs_have_them(configured, tmp_path):
@@ -291,7 +289,7 @@ def test_runs_of_a_rare_event_are_compared_by_what_tells_them_apart(configured, 
         areas[strategy] = roc_auc_score(np.tile(targets, 2), score.ravel())
         assert end_line(strategy, row) == f"{strategy}: 3 rounds  auroc {areas[strategy]:.4g}  1.5 s"
     assert areas["fedavg"] < 0.6 < areas["fedadam"]
-    rows = list(csv.DictReader((tmp_path / "grid.csv").open()))
+    rows = csv_rows(tmp_path / "grid.csv")
     assert {row["strategy"]: float(row["auroc: pooled"]) for row in rows} == pytest.approx(areas)
     assert {name for name in rows[0] if name.startswith("accuracy")} == set()
     assert "auroc: client lyon" in rows[0]

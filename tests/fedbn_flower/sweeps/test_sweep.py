@@ -1,6 +1,5 @@
 """Sweeps in this process: gone on with on their folder, and failures that stop nothing else."""
 
-import csv
 import io
 import json
 import shutil
@@ -18,7 +17,7 @@ from fedbn_flower.sweeps.cells import DONE, cells_of
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ..results.test_metrics import summary
-from ..results.written import write_run
+from ..results.written import csv_rows, write_run
 
 
 def sweeping(patch, folder, cache_dir):
@@ -59,8 +58,7 @@ def two(recorded, tmp_path):
 
 
 def rows(folder="g"):
-    with open(f"{folder}/grid.csv") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(f"{folder}/grid.csv")
 
 
 def ran(capsys):

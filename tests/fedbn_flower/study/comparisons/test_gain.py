@@ -1,6 +1,5 @@
 """What clients gain over training alone: by hand, from folders that are written by hand, and from a sweep."""
 
-import csv
 import json
 
 import numpy as np
@@ -18,7 +17,7 @@ from fedbn_flower.study.statistics.paired import paired_bootstrap
 
 from ...results.html_page import Page, page
 from ...results.test_cases import LOCALLY, TEN, of_sites
-from ...results.written import summary_of, write_run
+from ...results.written import csv_rows, summary_of, write_run
 
 
 def cases(right, n=100):
@@ -186,7 +185,7 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     )
     words = [*words.split(), "--cache-dir", str(cache_dir), "--run-dir", "sweep"]
     assert main(words) == 0
-    rows = list(csv.DictReader((tmp_path / "sweep/gain.csv").open()))
+    rows = csv_rows(tmp_path / "sweep/gain.csv")
     assert [(row["run"], row["seed"], row["client"]) for row in rows] == [
         ("shared reference=none", seed, site) for seed in "01" for site in ("lyon", "turin")
     ]

@@ -1,6 +1,5 @@
 """Methods over sites, sites left out and data sets: Demšar's example, SciPy, and what a sweep writes."""
 
-import csv
 import json
 
 import numpy as np
@@ -18,7 +17,7 @@ from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
 from ...results.test_metrics import summary
-from ...results.written import add_run, summary_of, write_sweep
+from ...results.written import add_run, csv_rows, summary_of, write_sweep
 from ..statistics.test_paired import DEMSAR
 
 
@@ -185,7 +184,7 @@ def test_a_sweep_writes_it_when_it_ends(configured, tmp_path):
     grid.plot()
     (table,) = grid.further_tables().values()
     assert [row[0] for row in table.rows] == [*EIGHT]
-    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    rows = {row["strategy"]: row for row in csv_rows(tmp_path / "grid.csv")}
     assert [*rows["fedavg"]][-2:] == ["mean rank", "cannot be told from the best mean rank"]
     assert [row["mean rank"] for row in rows.values()] == ["1.0", "2.0", "3.0"]
     assert [row["cannot be told from the best mean rank"] for row in rows.values()] == ["yes", "yes", "no"]

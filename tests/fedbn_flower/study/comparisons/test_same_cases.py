@@ -1,6 +1,5 @@
 """Methods of one seed, compared on the same held-out cases: the same marks and numbers in every table."""
 
-import csv
 import re
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from fedbn_flower.study.sweeps import best_groups
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
-from ...results.written import add_run
+from ...results.written import add_run, csv_rows
 from ...results.written_cases import (
     accuracy,
     columns,
@@ -158,7 +157,7 @@ def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, cap
     )
     assert grid.sentence == words
     behind = 100 * (means[other] - means[best])
-    rows = {row["strategy"]: row for row in csv.DictReader((tmp_path / "grid.csv").open())}
+    rows = {row["strategy"]: row for row in csv_rows(tmp_path / "grid.csv")}
     assert [*rows["fedavg"]][-7:-2] == [
         "cannot be told from the best", "difference from the best", "difference from the best, low",
         "difference from the best, high", "p (Bonferroni)",
