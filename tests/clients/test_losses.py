@@ -170,7 +170,7 @@ def test_without_examples_counts_are_refused(name):
         LOSSES[name]()(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("objective", "loss"),
     [

@@ -252,11 +252,9 @@ def test_the_table_of_the_page(run, flags, seconds, accuracy, staleness):
     assert sum(int(row["replies"]) for row in rows(result)) == 120
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("protocol", ["fedbuff:2", "fedasync"])
-def test_clients_that_are_held_out_do_not_train(run, protocol):
+def test_clients_that_are_held_out_do_not_train(run):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""
-    keys = {**JOB, "num_clients": 6, "holdout_clients": 2, "protocol": protocol, "concurrency": 4}
-    result = run(**keys, rounds=20)
+    keys = {**JOB, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 4}
+    result = run(**keys, rounds=8)
     trained = {int(row["partition"]) for row in rows(result, "clients.csv") if row["phase"] == "train"}
     assert trained == {1, 2, 3, 5}

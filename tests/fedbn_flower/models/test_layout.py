@@ -168,15 +168,6 @@ def test_rows_and_texts_are_no_pictures():
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("softmax", [False, True])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
-def test_the_built_in_convolutional_networks_take_it(name, channels, softmax):
-    spec = InputSpec((channels, 16, 16), 10)
-    assert takes_it(build_model(name, spec, softmax, 0), spec)
-
-
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_the_layout_reaches_the_last_convolution(name, channels):
