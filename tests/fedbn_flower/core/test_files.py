@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fedbn_flower.core import files
 from fedbn_flower.core.files import CsvLog, csv_text, json_text
 
+WORDS = st.text('a"\\\n\0\u2028é😀', max_size=5)  # of a few kinds: tables of all take seconds to make
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda one: st.lists(one) | st.dictionaries(WORDS, one),
     max_leaves=10,
 )
 

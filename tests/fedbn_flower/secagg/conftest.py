@@ -2,6 +2,8 @@
 
 import pytest
 
+from .keyed import node_configs
+
 KEYS = {"clip_update_norm": 1.0, "partition": "iid", "num_clients": 5, "rounds": 1}
 
 
@@ -12,3 +14,9 @@ def settings(configured):
         return configured(**{**KEYS, "secagg": mode, **threshold, **values})
 
     return made
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """The node configs of five sites with keys of their own."""
+    return node_configs(tmp_path_factory.mktemp("keys"), 5)

@@ -22,16 +22,11 @@ from fedbn_flower.secagg.session import NoSum, Session
 from fedbn_flower.secagg.signatures import Card, Signer
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG
 
-from .keyed import node_configs, other_than, signer_of, written_pair
+from .keyed import other_than, signer_of, written_pair
 
 SITES, THRESHOLD, MOST = 5, 3, 6
 VECTORS = np.arange(2 * MOST, dtype=np.uint32).reshape(MOST, 2)
 PAIR = 2 * LENGTH
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    return node_configs(tmp_path_factory.mktemp("keys"), SITES)
 
 
 class Site:

@@ -15,15 +15,10 @@ from fedbn_flower.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, U
 from fedbn_flower.site.adapter import app
 
 from .grids import Lossy, run_on
-from .keyed import Keyed, node_configs, other_than, signer_of, written_pair
+from .keyed import Keyed, other_than, signer_of, written_pair
 
 SITES = 5
 PAIR = 2 * LENGTH
-
-
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    return node_configs(tmp_path_factory.mktemp("keys"), SITES)
 
 
 def steps_of(grid):
