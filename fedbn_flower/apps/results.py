@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 from flwr.common import Parameters, parameters_to_ndarrays
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
@@ -85,7 +84,7 @@ class Results:
         """Return the arrays of the last strategy that gave some; those of legacy ones are numbered."""
         for found in reversed(self.found):
             if isinstance(found, Result) and found.arrays:
-                return arrays_of(found.arrays)
+                return {name: array.numpy() for name, array in found.arrays.items()}
         for parameters in map(legacy_parameters, reversed(self._legacy)):
             if parameters.tensors:
                 return _legacy_arrays(parameters)
@@ -99,11 +98,6 @@ def is_number(cell: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def arrays_of(record: ArrayRecord) -> dict[str, NDArray]:
-    """Return a record's arrays as NumPy has them."""
-    return {name: array.numpy() for name, array in record.items()}
 
 
 def _legacy_arrays(parameters: Parameters) -> dict[str, NDArray]:

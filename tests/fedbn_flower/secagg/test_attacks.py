@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -141,18 +142,11 @@ def bytes_of(found, name, value):
     found[SECAGG] = ConfigRecord({**found[SECAGG], name: value})
 
 
-def letters_changed(change):
-    def changed(reply):
-        bytes_of(reply.content, words.LETTERS, change(list(reply.content[SECAGG][words.LETTERS])))
-
-    return changed
+def changed_in(name, change):
+    return lambda reply: bytes_of(reply.content, name, change(list(reply.content[SECAGG][name])))
 
 
-def shares_changed(change):
-    def changed(reply):
-        bytes_of(reply.content, words.SHARES, change(list(reply.content[SECAGG][words.SHARES])))
-
-    return changed
+letters_changed, shares_changed = (partial(changed_in, name) for name in (words.LETTERS, words.SHARES))
 
 
 def keys_changed(value):
