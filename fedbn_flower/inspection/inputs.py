@@ -117,7 +117,8 @@ def warn_about_columns(
     dates = found(lambda column, _: _date_of(column))
     if ids := [name for name in found(_id_of) if name not in dates]:
         yield (
-            f"columns: ids? {quoted(ids, MAX_SHOWN)} {_has(ids)} a value of {_its(ids)} own in (nearly) each "
+            f"columns: ids? {quoted(ids, MAX_SHOWN)} {_has(ids)} a value of "
+            f"{'its' if len(ids) == 1 else 'their'} own in (nearly) each "
             f"training row, as a row number or an id has; name the columns to use without {_it(ids)}"
         )
     if dates:
@@ -144,10 +145,6 @@ def warn_about_columns(
 
 def _has(names: Sequence[str]) -> str:
     return "has" if len(names) == 1 else "each have"
-
-
-def _its(names: Sequence[str]) -> str:
-    return "its" if len(names) == 1 else "their"
 
 
 def _it(names: Collection[str]) -> str:

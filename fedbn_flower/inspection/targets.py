@@ -152,7 +152,7 @@ def warn_about_targets(
     train, test = dataset.train.columns["y"], dataset.test.columns["y"]
     if dataset.spec.predicts == "numbers" and inferred and are_labels(train) and (train != train[0]).any():
         columns = train.shape[1]
-        if _is_one_hot(train):
+        if (train.sum(1) == 1).all() and not train.all(0).any():  # not always in the same column
             yield (
                 f"data: y looks one-hot (one 1 among {columns} numbers per row), but float targets are "
                 "learnt by regression with squared error; for classes give y.argmax(1)"
@@ -173,11 +173,6 @@ def warn_about_targets(
         )
     if all(len(np.unique(train[rows])) == 1 for rows in shares):
         yield "partition: each client has examples of only one class: alone it cannot tell classes apart"
-
-
-def _is_one_hot(labels: NDArray) -> bool:
-    """Return whether each row is one 1 among zeros, and not always in the same column."""
-    return bool((labels.sum(1) == 1).all()) and not labels.all(0).any()
 
 
 def _name(dataset: Dataset, number: int) -> str:

@@ -82,12 +82,13 @@ def grey(value: int, mode: str = "L") -> Image.Image:
 
 def put(
     root: Path, *folders: str, count: int = 5, mode: str = "L", name: str = "{}.png", first: int = 0
-) -> None:
-    """Write pictures into folders, of the shades 10 f + i."""
+) -> Path:
+    """Write pictures into folders, of the shades 10 f + i; return the root."""
     for f, folder in enumerate(folders):
         (root / folder).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             grey(10 * (f + first) + i, mode).save(root / folder / name.format(i))
+    return root
 
 
 def deep(root: Path, folder: str, values: list[int], name: str = "{}.png") -> None:

@@ -250,14 +250,6 @@ for name, above in (
         below(*above),
     )
 case(
-    "a workbook of one column",
-    (
-        "label-column: 'DATA/t.xlsx' has no column label, labels, target, class, outcome, y; expected one of "
-        "Study X"
-    ),
-    lambda folder: pd.DataFrame({"Study X": [1, 2]}).to_excel(folder / "t.xlsx", index=False),
-)
-case(
     "a workbook with names of rows, above which stands nothing",
     USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
     lambda folder: R.set_axis([f"row {i % 7}" for i in R.index]).to_excel(folder / "t.xlsx"),

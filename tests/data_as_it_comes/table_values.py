@@ -11,14 +11,6 @@ case = CASES.add
 
 words = np.array(["None", "Mild", "Severe"])[np.arange(40) % 3]
 case(
-    "label with thousands",
-    encoded(
-        "age,bmi,sex=f|m",
-        before=["'t.csv' has commas between thousands, as in 'label' (guessed; thousands decides)"],
-    ),
-    csv(R.assign(label=[f"{1000 + 37 * i:,}.50" for i in range(40)])),
-)
-case(
     "label with blanks for thousands",
     (
         "label-column: 'label' holds numbers as text, such as '1 100,50'; write decimals "

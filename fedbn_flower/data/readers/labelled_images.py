@@ -215,16 +215,12 @@ def _score(column: "Series", pictures: Pictures) -> int:
     if column.dtype.kind == "b" or is_nested(column):
         return 0
     values = column.dropna().unique()[:LOOKED_AT].tolist()
-    with_suffix = sum(_has_suffix(value) for value in values)
+    with_suffix = sum(isinstance(value, str) and is_image_name(value.strip()) for value in values)
     if values and 2 * with_suffix >= len(values):
         return with_suffix
     found = [places[0] for value in values if len(places := pictures.find(value)) == 1]
     enough = len(set(found)) >= LEAST_NAMED * min(len(pictures), LOOKED_AT)
     return len(set(found)) if 2 * len(found) >= len(values) and enough else 0
-
-
-def _has_suffix(value: object) -> bool:
-    return isinstance(value, str) and is_image_name(value.strip())
 
 
 def _choose(request: Request, names: Sequence[Named], all_tables: Sequence[str]) -> Tables:

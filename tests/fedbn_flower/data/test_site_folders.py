@@ -2,33 +2,24 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.notes import Note
+from tests.data_as_it_comes.case import put
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")
 
 
-def write(root, *folders, count=5):
-    """Pictures of the shade 20 f + i, in the f-th folder."""
-    for number, name in enumerate(folders):
-        (root / name).mkdir(parents=True, exist_ok=True)
-        for i in range(count):
-            Image.new("L", (3, 3), 20 * number + i).save(root / name / f"{i}.png")
-    return root
-
-
 def whose(split):
     """Each picture's folder by its shade, its class and its site."""
-    shades = split.columns["x"][:, 0, 0, 0] // 20
+    shades = split.columns["x"][:, 0, 0, 0] // 10
     return set(zip(shades.tolist(), split.columns["y"].tolist(), split.groups.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
 def test_folders_of_the_same_names_below_are_sites(load, tmp_path, splits):
     for split in splits:
-        write(tmp_path / split, *BOTH)
+        put(tmp_path / split, *BOTH)
     data = load(tmp_path, group_column="folder")
     assert data.class_names == ("benign", "malignant")
     expected = {(0, 0, "hospA"), (1, 1, "hospA"), (2, 0, "hospB"), (3, 1, "hospB")}
@@ -44,7 +35,7 @@ def test_folders_of_the_same_names_below_are_sites(load, tmp_path, splits):
 
 @pytest.mark.parametrize("folders", [("cat", "dog"), ("cat/train", "cat/test", "dog/train", "dog/test")])
 def test_sites_without_class_folders_are_refused(load, tmp_path, folders):
-    write(tmp_path, *folders)
+    put(tmp_path, *folders)
     with pytest.raises(UserError, match="^partition: 'natural:folder' is not allowed; .* no site folders$"):
         load(tmp_path, group_column="folder")
 
@@ -60,7 +51,7 @@ def test_sites_without_class_folders_are_refused(load, tmp_path, folders):
     ],
 )
 def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(load, tmp_path, folders, classes):
-    data = load(write(tmp_path, *folders), group_column="folder")
+    data = load(put(tmp_path, *folders), group_column="folder")
     assert set(data.class_names) == classes
     parts = [[part for part in name.split("/") if part not in ("train", "test")] for name in folders]
     whose_class = {(site, label) for site, label, *_ in (part for part in parts if len(part) > 1)}
@@ -93,7 +84,7 @@ def test_with_natural_folder_the_first_level_is_the_sites_whatever_is_in_it(load
 )
 def test_the_layout_that_explains_most_pictures(load, tmp_path, folders, sites):
     """Folders are sites, or else classes."""
-    write(tmp_path, *folders)
+    put(tmp_path, *folders)
     if "docs" in folders:
         for path in (tmp_path / "docs").iterdir():
             path.rename(path.with_suffix(".txt"))
@@ -107,4 +98,4 @@ def test_the_layout_that_explains_most_pictures(load, tmp_path, folders, sites):
 def test_another_column_is_refused(load, tmp_path):
     output = "^partition: 'natural:hospital' is not allowed; expected 'natural:folder'$"
     with pytest.raises(UserError, match=output):
-        load(write(tmp_path, *BOTH), group_column="hospital")
+        load(put(tmp_path, *BOTH), group_column="hospital")
