@@ -25,7 +25,6 @@ from ...results.html_page import page
 from ...results.written import add_run, csv_rows
 from ...results.written_cases import (
     accuracy,
-    columns,
     drawn,
     right_of,
     summary_of_cases,
@@ -275,9 +274,9 @@ def test_with_few_events_cases_say_nothing_either(tmp_path):
 
 def test_folds_are_not_compared_with_each_other(configured, tmp_path):
     grid = Comparison(tmp_path, ["fold"])
+    grid.verdicts.add = lambda *_: None
     for fold in (1, 2):
         found = summary_of_cases(METHODS["fedavg"])
-        grid.verdicts.add = lambda *_: None
         add_run(grid, configured(folds=2, fold=fold), found)
     assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
 
@@ -289,7 +288,3 @@ def test_runs_without_different_sites_are_not_compared_with_each_other(configure
         add_run(grid, configured(leave_one_site_out=True, left_out=site), found)
     words = "Runs that leave out different sites are not compared with each other, but over these sites."
     assert grid.sentence == words
-
-
-def test_columns_of_cases_are_those_of_a_run():
-    assert (columns().scores, columns().targets) == (["score"], ["target"])
