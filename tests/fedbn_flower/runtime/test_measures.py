@@ -175,40 +175,28 @@ def test_the_first_round_that_reaches_the_target_is_reported(finished, tmp_path,
     output = finished(tmp_path, **keys, rounds=2 if resumed else 6)
     if resumed:
         output = finished(tmp_path, **keys, rounds=6, resume=str(tmp_path))
-    reached = {}
-    for name in ("accuracy", "global-accuracy"):
-        values = [float(row[name]) for row in table(tmp_path, "metrics.csv")]
-        reached[name] = next(n for n, value in enumerate(values, start=1) if value >= 0.8)
-    assert output["rounds-to-target"] == {
-        "metric": "accuracy", "target": 0.8, "mean": reached["accuracy"],
-        "global": reached["global-accuracy"],
-    }  # fmt: skip
-    assert 1 < reached["accuracy"] < 6
-    rows = table(tmp_path, "metrics.csv")
+    rows, run = table(tmp_path, "metrics.csv"), Run.read(tmp_path)
+    reached = {
+        group: next(n for n, row in enumerate(rows, start=1) if float(row[name]) >= 0.8)
+        for group, name in (("mean", "accuracy"), ("global", "global-accuracy"))
+    }
+    assert output["rounds-to-target"] == {"metric": "accuracy", "target": 0.8, **reached}
+    assert 1 < reached["mean"] < 6
     assert output["bytes-sent"] == sum(int(row["bytes-sent"]) for row in rows)
-    for group, name in (("mean", "accuracy"), ("global", "global-accuracy")):
-        until = rows[: reached[name]]
-        costs = dict(output["costs-to-target"][group])
-        assert costs.pop("bytes") == sum(int(row["bytes-sent"]) + int(row["bytes-received"]) for row in until)
-        assert (
-            costs
-            == {
-                "uniform": {"simulated-seconds": float(until[-1].get("simulated-seconds", 0))},
-                "none": {},
-                "real": {"seconds": pytest.approx(sum(float(row["seconds"]) for row in until), abs=0.004)},
-            }[clock]
-        )
     shown = {"uniform": ["simulated seconds"], "none": [], "real": ["seconds"]}[clock]
-    run = Run.read(tmp_path)
+    for group, last in reached.items():
+        until = rows[:last]
+        costs = {"bytes": sum(int(row["bytes-sent"]) + int(row["bytes-received"]) for row in until)}
+        if clock == "uniform":
+            costs["simulated-seconds"] = float(until[-1]["simulated-seconds"])
+        if clock == "real":
+            costs["seconds"] = pytest.approx(sum(float(row["seconds"]) for row in until), abs=0.004)
+        assert output["costs-to-target"][group] == costs
     assert run.shown_costs == shown
     for cost in shown:
-        reached_at = run.costs(cost)[reached["accuracy"]]
-        assert reached_at == pytest.approx(
-            output["costs-to-target"]["mean"][cost.replace(" ", "-")], abs=0.004
-        )
-        assert to_target(run.summary)[f"{cost} to 0.8: mean over examples"] == pytest.approx(
-            reached_at, abs=0.004
-        )
+        expected = pytest.approx(output["costs-to-target"]["mean"][cost.replace(" ", "-")], abs=0.004)
+        assert run.costs(cost)[reached["mean"]] == expected
+        assert to_target(run.summary)[f"{cost} to 0.8: mean over examples"] == expected
 
 
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])

@@ -133,9 +133,7 @@ def test_there_is_no_global_model_where_batch_norm_stays_at_home(finished, tmp_p
 def test_a_folder_in_use_is_refused(finished, tmp_path):
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(UserError, match="run-dir: .* is not allowed; expected a new or empty folder"):
-        finished(
-            tmp_path,
-        )
+        finished(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["note.txt"]
 
 

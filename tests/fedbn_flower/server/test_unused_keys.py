@@ -177,12 +177,6 @@ def test_a_dry_run_tells_of_them_once_for_all_runs_of_a_sweep(capsys, cache_dir)
     assert output.count("unused: nothing in this run reads drop-stragglers true (stragglers is 0)") == 1
 
 
-def test_a_sweep_tells_of_a_key_where_nothing_reads_it(told_of):
-    shared = {"thresholds": 50, "drop_stragglers": True}
-    assert told_of(**shared, metrics="auroc") == {"drop-stragglers"}
-    assert told_of(**shared, stragglers=0.1) == {"thresholds"}
-
-
 def test_of_the_default_job_and_the_keys_of_pyproject_nothing_is_told():
     keys = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     for values in ({}, keys):
@@ -210,15 +204,11 @@ def test_what_resuming_sets_is_not_told(run):
     ],
 )
 def test_keys_of_how_a_table_is_written_are_of_tables(run, tmp_path, key, value):
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(made(tmp_path / "train/a") / "1.png")
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(made(tmp_path / "train/b") / "1.png")
+    for name in "ab":
+        (folder := tmp_path / "train" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "1.png")
     x, y = np.zeros((9, 1, 8, 8), np.uint8), np.arange(9) % 3
     for data in ({}, {"dataset": str(tmp_path)}, {"data": (x, y, x, y)}):
         default, name = RUN_KEYS[key.replace("_", "-")].default, key.replace("_", "-")
         with pytest.raises(UserError, match=rf"^{name}: {value!r} is not allowed; expected {default!r}: .*"):
             run(**{key: value}, **data)
-
-
-def made(folder):
-    folder.mkdir(parents=True)
-    return folder
