@@ -165,10 +165,7 @@ def explode(*_):
             f"RuntimeError: out of luck (test_simulation.py, line {explode.__code__.co_firstlineno + 1})",
         ),
         (lambda p, n, m: ([np.full_like(a, np.nan) if a.ndim else a for a in p], n, m), "not finite"),
-        (lambda p, n, m: ([a[:1] if a.ndim else a for a in p], n, m), "shape"),
         (lambda p, n, m: (p[:-1], n, m), "arrays for"),
-        (lambda p, n, m: (p, 0, m), "num-examples"),
-        (lambda p, n, m: (p, n, m | {"note": "text"}), "expected a number"),
     ],
 )
 def test_a_client_that_fails_is_dropped_and_counted(finished, tmp_path, monkeypatch, caplog, breaks, reason):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from clients.modules.batch_norm import estimate_statistics
+from fedbn_flower import load_model
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import RunFailed
@@ -52,22 +54,25 @@ def column(folder, name):
 
 @pytest.mark.parametrize("client", ["shared", "fedbn"])
 def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tmp_path, client):
-    """All six are candidates: two of the greatest training loss train. With FedBN also of their own part."""
+    """All six are candidates: two of the greatest training loss train. With FedBN also of their own part, or,
+    who has not trained yet, with statistics of their own."""
     config = configured(**POWER, client=client, rounds=1, checkpoint_every=1)
     assert config.weighting == "uniform"
     simulate(Federation(config), tmp_path, None)
     again = configured(**POWER, client=client, rounds=2, checkpoint_every=1)
     simulate(Federation(again), tmp_path / "two", None)
-    assert trained(tmp_path)[1] == trained(tmp_path / "two")[1]
-    if client == "shared":
-        model = load_file(tmp_path / "model.safetensors")
-        losses = []
-        for partition in range(6):
-            task = local_task(again, partition, {})
-            load_entries(task.model.state_dict(), model)
-            losses.append(evaluate_splits(task.model, task.evaluation, "train", task.problem)["loss"])
-        assert trained(tmp_path / "two")[2] == set(np.argsort(losses)[-2:].tolist())
-    assert all(len(some) == 2 for some in trained(tmp_path / "two").values())
+    first, second = trained(tmp_path / "two").values()
+    assert trained(tmp_path) == {1: first}
+    losses = []
+    for partition in range(6):
+        task = local_task(again, partition, {})
+        load_entries(task.model.state_dict(), {**task.initial, **load_file(tmp_path / "model.safetensors")})
+        if client == "fedbn":
+            estimate_statistics(task.model, task.train, len(task.train), task.seed)
+        model = load_model(tmp_path, partition) if partition in first else task.model
+        losses.append(evaluate_splits(model, task.evaluation, "train", task.problem)["loss"])
+    assert second == set(np.argsort(losses)[-2:].tolist())
+    assert len(first) == 2
 
 
 def test_the_question_is_paid_for(configured, tmp_path):

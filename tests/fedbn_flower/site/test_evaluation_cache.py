@@ -50,6 +50,11 @@ class OneByOne(FedAvgClient):
         return super().evaluate(parameters, config)
 
 
+class OwnTraining(FedAvgClient):
+    def fit(self, parameters, config):
+        return super().fit(parameters, config)
+
+
 class OwnShare(FedAvgClient):
     """Is tested on some of the examples: every second, from another one on."""
 
@@ -86,19 +91,13 @@ def rows(result):
     "keys",
     [
         {},
-        {"client": "fedprox-like"},
+        {"client": OwnTraining},
         {"partition": "dirichlet:1"},
         {"feature_shift": "inverted"},
         {"fraction_train": 0.5, "objective": "scaffold", "strategy": "scaffold"},
     ],
 )
 def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):
-    class OwnTraining(FedAvgClient):
-        def fit(self, parameters, config):
-            return super().fit(parameters, config)
-
-    if keys.get("client"):
-        keys = {"client": OwnTraining}
     once, evaluations = counted(**keys)
     assert evaluations == SHARED
     each, evaluations = counted(**keys | {"client": OneByOne})
