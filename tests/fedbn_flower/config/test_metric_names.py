@@ -66,7 +66,6 @@ MISTAKES = [
     ({"target": "accuracy=90"}, "target: 'accuracy=90' is not allowed; expected a value from 0 to 1"),
     ({"target": "accuracy"}, "target: 'accuracy' is not allowed; expected METRIC=VALUE, or none"),
     ({"target": "accuracy=high"}, "target: 'accuracy=high' is not allowed; expected METRIC=VALUE, or none"),
-    ({"stop_at_target": True}, "stop-at-target: True is not allowed; expected false without target"),
     ({"thresholds": 1}, "thresholds: 1 is not allowed; expected a whole number in [10, 100000]"),
 ]
 

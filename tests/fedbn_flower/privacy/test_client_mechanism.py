@@ -116,10 +116,6 @@ class TestSecure:
         half = 2**20 // (2 * terms.adaptive_clip.count_noise)
         assert math.hypot(terms.longest, half) == pytest.approx(2**20 / terms.noise, rel=1e-5)
 
-    def test_a_repeated_round_has_the_same_bits(self, mechanism):
-        first, again = (self.noise_of(mechanism(secure=True), 100)[0] for _ in range(2))
-        assert first.tobytes() == again.tobytes()
-
 
 def test_a_hypothetical_cohort_has_the_noise_of_its_mean(mechanism):
     """By hand: 1.5 * 0.4 / 1000 on the mean, so 50 times that on the sum of 50."""

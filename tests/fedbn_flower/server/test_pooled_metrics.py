@@ -170,18 +170,12 @@ def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
     assert float(last["pooled-test-f1"]) == summary["pooled"]["f1"] != float(last["pooled-f1"])
 
 
-@pytest.mark.parametrize(
-    ("keys", "metric"),
-    [
-        ({"target": "loss=100"}, "loss"),
-        ({"target": "accuracy=0.01"}, "accuracy"),
-        ({"target": "f1=0.01"}, "f1"),
-    ],
-)
-def test_a_target_of_any_metric_ends_the_run(finished, tmp_path, keys, metric):
-    summary = finished(tmp_path / "run", client="shared", metrics="f1", stop_at_target=True, rounds=3, **keys)
+@pytest.mark.parametrize("target", ["loss=100", "accuracy=0.01", "f1=0.01"])
+def test_a_target_of_any_metric_ends_the_run(finished, tmp_path, target):
+    keys = {"client": "shared", "metrics": "f1", "rounds": 3, "stop_at_target": True}
+    summary = finished(tmp_path / "run", **keys, target=target)
     assert (summary["rounds"], summary["stopped"]) == (1, "target")
-    assert summary["rounds-to-target"]["metric"] == metric
+    assert summary["rounds-to-target"]["metric"] == target.partition("=")[0]
 
 
 def test_patience_goes_by_the_pooled_headline_in_its_direction(finished, tmp_path):
