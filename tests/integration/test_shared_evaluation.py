@@ -10,7 +10,7 @@ from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 
-from ..fedbn_flower.server.test_shared_evaluation import Metrics
+from ..fedbn_flower.records.helpers import Watching
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +25,10 @@ def test_workers_find_what_one_process_finds_and_one_that_dies_is_replaced(confi
     config = configured(client="shared", rounds=3, val_fraction=0.9, fraction_evaluate=0)
 
     def metrics_on(workers):
-        federation, metrics = Federation(config), Metrics()
-        federation.run(make_grid(federation, workers), [metrics])
-        return metrics.rounds
+        federation, rounds = Federation(config), []
+        watching = Watching(lambda result: rounds.append(repr(result.global_metrics)))
+        federation.run(make_grid(federation, workers), [watching])
+        return rounds
 
     evaluated, found = pool.evaluated, []
 

@@ -69,10 +69,8 @@ def takes_one_mean(names):
 )
 def test_every_rule_runs_on_robust_means(finished, tmp_path, names):
     robust = {"mean": "median", "clip_update_norm": 1.0, "max_num_examples": 2000, "min_replies": 3}
-    assert (
-        finished(tmp_path / "run", **names, **robust, partition="iid", num_clients=3, rounds=1)["failures"]
-        == 0
-    )
+    summary = finished(tmp_path / "run", **names, **robust, partition="iid", num_clients=3, rounds=1)
+    assert summary["failures"] == 0
 
 
 def test_the_cap_on_examples_is_for_training(finished, tmp_path):

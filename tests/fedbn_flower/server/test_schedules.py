@@ -27,16 +27,14 @@ WITH_RATE = [name for name, rule in STRATEGIES.items() if "server-lr" in setting
 
 
 class Models(Observer):
-    """Keeps every round's model and rates; may end the run after a round."""
+    """Keeps every round's model and rates."""
 
-    def __init__(self, last=None):
-        self.models, self.rates, self.last = [], [], last
+    def __init__(self):
+        self.models, self.rates = [], []
 
     def on_round(self, result):
         self.models.append({name: array.numpy() for name, array in result.arrays.items()})
         self.rates.append(dict(result.facts.get("rates", {})))
-        if result.server_round == self.last:
-            raise KeyboardInterrupt
 
 
 class Configs(InlineGrid):
@@ -169,13 +167,8 @@ def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(finished, tm
 
 
 def test_the_report_draws_the_rates_of_the_rounds_that_are_done(finished, tmp_path):
-    finished(
-        tmp_path / "run",
-        client_lr=0.4,
-        rounds=2,
-        client_lr_schedule="linear",
-        server_lr_schedule="linear:0.5",
-    )
+    keys = {"client_lr_schedule": "linear", "server_lr_schedule": "linear:0.5"}
+    finished(tmp_path / "run", client_lr=0.4, rounds=2, **keys)
     run = Run.read(tmp_path / "run")
     client, server = learning_rates(run).axes
     np.testing.assert_allclose(client.lines[0].get_xydata(), [[1, 0.4], [2, 0.2]])
@@ -186,9 +179,7 @@ def test_the_report_draws_the_rates_of_the_rounds_that_are_done(finished, tmp_pa
 
 
 def test_without_a_schedule_there_is_neither_column_nor_curve(finished, tmp_path):
-    finished(
-        tmp_path / "run",
-    )
+    finished(tmp_path / "run")
     run = Run.read(tmp_path / "run")
     assert learning_rates(run) is None
     assert "client-lr" not in run.metrics[0]

@@ -9,10 +9,11 @@ from torch.nn import functional
 from clients.problems import evaluation
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.models import MODELS
-from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.evaluation import evaluated_share, load_model
 from fedbn_flower.server.federation import Federation
+
+from ..records.helpers import Watching
 
 ROUNDS, SHARES = 3, 3
 
@@ -53,14 +54,6 @@ class Remembering(Flat):
         return super().forward(x) / (1 + self.batches)
 
 
-class Metrics(Observer):
-    def __init__(self):
-        self.rounds = []
-
-    def on_round(self, result):
-        self.rounds.append(repr(result.global_metrics))
-
-
 def run(config, sharing, monkeypatch):
     """The global model's metrics by round, how many were shared out, and the shares evaluated."""
     clear_process_caches()  # a module that remembers would do so from run to run
@@ -71,12 +64,12 @@ def run(config, sharing, monkeypatch):
         batches.append(share)
         return evaluate(model, examples, problem, classes, share, *others)
 
-    federation, metrics = Federation(config), Metrics()
+    federation, rounds = Federation(config), []
     grid = Sharing(federation) if sharing else InlineGrid(config.num_clients, config.to_user_config())
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "evaluate_batches", counted)
-        federation.run(grid, [metrics])
-    return metrics.rounds, grid.shared if sharing else 0, batches
+        federation.run(grid, [Watching(lambda result: rounds.append(repr(result.global_metrics)))])
+    return rounds, grid.shared if sharing else 0, batches
 
 
 @pytest.mark.parametrize("val_fraction", [0.0, 0.5])
