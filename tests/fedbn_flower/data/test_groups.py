@@ -189,29 +189,29 @@ def test_no_patient_of_a_site_is_on_both_sides(grouped, patients, tmp_path, fold
     assert "examples: groups: 60 values of 'patient', none on both sides" in notes
 
 
-def test_patients_at_several_sites_are_said(grouped, tmp_path):
-    path = write(tmp_path / "moved.csv", np.repeat(np.arange(40), 3).tolist(), site=lambda p: p % 3)
-    frame = pd.read_csv(path)
-    frame.loc[frame.patient.isin(["p0", "p1"]) & ~frame.duplicated("patient"), "site"] = 2
-    frame.to_csv(path, index=False)
-    inputs = inputs_of(grouped(dataset=path, partition="natural:site"))
-    (line,) = [note.text for note in what_is_learnt(inputs) if note.text.startswith("groups")]
-    assert (
-        line == "groups: 40 values of 'patient', none on both sides; 2 of them with rows at several clients"
-    )
-    inputs = inputs_of(grouped(dataset=path, partition="iid"))
-    assert "several" not in str(what_is_learnt(inputs))
-
-
-def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, tmp_path):
-    """Patient 0 moved from site 0 to 2: it is trained on if one of these is left out, and not if 1 is."""
-    pytest.importorskip("fedbn_flower.inspection")
+@pytest.fixture
+def moved(tmp_path):
+    """40 patients with three rows each; patient 0 moved from site 0 to 2."""
     path = write(tmp_path / "moved.csv", np.repeat(np.arange(40), 3).tolist(), site=lambda p: p % 3)
     frame = pd.read_csv(path)
     frame.loc[(frame.patient == "p0") & ~frame.duplicated("patient"), "site"] = 2
     frame.to_csv(path, index=False)
+    return path
+
+
+def test_patients_at_several_sites_are_said(grouped, moved):
+    inputs = inputs_of(grouped(dataset=moved, partition="natural:site"))
+    (line,) = [note.text for note in what_is_learnt(inputs) if note.text.startswith("groups")]
+    assert line.endswith("40 values of 'patient', none on both sides; 1 of them with rows at several clients")
+    inputs = inputs_of(grouped(dataset=moved, partition="iid"))
+    assert "several" not in str(what_is_learnt(inputs))
+
+
+def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, moved):
+    """Patient 0 is trained on if one of its sites is left out, and not if site 1 is."""
+    pytest.importorskip("fedbn_flower.inspection")
     for site, known in ((0, True), (1, False), (2, True)):
-        config = grouped(dataset=path, partition="natural:site", leave_one_site_out=True, left_out=site)
+        config = grouped(dataset=moved, partition="natural:site", leave_one_site_out=True, left_out=site)
         federation = Federation(config)
         (line,) = [note.text for note in federation.learnt if note.text.startswith("groups")]
         assert line.startswith(f"groups: 40 values of 'patient', {1 if known else 'none'} on both sides")
