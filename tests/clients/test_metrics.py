@@ -139,16 +139,6 @@ def test_the_calibration_error_is_guos(of):
     assert of_all(made("ece", kind, size), scores, targets) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_bins_of_two_classes_are_scikit_learns_reliability_diagram():
-    from sklearn.calibration import calibration_curve
-
-    scores, targets = predictions("classes", 2)
-    count, hits, confidence = made("ece", "classes", 2).batch(scores, targets)
-    share, mean = calibration_curve(targets.numpy(), scores[:, 1].numpy(), n_bins=15)
-    np.testing.assert_allclose((hits / count)[count > 0], share)
-    np.testing.assert_allclose((confidence / count)[count > 0], mean)
-
-
 @pytest.mark.parametrize("size", [1, 3])
 def test_metrics_of_numbers_are_scikit_learns(size):
     scores, targets = predictions("numbers", size)
