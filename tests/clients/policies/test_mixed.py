@@ -104,23 +104,27 @@ def test_apfls_share_descends_on_the_mix_as_a_difference_shows():
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("name", "without"), [("apfl", "shared"), ("fedbn+apfl", "fedbn"), ("silobn+apfl", "silobn")]
-)
+@pytest.mark.parametrize("name", ["apfl", "ditto", "fedbn+apfl", "silobn+apfl", "silobn+ditto"])
 @pytest.mark.parametrize("objective", ["plain", "feddyn", "fedsam", "moon"])
-def test_what_apfl_sends_is_what_is_sent_without_it(name, without, objective):
+def test_with_an_own_model_all_else_is_as_without_it(name, objective):
+    """What is sent, the loss of training, and what else stays at home."""
+    first, _, own = name.rpartition("+")
     records = RecordDict(), RecordDict()
     for server_round in (1, 2):
         pair = [
             make_client(CLIENT.find(cls), record, objective=objective)
-            for cls, record in zip((name, without), records, strict=True)
+            for cls, record in zip((name, first or "shared"), records, strict=True)
         ]
         start = [a + a.dtype.type(0.01) if a.dtype.kind == "f" else a for a in pair[1].get_parameters({})]
-        sent = [fitted(client, list(start), **{"server-round": server_round})[0] for client in pair]
-        for entry, expected in sent[1].items():
-            np.testing.assert_array_equal(sent[0][entry], expected)
-    kept = pair[0].memory.read("apfl")
-    assert {n.lstrip(".") for n in kept} - {"alpha"} == pair[0].task.initial.keys()
+        found = [fitted(client, list(start), **{"server-round": server_round}) for client in pair]
+        assert found[0][1]["train-loss"] == found[1][1]["train-loss"]
+        kept = [[client.memory.read(group) or {} for group in ("local", objective)] for client in pair]
+        for entries, expected in zip((found[0][0], *kept[0]), (found[1][0], *kept[1]), strict=True):
+            assert entries.keys() == expected.keys()
+            for entry, array in expected.items():
+                np.testing.assert_array_equal(entries[entry], array)
+    personal = pair[0].memory.read({"ditto": "personal"}.get(own, own))
+    assert {n.lstrip(".") for n in personal} - {"alpha"} == pair[0].task.initial.keys()
 
 
 def test_apfls_mix_has_batch_norm_statistics_of_its_own():

@@ -209,31 +209,6 @@ def test_fedrep_trains_one_half_while_nothing_of_the_other_moves():
     assert int(model.body[2].num_batches_tracked) == 10
 
 
-@pytest.mark.parametrize("objective", ["plain", "feddyn"])
-@pytest.mark.parametrize(("cls", "without"), [(DittoClient, FedAvgClient), (SiloBNDitto, SiloBNClient)])
-def test_what_ditto_sends_is_what_is_sent_without_it(cls, without, objective):
-    records = RecordDict(), RecordDict()
-    for server_round in (1, 2):
-        ours, theirs = (
-            make_client(kind, record, objective=objective)
-            for kind, record in zip((cls, without), records, strict=True)
-        )
-        start = [array + 0.01 * server_round for array in theirs.get_parameters({})]
-        start = [a.astype(b.dtype) for a, b in zip(start, theirs.get_parameters({}), strict=True)]
-        config = CONFIG | {"server-round": server_round, "eval-splits": "test"}
-        one, other = (client.fit(list(start), config) for client in (ours, theirs))
-        for a, b in zip(one.arrays, other.arrays, strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert one.metrics["train-loss"] == other.metrics["train-loss"]
-        assert one.metrics["loss"] != other.metrics["loss"]
-        ours.memory.commit()
-        theirs.memory.commit()
-        for group in ("local", objective):
-            mine, its = ours.memory.read(group) or {}, theirs.memory.read(group) or {}
-            assert mine.keys() == its.keys()
-            assert all(np.array_equal(mine[name], its[name]) for name in mine)
-
-
 def test_dittos_batch_norm_statistics_are_the_personal_models():
     """It evaluates by them whatever comes; before it ever trained it estimates those at home (AdaBN)."""
     record = RecordDict()
