@@ -24,9 +24,8 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ..core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
-from ..core.partition_id import check_node_config
 from ..extensions.at_site import AtClient
-from ..privacy.floors import SECAGG_PARTNERS, Floors, Refused
+from ..privacy.floors import SECAGG_PARTNERS, Refused
 from ..privacy.private_run import PrivateRun
 from . import words
 from .conflicts import ON
@@ -430,10 +429,8 @@ def answer_step(message: Message, context: Context, run: PrivateRun) -> Message:
     Raises
     ------
     UserError
-        As `check_node_config` and `Floors.checked`; when the client does not do it.
+        When the client does not do it.
     """
-    check_node_config(context)
-    Floors.checked(context.node_config, run)
     asked, state = message.content[words.SECAGG], context.state
     if not isinstance(asked, ConfigRecord) or run.secagg != ON:
         raise Refused("secagg: this run has no secure aggregation")

@@ -338,10 +338,10 @@ def _evaluate_one(
     message: Message, context: Context, evaluated: tuple[FedAvgClient, Evaluated | None] | None = None
 ) -> Message:
     """See `evaluate`. With ``evaluated``, the client, and its result if it is known."""
+    config, privacy = _config_at(message, context), SitePrivacy.of(config_at_site(context), context)
     if answer := answered_by_extension(message, context, config_at_site(context)):
         return answer
-    config, asked = _config_at(message, context), message.content.config_records[wire.CONFIG]
-    privacy = SitePrivacy.of(config_at_site(context), context)
+    asked = message.content.config_records[wire.CONFIG]
     refuse_evaluation(config, str(asked.get(wire.EVAL_SPLITS, "")))
     client, known = evaluated or (_client(message, context, config), None)
     if question := asked.get(wire.ASKED):

@@ -108,6 +108,21 @@ def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
     ]
 
 
+def test_an_extension_answers_nothing_before_either(configured, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from flwr.app import ConfigRecord, Message, RecordDict\n"
+        "from fedbn_flower.extensions import Extension\n"
+        "class Asks(Extension):\n"
+        "    @classmethod\n"
+        "    def answer(cls, message, context, config):\n"
+        "        return Message(RecordDict({'own': ConfigRecord({'says': 'anything'})}), reply_to=message)\n"
+    )
+    config = configured(extension=f"{tmp_path / 'own.py'}:Asks", model="linear", client="shared")
+    assert Site(config).ask("evaluate", extensions="own.Asks").content["own"]["says"] == "anything"
+    refusal = Site(config, dp_required="local").refusal("evaluate", extensions="own.Asks")
+    assert refusal == f"dp: 'none' {HERE} 'local'"
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "query.complete"])
 def test_how_many_clients_there_are_is_not_found_out_before(configured, monkeypatch, tmp_path, kind):
     """By default the data say it, here those that a server names by their path at the site."""
