@@ -169,15 +169,10 @@ def test_the_success_is_that_of_the_saved_model(run, cache_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", ["gaussian:0.1", "min-max", "random-labels", "backdoor:3+replacement:2"])
+@pytest.mark.parametrize("attack", ["gaussian:0.1", "backdoor:3+replacement:2"])
 def test_resumed_runs_have_the_same_attackers(run, attack):
-    keys = KEYS | {
-        "attack": attack,
-        "fraction_train": 0.8,
-        "dropout": 0.2,
-        "attackers": "0.4",
-        "client": "silobn",
-    }
+    keys = KEYS | {"attack": attack, "attackers": "0.4", "client": "silobn"}
+    keys |= {"fraction_train": 0.8, "dropout": 0.2}
     whole = run(**keys, rounds=3, run_dir="whole")
     run(**keys, rounds=2, run_dir="parts")
     parts = run(resume="parts", rounds=3)
