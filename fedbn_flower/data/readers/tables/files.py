@@ -249,7 +249,7 @@ def _unread(request: Request, files: Files) -> list[Note]:
 def _unused(request: Request, parts: Sequence[ReadTable]) -> Iterator[Conflict]:
     """Yield keys that say how a text or a sheet is written where there is none."""
     if not any(part.layout for part in parts):
-        sheets = any(not part.path.name.lower().endswith(PARQUET) for part in parts)
+        sheets = any(part.is_sheet for part in parts)
         reason = f"{parts[0].path.name!r} says it itself"
         yield from request.given(reason, "encoding", *() if sheets else ("header_row",))
 

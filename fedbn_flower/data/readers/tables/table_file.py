@@ -35,7 +35,6 @@ EXCEL = (".xlsx",)
 ROWS_OF_TEXT = 2**14
 """Rows of a text that are looked at together; how numbers are written is the same in all."""
 RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
-SUFFIXES = (*TEXTS, *PARQUET, *EXCEL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +82,30 @@ class ReadTable:
                 found.setdefault(name, Counter())[cells[name].iat[row]] += 1
         return found
 
+    @property
+    def is_sheet(self) -> bool:
+        """Whether it is an Excel file's."""
+        return self.path.name.lower().endswith(EXCEL)
+
     def origins(self, name: str) -> origins.Origins:
         """Return where each row comes from, by the file's name: see `origins`.
 
-        Of a text or an Excel file it is the row that a spreadsheet program shows, of a Parquet file the item.
+        Of a text or an Excel file it is the row that a spreadsheet program shows, of any other file the item.
         """
         count = len(self.frame)
         if self.layout:
             rows = numbers_of_rows(self.path, self.layout, count)
             return origins.of_rows(name, rows) if len(rows) == count else np.zeros(count, "S1")
-        if self.path.name.lower().endswith(PARQUET):
-            return origins.of_items(name, count)
-        return origins.of_rows(name, np.arange(count) + 2 + self.above)
+        if self.is_sheet:
+            return origins.of_rows(name, np.arange(count) + 2 + self.above)
+        return origins.of_items(name, count)
 
     def spelt(self, name: str) -> NDArray[np.str_]:
         """Return a column as the file writes it: ``007``, where the table has the number 7."""
         import pandas as pd
 
         column = self.frame[name]
-        if is_number(column) and not self.path.name.lower().endswith(PARQUET):
+        if is_number(column) and (self.layout or self.is_sheet):
             if self.layout:
                 spelt = pd.concat(list(self.cells([name])))[name]
             else:
@@ -164,7 +168,7 @@ def open_table(path: Path, request: Request) -> ReadTable:
         When the file cannot be read, does not fit into memory, has no rows, or two columns of one name.
     """
     name = path.name.lower()
-    read = _read_text if name.endswith(TEXTS) else _read_parquet if name.endswith(PARQUET) else _read_excel
+    read = next(reader for endings, reader in FORMATS.items() if name.endswith(endings))
     try:
         found = read(path, request)
     except UserError:
@@ -377,3 +381,8 @@ def _is_float(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+FORMATS = {TEXTS: _read_text, PARQUET: _read_parquet, EXCEL: _read_excel}
+"""What reads files with these endings."""
+SUFFIXES = tuple(ending for endings in FORMATS for ending in endings)
